@@ -1,0 +1,201 @@
+// A call: an op, its tensors and its attributes, as plain data. Part of the plugin ABI.
+#ifndef HALYARD_CALL_H_
+#define HALYARD_CALL_H_
+
+#include "halyard/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HY_MAX_INPUTS 64
+#define HY_MAX_OUTPUTS 4
+#define HY_MAX_EQUATION 96
+
+// Op identifiers come from ops.def; 0 is no op. They are part of the ABI: numbers are never reused.
+typedef enum hy_op {
+  HY_OP_NONE = 0,
+#define HY_IN(name)
+#define HY_IN_OPT(name)
+#define HY_IN_LIST(name)
+#define HY_OUT(name)
+#define HY_OUT_OPT(name)
+#define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
+              grad, cases)                                                                     \
+  HY_OP_##name = id,
+#include "halyard/ops.def"
+  HY_OP_END  // one past the highest identifier
+} hy_op;
+
+// A number with its kind, so that 2 and 2.0 promote differently and int64 stays exact.
+typedef struct hy_scalar {
+  union {
+    double f;
+    int64_t i;
+  } as;
+  hy_dtype kind;  // HY_F64, HY_I64, HY_BOOL; HY_NONE: absent
+  int32_t reserved;
+} hy_scalar;
+
+// A list of dimensions; n == 0 means all of them.
+typedef struct hy_dims {
+  int64_t dim[HY_MAX_DIMS];
+  int64_t n;
+} hy_dims;
+
+typedef struct hy_pair {
+  int64_t h, w;
+} hy_pair;
+
+// Subscripts of einsum, such as "bij,bjk->bik".
+typedef struct hy_equation {
+  char text[HY_MAX_EQUATION];
+} hy_equation;
+
+typedef enum hy_rounding { HY_ROUND_NONE, HY_ROUND_TRUNC, HY_ROUND_FLOOR } hy_rounding;
+typedef enum hy_reduction { HY_REDUCTION_NONE, HY_REDUCTION_MEAN, HY_REDUCTION_SUM } hy_reduction;
+typedef enum hy_scatter_mode { HY_SCATTER_SET, HY_SCATTER_ADD } hy_scatter_mode;
+// Which keys a query may see. With T queries and S keys, query i sees keys 0..i (TOP_LEFT,
+// PyTorch's is_causal) or 0..i + S - T (BOTTOM_RIGHT: the queries are the last T positions, as in
+// decoding with a cache).
+typedef enum hy_causal { HY_CAUSAL_NONE, HY_CAUSAL_TOP_LEFT, HY_CAUSAL_BOTTOM_RIGHT } hy_causal;
+
+// The kinds of attributes. Each list gives type and name of its fields; from it come the struct,
+// the parameters of the wrappers, and the description that tools print.
+#define HY_ATTRS_none(F)
+#define HY_ATTRS_alpha(F) F(hy_scalar, alpha)
+#define HY_ATTRS_value(F) F(hy_scalar, value)
+#define HY_ATTRS_value_alpha(F) F(hy_scalar, value) F(hy_scalar, alpha)
+#define HY_ATTRS_rounding(F) F(hy_rounding, rounding)
+#define HY_ATTRS_value_rounding(F) F(hy_scalar, value) F(hy_rounding, rounding)
+#define HY_ATTRS_clamp(F) F(hy_scalar, low) F(hy_scalar, high)
+#define HY_ATTRS_gelu(F) F(bool, approximate)
+#define HY_ATTRS_cast(F) F(hy_dtype, dtype)
+#define HY_ATTRS_tri(F) F(int64_t, diagonal)
+#define HY_ATTRS_reduce(F) F(hy_dims, dims) F(bool, keepdim)
+#define HY_ATTRS_var(F) F(hy_dims, dims) F(bool, keepdim) F(double, correction)
+#define HY_ATTRS_dim(F) F(int64_t, dim)
+#define HY_ATTRS_scan(F) F(int64_t, dim) F(bool, reverse)
+#define HY_ATTRS_addmm(F) F(hy_scalar, beta) F(hy_scalar, alpha)
+#define HY_ATTRS_equation(F) F(hy_equation, equation)
+#define HY_ATTRS_cross_entropy(F) \
+  F(int64_t, ignore_index) F(hy_reduction, reduction) F(double, label_smoothing)
+#define HY_ATTRS_norm(F) F(int64_t, norm_dims) F(double, eps)
+#define HY_ATTRS_batch_norm(F) F(bool, training) F(double, momentum) F(double, eps)
+#define HY_ATTRS_attention(F) F(double, scale) F(hy_causal, causal)
+#define HY_ATTRS_scale(F) F(double, scale)
+#define HY_ATTRS_rope(F) F(bool, interleaved) F(bool, inverse)
+#define HY_ATTRS_padding(F) F(int64_t, padding_index)
+#define HY_ATTRS_rows(F) F(int64_t, rows) F(int64_t, padding_index)
+#define HY_ATTRS_scatter(F) F(int64_t, dim) F(hy_scatter_mode, mode)
+#define HY_ATTRS_accumulate(F) F(bool, accumulate)
+#define HY_ATTRS_sort(F) F(int64_t, dim) F(bool, descending)
+#define HY_ATTRS_topk(F) F(int64_t, k) F(int64_t, dim) F(bool, largest) F(bool, sorted)
+#define HY_ATTRS_conv(F) \
+  F(hy_pair, stride) F(hy_pair, padding) F(hy_pair, dilation) F(int64_t, groups)
+#define HY_ATTRS_max_pool(F) \
+  F(hy_pair, kernel) F(hy_pair, stride) F(hy_pair, padding) F(hy_pair, dilation) F(bool, ceil_mode)
+#define HY_ATTRS_avg_pool(F)                                                       \
+  F(hy_pair, kernel)                                                               \
+  F(hy_pair, stride) F(hy_pair, padding) F(bool, ceil_mode) F(bool, count_padding) \
+      F(int64_t, divisor)
+#define HY_ATTRS_arange(F) F(hy_scalar, start) F(hy_scalar, step)
+// Element i of the output takes word i % 4 of Philox block offset + i / 4 under the key `seed`.
+#define HY_ATTRS_random(F) F(uint64_t, seed) F(uint64_t, offset) F(double, a) F(double, b)
+#define HY_ATTRS_dropout(F) F(uint64_t, seed) F(uint64_t, offset) F(double, p)
+#define HY_ATTRS_quantize(F) F(hy_dtype, dtype) F(int64_t, group)
+#define HY_ATTRS_adamw(F)                                                                   \
+  F(double, lr)                                                                             \
+  F(double, beta1) F(double, beta2) F(double, eps) F(double, weight_decay) F(int64_t, step) \
+      F(bool, maximize)
+#define HY_ATTRS_sgd(F)                                                              \
+  F(double, lr)                                                                      \
+  F(double, momentum) F(double, dampening) F(double, weight_decay) F(bool, nesterov) \
+      F(bool, first) F(bool, maximize)
+
+#define HY_ATTR_KINDS(X)                                                                          \
+  X(alpha)                                                                                        \
+  X(value) X(value_alpha) X(rounding) X(value_rounding) X(clamp) X(gelu) X(cast) X(tri) X(reduce) \
+      X(var) X(dim) X(scan) X(addmm) X(equation) X(cross_entropy) X(norm) X(batch_norm)           \
+          X(attention) X(scale) X(rope) X(padding) X(rows) X(scatter) X(accumulate) X(sort)       \
+              X(topk) X(conv) X(max_pool) X(avg_pool) X(arange) X(random) X(dropout) X(quantize)  \
+                  X(adamw) X(sgd)
+
+#define HY_AS_MEMBER(type, name) type name;
+#define HY_AS_STRUCT(kind)         \
+  typedef struct hy_attrs_##kind { \
+    HY_ATTRS_##kind(HY_AS_MEMBER)  \
+  } hy_attrs_##kind;
+HY_ATTR_KINDS(HY_AS_STRUCT)
+#undef HY_AS_STRUCT
+#undef HY_AS_MEMBER
+typedef struct hy_attrs_none {
+  char unused;  // C has no empty struct
+} hy_attrs_none;
+
+// The attributes of a call; which member holds is the op's attribute kind.
+typedef union hy_attrs {
+#define HY_AS_UNION(kind) hy_attrs_##kind kind;
+  HY_ATTR_KINDS(HY_AS_UNION)
+#undef HY_AS_UNION
+  hy_attrs_none none;
+  uint64_t words[16];  // fixes the size, so that a kind may grow
+} hy_attrs;
+
+// Inputs and outputs in the order of the op's row; absent optional ones have dtype HY_NONE. Owns
+// nothing.
+typedef struct hy_call {
+  hy_op op;
+  int32_t n_in, n_out;
+  int32_t reserved;
+  const hy_tensor* in;
+  hy_tensor* out;
+  hy_attrs attrs;
+} hy_call;
+
+static inline hy_scalar hy_float(double value) {
+  hy_scalar s = {{0}, HY_F64, 0};
+  s.as.f = value;
+  return s;
+}
+
+static inline hy_scalar hy_int(int64_t value) {
+  hy_scalar s = {{0}, HY_I64, 0};
+  s.as.i = value;
+  return s;
+}
+
+static inline hy_scalar hy_bool(bool value) {
+  hy_scalar s = {{0}, HY_BOOL, 0};
+  s.as.i = value;
+  return s;
+}
+
+static inline hy_scalar hy_no_scalar(void) {
+  hy_scalar s = {{0}, HY_NONE, 0};
+  return s;
+}
+
+// The value as a double, whatever its kind.
+static inline double hy_scalar_f(hy_scalar s) {
+  return s.kind == HY_F64 ? s.as.f : (double)s.as.i;
+}
+
+// The value as an int64; a float outside its range gives the nearest end, NaN gives 0.
+HY_API int64_t hy_scalar_i(hy_scalar s);
+
+static inline hy_dims hy_all_dims(void) {
+  hy_dims d = {{0}, 0};
+  return d;
+}
+
+static inline hy_dims hy_one_dim(int64_t dim) {
+  hy_dims d = {{0}, 1};
+  d.dim[0] = dim;
+  return d;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // HALYARD_CALL_H_

@@ -1,0 +1,102 @@
+// Backends and devices: finding them, choosing one, and why one is missing.
+//
+// A selector names a device: "cuda:1", "cpu", or a provider such as "mkl" (its device, with that
+// provider preferred). Probing is lazy: only the backends that a selector can mean are probed. All
+// functions are thread-safe.
+#ifndef HALYARD_DEVICE_H_
+#define HALYARD_DEVICE_H_
+
+#include "halyard/plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct hy_device hy_device;  // lives until hy_shutdown
+
+// Optional: everything initialises itself on first use. Loads plugins named by the environment and
+// the install folder.
+HY_API hy_status hy_init(void);
+// Closes devices, returns all memory. No other call may be running, and no handle may be used after
+// it; the library can be used again afterwards.
+HY_API void hy_shutdown(void);
+HY_API const char* hy_version(void);
+
+// ---- Choosing ----
+
+// Opens the device that `selector` names; NULL or "" is the default device. An unknown name fails
+// with HY_NOT_FOUND and near misses, a known but unavailable one with HY_UNAVAILABLE, its reason,
+// and what is available.
+HY_API hy_status hy_device_get(const char* selector, hy_device** device);
+// The first of the comma-separated selectors that is available; one log line says which were passed
+// over and why.
+HY_API hy_status hy_device_get_first(const char* selectors, hy_device** device);
+// The default: HALYARD_BACKEND, else the set one, else the available backend of the highest
+// priority.
+HY_API hy_status hy_set_default(const char* selector);
+// The calling thread's current device: the default until set.
+HY_API hy_status hy_set_current_device(hy_device* device);
+HY_API hy_status hy_current_device(hy_device** device);
+
+HY_API const char* hy_device_backend(const hy_device* device);  // "cuda"
+HY_API int hy_device_index(const hy_device* device);
+HY_API const char* hy_device_selector(const hy_device* device);  // "cuda:1"
+HY_API bool hy_device_is_host(const hy_device* device);          // HY_BACKEND_HOST_MEMORY
+HY_API hy_status hy_device_describe(hy_device* device, hy_device_info* info);
+HY_API bool hy_device_supports_dtype(hy_device* device, hy_dtype dtype);
+HY_API hy_status hy_device_sync(hy_device* device);
+HY_API hy_status hy_set_preferred_provider(hy_device* device,
+                                           const char* provider);  // NULL: the default order
+
+// ---- Looking around ----
+
+typedef enum hy_backend_state {
+  HY_BACKEND_AVAILABLE,
+  HY_BACKEND_MISSING,
+  HY_BACKEND_FAILED
+} hy_backend_state;
+
+typedef struct hy_backend_report {
+  const char* name;
+  const char* version;  // NULL where no code for the backend is loaded
+  const char* description;
+  hy_backend_state
+      state;     // MISSING: no hardware or no library; FAILED: there, but it does not work
+  int priority;  // higher is preferred as default
+  int device_count;
+  hy_probe probe;
+} hy_backend_report;
+
+typedef struct hy_provider_report {
+  const char* name;
+  const char* version;
+  bool available;
+  hy_probe probe;
+} hy_provider_report;
+
+// Probes every known backend, in order of priority. `index` from 0; HY_NOT_FOUND past the end.
+HY_API hy_status hy_backend_at(int index, hy_backend_report* report);
+HY_API hy_status hy_backend_find(const char* name, hy_backend_report* report);
+HY_API bool hy_backend_is_available(const char* name);
+HY_API hy_status hy_backend_device_info(const char* name, int index, hy_device_info* info);
+HY_API hy_status hy_backend_provider_at(const char* name, int index, hy_provider_report* report);
+
+// Adds a backend compiled into the program; the struct must outlive the library. Fails if the name
+// is taken.
+HY_API hy_status hy_register_backend(const hy_backend* backend);
+HY_API hy_status hy_load_plugin(const char* path);
+
+// An accelerator on the PCI bus, seen without any vendor library.
+typedef struct hy_hardware {
+  char pci[16];
+  char vendor[32];
+  char name[64];
+  uint16_t vendor_id, device_id;
+} hy_hardware;
+// Fills up to `capacity` entries and returns how many there are.
+HY_API int hy_list_hardware(hy_hardware* list, int capacity);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // HALYARD_DEVICE_H_

@@ -1,0 +1,12 @@
+// Everything a program that uses Halyard includes.
+#ifndef HALYARD_HALYARD_H_
+#define HALYARD_HALYARD_H_
+
+#include "halyard/call.h"
+#include "halyard/device.h"
+#include "halyard/ops.h"
+#include "halyard/status.h"
+#include "halyard/stream.h"
+#include "halyard/tensor.h"
+
+#endif  // HALYARD_HALYARD_H_

@@ -1,0 +1,118 @@
+// Running operators: checks, dispatch, visible fallback, and one wrapper per row of the op table.
+#ifndef HALYARD_OPS_H_
+#define HALYARD_OPS_H_
+
+#include "halyard/stream.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Checks the call against the op table, then runs it on the stream's device: the first provider
+// that supports it, else the reference where the device is the host, else a fallback that stages
+// through the host. Output tensors are given by the caller; hy_infer tells what they must be.
+HY_API hy_status hy_run(hy_stream* stream, const hy_call* call);
+
+// Fills dtype, layout, shape and contiguous strides of each output of the op from the inputs and
+// attributes (`call->out` is read only by ops that create from nothing, such as fill). `out` holds
+// HY_MAX_OUTPUTS tensors.
+HY_API hy_status hy_infer(const hy_call* call, hy_tensor* out);
+
+// hy_add(stream, &out, &a, &b, hy_int(1)) and so on: outputs, inputs, attributes. Optional tensors
+// may be NULL; a list of inputs is an array and its length.
+#define HY_OUT(name) , hy_tensor* name
+#define HY_OUT_OPT(name) , hy_tensor* name
+#define HY_IN(name) , const hy_tensor* name
+#define HY_IN_OPT(name) , const hy_tensor* name
+#define HY_IN_LIST(name) , const hy_tensor *name, int n_##name
+#define HY_AS_PARAMETER(type, name) , type name
+#define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
+              grad, cases)                                                                     \
+  HY_API hy_status hy_##name(hy_stream* stream outputs inputs HY_ATTRS_##attrs(HY_AS_PARAMETER));
+#include "halyard/ops.def"
+#undef HY_AS_PARAMETER
+
+// "ij,jk->ik" as an attribute; a text that is too long gives an equation that einsum refuses.
+HY_API hy_equation hy_einsum_equation(const char* text);
+
+// ---- The table, for tools ----
+
+typedef enum hy_argument_kind {
+  HY_ARGUMENT_REQUIRED,
+  HY_ARGUMENT_OPTIONAL,
+  HY_ARGUMENT_LIST
+} hy_argument_kind;
+
+typedef struct hy_argument {
+  const char* name;
+  hy_argument_kind kind;
+} hy_argument;
+
+typedef struct hy_attr_field {
+  const char* name;
+  const char* type;  // the C type's name: "hy_scalar", "int64_t", "bool" ...
+  size_t offset;     // inside hy_attrs
+} hy_attr_field;
+
+typedef enum hy_alias { HY_ALIAS_NONE, HY_ALIAS_ANY, HY_ALIAS_SLOT } hy_alias;
+
+typedef struct hy_op_info {
+  hy_op op;
+  const char* name;
+  const hy_argument* inputs;
+  const hy_argument* outputs;
+  int n_inputs, n_outputs;  // declared; a list counts once
+  const char* attr_kind;
+  const hy_attr_field* attrs;
+  int n_attrs;
+  uint32_t dtypes;
+  hy_alias alias;
+  bool differentiable;
+} hy_op_info;
+
+HY_API const hy_op_info* hy_op_describe(hy_op op);  // NULL for a number that is no op
+HY_API const char* hy_op_name(hy_op op);            // "?" for a number that is no op
+HY_API hy_op hy_op_from_name(const char* name);     // HY_OP_NONE for an unknown name
+HY_API int hy_op_count(void);
+HY_API const hy_op_info* hy_op_at(int index);  // in the order of the table
+// "add(f32[2, 3], f32[3]; alpha=1) -> f32[2, 3]". Always terminated; returns `buffer`.
+HY_API const char* hy_call_describe(const hy_call* call, char* buffer, size_t size);
+
+// ---- Placement and fallback ----
+
+typedef struct hy_placement {
+  const char*
+      provider;       // what would run the call: "xeon", "reference"; NULL when it would fall back
+  hy_support reason;  // why the preferred provider said no; YES when it runs there
+} hy_placement;
+
+// Where hy_run would run this call, without running it.
+HY_API hy_status hy_place(hy_device* device, const hy_call* call, hy_placement* placement);
+
+typedef struct hy_fallback_entry {
+  hy_op op;
+  hy_dtype dtype;
+  hy_support reason;
+  uint64_t count;
+  uint64_t bytes_staged;
+  char device[32];
+  char example[160];  // the first such call
+} hy_fallback_entry;
+
+// What fell back to the cpu since the start or the last clear. Returns how many entries there are,
+// fills `capacity`.
+HY_API int hy_fallback_report(hy_fallback_entry* entries, int capacity);
+HY_API uint64_t hy_fallback_count(void);
+HY_API void hy_fallback_clear(void);
+// Strict mode makes any fallback the error HY_FALLBACK_REFUSED. Also HALYARD_STRICT=1.
+HY_API void hy_set_strict(bool strict);
+
+// Deterministic mode: kernels whose results depend on timing or thread count may not be used. Also
+// HALYARD_DETERMINISTIC=1.
+HY_API void hy_set_deterministic(bool deterministic);
+HY_API bool hy_deterministic(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // HALYARD_OPS_H_

@@ -1,0 +1,84 @@
+// What the parts of the library share with one another and with nobody else.
+#ifndef HALYARD_CORE_INTERNAL_H_
+#define HALYARD_CORE_INTERNAL_H_
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+
+#include "halyard/stream.h"
+
+// ---- host memory: malloc with fault injection ----
+
+void* hy__malloc(size_t bytes);
+void* hy__calloc(size_t count, size_t size);
+void* hy__realloc(void* p, size_t bytes);
+char* hy__strdup(const char* text);
+void hy__mfree(void* p);
+
+// ---- faults: counts an event of that kind and says whether it must fail ----
+
+extern atomic_int
+    hy__faults_armed;  // non-zero while any fault is armed, so that the usual path is one load
+bool hy__fault_now(hy_fault fault);
+static inline bool hy__fault(hy_fault fault) {
+  return atomic_load_explicit(&hy__faults_armed, memory_order_relaxed) && hy__fault_now(fault);
+}
+
+// ---- log and trace ----
+
+void hy__log(int level, const char* format, ...) __attribute__((format(printf, 2, 3)));
+void hy__vlog(int level, const char* format, va_list arguments);
+int hy__log_level(void);
+
+// ---- devices ----
+
+#define HY__MAX_PROVIDERS 16
+
+typedef struct hy__allocator hy__allocator;
+
+struct hy_device {
+  const hy_backend* backend;
+  int index;
+  void* handle;  // the backend's
+  char selector[32];
+  bool is_host;
+  hy__allocator* allocator;
+  pthread_mutex_t mutex;  // guards default_stream
+  hy_stream* default_stream;
+  // Available providers in the order they are asked; only hy_set_preferred_provider changes it.
+  const hy_provider* providers[HY__MAX_PROVIDERS];
+  int n_providers;
+};
+
+struct hy_stream {
+  hy_device* device;
+  void* handle;      // the backend's
+  hy_status failed;  // the sticky error, HY_OK when there is none
+  char failure[320];
+};
+
+// The stream's sticky error, asking the backend for a new one first. HY_OK when the stream is
+// usable; cheap.
+hy_status hy__stream_check(hy_stream* stream);
+
+// A backend's table with every field beyond its `size` zeroed; made once at registration.
+hy_status hy__allocator_create(hy_device* device, hy__allocator** allocator);
+void hy__allocator_destroy(hy__allocator* allocator);
+// Whether `address` lies in memory this allocator took from the backend.
+bool hy__allocator_owns(hy__allocator* allocator, const void* address);
+
+// The host services table handed to plugins.
+const hy_host* hy__host(void);
+// Set by the op layer at start, so that plugins reach the reference through hy_host (core knows
+// nothing of ops).
+typedef struct hy__op_services {
+  hy_status (*reference)(const hy_call* call);
+  const char* (*op_name)(hy_op op);
+  void (*shutdown)(void);  // forgets fallback counts and the like
+} hy__op_services;
+extern const hy__op_services hy__ops;  // defined in src/ops
+
+const char* hy__env(const char* name);  // NULL when unset or empty
+
+#endif  // HALYARD_CORE_INTERNAL_H_

@@ -1,0 +1,58 @@
+// The op table as the op layer sees it: descriptions, rules, reference kernels.
+#ifndef HALYARD_OPS_INTERNAL_H_
+#define HALYARD_OPS_INTERNAL_H_
+
+#include "halyard/ops.h"
+
+// Fills dtype (and layout, where not strided) or ndim and shape of each declared output. Absent
+// optional outputs are filled too. May use call->in and call->attrs, and call->out only in the
+// rules `output` and `vector`.
+typedef hy_status (*hy__rule)(const hy_call* call, hy_tensor* out);
+// Computes a checked call whose tensors lie in host memory.
+typedef hy_status (*hy__kernel)(const hy_call* call);
+
+typedef struct hy__row {
+  hy_op_info info;
+  hy__rule dtype_rule, shape_rule;
+  hy__kernel kernel;
+} hy__row;
+
+const hy__row* hy__op_row(hy_op op);  // NULL for a number that is no op
+
+// The reference kernel of a call that has been checked.
+hy_status hy__reference_checked(const hy_call* call);
+// Checks, then runs the reference: hy_host.reference.
+hy_status hy__reference(const hy_call* call);
+// Counts, absent tensors, dtypes, shapes, aliasing: everything hy_run promises its providers.
+hy_status hy__check_call(const hy_call* call);
+
+// The declarations of every rule and kernel named in the table.
+#define HY_IN(name)
+#define HY_IN_OPT(name)
+#define HY_IN_LIST(name)
+#define HY_OUT(name)
+#define HY_OUT_OPT(name)
+#define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
+              grad, cases)                                                                     \
+  hy_status hy__dtype_##dtype_rule(const hy_call* call, hy_tensor* out);                       \
+  hy_status hy__shape_##shape_rule(const hy_call* call, hy_tensor* out);                       \
+  hy_status hy__ref_##kernel(const hy_call* call);
+#include "halyard/ops.def"
+
+static inline bool hy__present(const hy_tensor* t) {
+  return t->dtype != HY_NONE;
+}
+
+// Index of dimension `dim` (negative counts from the end) or -1 when it is none of `ndim`; a
+// 0-dimensional tensor takes 0 and -1, as in PyTorch.
+static inline int hy__wrap_dim(int64_t dim, int ndim) {
+  int n = ndim > 0 ? ndim : 1;
+  if (dim < -n || dim >= n) return -1;
+  return (int)(dim < 0 ? dim + n : dim);
+}
+
+// hy_fail with the op's name, and the whole call in words behind the message.
+hy_status hy__call_fail(const hy_call* call, hy_status status, const char* format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif  // HALYARD_OPS_INTERNAL_H_
