@@ -94,7 +94,8 @@ typedef enum hy_fault {
 // The nth next event of that kind fails (1: the next one); 0 disarms. Process-wide.
 // HY_FAULT_HOST_ALLOCATION is the library's own use of malloc.
 HY_API void hy_inject_fault(hy_fault fault, int64_t nth);
-// How many events of that kind have happened since the last hy_inject_fault of it.
+// How many events of that kind have happened since it was last armed; nothing is counted while it is
+// disarmed. Arm with INT64_MAX to count without failing.
 HY_API int64_t hy_fault_events(hy_fault fault);
 
 #ifdef __cplusplus
