@@ -10,8 +10,9 @@
 // required within one ABI version.
 //
 // Threading: the library may call any function from any thread at once, except that calls that name
-// the same stream are never concurrent. Failures are returned as a status after hy_host.fail has
-// set the message.
+// the same stream are never concurrent; only stream_query and event_record may meet other calls on
+// their stream, for memory is freed and asked for by any thread. Failures are returned as a status
+// after hy_host.fail has set the message.
 #ifndef HALYARD_PLUGIN_H_
 #define HALYARD_PLUGIN_H_
 
@@ -36,6 +37,9 @@ typedef struct hy_host {
   // Runs the reference kernel of a call whose tensors lie in host memory. Thread-safe.
   hy_status (*reference)(const hy_call* call);
   const char* (*op_name)(hy_op op);
+  // The message of the calling thread's last failure, as a worker needs it for an asynchronous
+  // error.
+  const char* (*last_error)(void);
 } hy_host;
 
 // ---- Probe reports

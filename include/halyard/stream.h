@@ -92,7 +92,9 @@ typedef enum hy_fault {
   HY_FAULT_COUNT
 } hy_fault;
 // The nth next event of that kind fails (1: the next one); 0 disarms. Process-wide.
-// HY_FAULT_HOST_ALLOCATION is the library's own use of malloc.
+// An ALLOCATION is a call of hy_alloc, hy_alloc_raw or hy_host_alloc, which then answers
+// HY_OUT_OF_MEMORY; a COPY is a copy or memset, a KERNEL is a run of one. HOST_ALLOCATION is the
+// library's own use of malloc.
 HY_API void hy_inject_fault(hy_fault fault, int64_t nth);
 // How many events of that kind have happened since it was last armed; nothing is counted while it is
 // disarmed. Arm with INT64_MAX to count without failing.

@@ -53,8 +53,9 @@ struct hy_device {
 
 struct hy_stream {
   hy_device* device;
-  void* handle;      // the backend's
-  hy_status failed;  // the sticky error, HY_OK when there is none
+  void* handle;             // the backend's
+  struct hy__cache* cache;  // free memory that work on this stream may take at once
+  hy_status failed;         // the sticky error, HY_OK when there is none
   char failure[320];
 };
 
@@ -62,11 +63,18 @@ struct hy_stream {
 // usable; cheap.
 hy_status hy__stream_check(hy_stream* stream);
 
-// A backend's table with every field beyond its `size` zeroed; made once at registration.
+// The device is open. Reads HALYARD_MEMORY_LIMIT; a limit that cannot be read is an error.
 hy_status hy__allocator_create(hy_device* device, hy__allocator** allocator);
+// Gives everything back to the backend, memory still in use included. The device's work is done.
 void hy__allocator_destroy(hy__allocator* allocator);
 // Whether `address` lies in memory this allocator took from the backend.
 bool hy__allocator_owns(hy__allocator* allocator, const void* address);
+// Gives the stream its cache; with a new handle in a stream that has one, only takes the handle
+// over. Detach once the stream's work is done and before its handle is destroyed.
+hy_status hy__allocator_attach(hy__allocator* allocator, hy_stream* stream);
+void hy__allocator_detach(hy__allocator* allocator, hy_stream* stream);
+// The open device with memory of its own in which `address` lies; NULL for host memory.
+hy_device* hy__memory_owner(const void* address);
 
 // The host services table handed to plugins.
 const hy_host* hy__host(void);
