@@ -1,0 +1,539 @@
+#include "core/allocator.h"
+
+#include <stdio.h>
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+
+enum { SCAN = 16, CHUNK_BLOCKS = 128 };
+
+typedef struct hy__chunk {
+  struct hy__chunk* next;
+  hy__block blocks[CHUNK_BLOCKS];
+} hy__chunk;
+
+// ---- sizes and bins ----
+
+static int floor_log2(uint64_t x) {
+  return 63 - __builtin_clzll(x);
+}
+
+// Up to 2 MiB a size lies on the lower edge of its bin, so that the first block there fits; above,
+// that would waste too much, and the few blocks of a bin are looked through.
+static size_t round_size(size_t bytes) {
+  size_t grain = HY__ALIGNMENT;
+  if (bytes > HY__ALIGNMENT << (HY__SUB_LOG + 1)) {
+    grain = (size_t)1 << (floor_log2(bytes - 1) - HY__SUB_LOG);
+    if (grain > 64 * KIB) grain = 64 * KIB;
+  }
+  return bytes ? (bytes + grain - 1) & ~(grain - 1) : grain;
+}
+
+static size_t segment_size(size_t size) {
+  if (size <= MIB) return 2 * MIB;
+  if (size < 10 * MIB) return 20 * MIB;
+  return (size + 2 * MIB - 1) & ~(2 * MIB - 1);
+}
+
+static void bin_of(size_t size, int* level, int* sub) {
+  uint64_t units = size / HY__ALIGNMENT;
+  if (units < HY__SUBS) {
+    *level = 0;
+    *sub = (int)units;
+  } else {
+    int log = floor_log2(units);
+    *level = log - HY__SUB_LOG + 1;
+    *sub = (int)(units >> (log - HY__SUB_LOG)) - HY__SUBS;
+  }
+}
+
+static void bins_insert(hy__bins* bins, hy__block* block) {
+  int level, sub;
+  bin_of(block->size, &level, &sub);
+  hy__block** head = &bins->heads[level][sub];
+  block->previous = NULL;
+  block->next = *head;
+  if (*head) (*head)->previous = block;
+  *head = block;
+  bins->subs[level] |= 1u << sub;
+  bins->levels |= 1ull << level;
+}
+
+static void bins_remove(hy__bins* bins, hy__block* block) {
+  if (block->next) block->next->previous = block->previous;
+  if (block->previous) {
+    block->previous->next = block->next;
+    return;
+  }
+  int level, sub;
+  bin_of(block->size, &level, &sub);
+  bins->heads[level][sub] = block->next;
+  if (block->next) return;
+  bins->subs[level] &= ~(1u << sub);
+  if (!bins->subs[level]) bins->levels &= ~(1ull << level);
+}
+
+static hy__block* bins_find(const hy__bins* bins, size_t size) {
+  int level, sub;
+  bin_of(size, &level, &sub);
+  hy__block* block = bins->heads[level][sub];
+  for (int i = 0; block && i < SCAN; i++, block = block->next) {
+    if (block->size >= size) return block;
+  }
+  // Whatever lies in a higher bin fits.
+  uint32_t subs = sub + 1 < HY__SUBS ? bins->subs[level] & (~0u << (sub + 1)) : 0;
+  if (!subs) {
+    uint64_t levels = bins->levels & (~0ull << (level + 1));
+    if (!levels) return NULL;
+    level = __builtin_ctzll(levels);
+    subs = bins->subs[level];
+  }
+  return bins->heads[level][__builtin_ctz(subs)];
+}
+
+// ---- metadata ----
+
+static hy__block* block_new(hy__allocator* a) {
+  if (!a->spare) {
+    hy__chunk* chunk = hy__malloc(sizeof *chunk);
+    if (!chunk) return NULL;
+    chunk->next = a->chunks;
+    a->chunks = chunk;
+    for (int i = 0; i < CHUNK_BLOCKS; i++) {
+      chunk->blocks[i].next = a->spare;
+      a->spare = &chunk->blocks[i];
+    }
+  }
+  hy__block* block = a->spare;
+  a->spare = block->next;
+  return block;
+}
+
+static void block_delete(hy__allocator* a, hy__block* block) {
+  block->next = a->spare;
+  a->spare = block;
+}
+
+// ---- blocks in use, by address ----
+
+static size_t slot_of(const hy__allocator* a, uintptr_t address) {
+  uint64_t hash = (uint64_t)(address / HY__ALIGNMENT) * 0x9e3779b97f4a7c15ull;
+  return (size_t)(hash >> 32) & (a->n_slots - 1);
+}
+
+static void slots_insert(hy__allocator* a, hy__block* block) {
+  size_t i = slot_of(a, block->address);
+  while (a->slots[i].address) i = (i + 1) & (a->n_slots - 1);
+  a->slots[i] = (hy__slot){.address = block->address, .block = block};
+  a->n_used++;
+}
+
+// Makes room for one more, so that an insert cannot fail.
+static bool slots_reserve(hy__allocator* a) {
+  if (2 * (a->n_used + 1) <= a->n_slots) return true;
+  size_t n_old = a->n_slots;
+  hy__slot* old = a->slots;
+  hy__slot* slots = hy__calloc(n_old ? 2 * n_old : 256, sizeof *slots);
+  if (!slots) return false;
+  a->slots = slots;
+  a->n_slots = n_old ? 2 * n_old : 256;
+  a->n_used = 0;
+  for (size_t i = 0; i < n_old; i++) {
+    if (old[i].address) slots_insert(a, old[i].block);
+  }
+  hy__mfree(old);
+  return true;
+}
+
+static hy__slot* slots_find(hy__allocator* a, uintptr_t address) {
+  if (!a->n_used || !address) return NULL;
+  size_t i = slot_of(a, address);
+  while (a->slots[i].address && a->slots[i].address != address) i = (i + 1) & (a->n_slots - 1);
+  return a->slots[i].address ? &a->slots[i] : NULL;
+}
+
+// Closes the gap, so that no search stops early at it.
+static void slots_remove(hy__allocator* a, hy__slot* slot) {
+  size_t mask = a->n_slots - 1;
+  size_t hole = (size_t)(slot - a->slots);
+  for (size_t i = (hole + 1) & mask; a->slots[i].address; i = (i + 1) & mask) {
+    size_t home = slot_of(a, a->slots[i].address);
+    if (((i - home) & mask) < ((i - hole) & mask)) continue;
+    a->slots[hole] = a->slots[i];
+    hole = i;
+  }
+  a->slots[hole].address = 0;
+  a->n_used--;
+}
+
+hy__block* hy__allocator_find(hy__allocator* a, const void* address) {
+  hy__slot* slot = slots_find(a, (uintptr_t)address);
+  return slot ? slot->block : NULL;
+}
+
+// ---- blocks: cutting and merging ----
+
+// Makes `left` take in its right neighbour, which is in no bin.
+static void absorb_after(hy__allocator* a, hy__block* left) {
+  hy__block* right = left->after;
+  left->size += right->size;
+  left->after = right->after;
+  if (right->after) right->after->before = left;
+  block_delete(a, right);
+}
+
+// Puts a block that nobody uses any more into its cache.
+static void block_release(hy__allocator* a, hy__block* block) {
+  hy__bins* bins = &block->cache->bins[block->segment->pool];
+  block->segment->busy--;
+  hy__block* after = block->after;
+  if (after && after->free && after->cache == block->cache) {
+    bins_remove(bins, after);
+    absorb_after(a, block);
+  }
+  hy__block* before = block->before;
+  if (before && before->free && before->cache == block->cache) {
+    bins_remove(bins, before);
+    absorb_after(a, before);
+    block = before;
+  }
+  block->free = true;
+  bins_insert(bins, block);
+}
+
+// Takes a free block of the cache into use and cuts it to size. Without metadata for the rest, the
+// block stays whole.
+static void block_acquire(hy__allocator* a, hy__block* block, size_t size) {
+  hy__bins* bins = &block->cache->bins[block->segment->pool];
+  bins_remove(bins, block);
+  block->free = false;
+  block->users = 0;
+  block->awaiting = 0;
+  block->segment->busy++;
+  size_t least = block->segment->pool == HY__POOL_SMALL ? HY__ALIGNMENT : 64 * KIB;
+  if (block->size - size < least) return;
+  hy__block* rest = block_new(a);
+  if (!rest) return;
+  *rest = (hy__block){.address = block->address + size,
+                      .size = block->size - size,
+                      .cache = block->cache,
+                      .segment = block->segment,
+                      .before = block,
+                      .after = block->after,
+                      .free = true};
+  if (rest->after) rest->after->before = rest;
+  block->after = rest;
+  block->size = size;
+  bins_insert(bins, rest);
+}
+
+// ---- work that outlives a free ----
+
+static void pending_pop(hy__allocator* a, hy__cache* cache) {
+  hy__pending* pending = cache->first;
+  cache->first = pending->next;
+  if (!cache->first) cache->last = NULL;
+  hy__block* block = pending->block;
+  pending->next = a->idle;
+  a->idle = pending;
+  a->n_pending--;
+  if (--block->awaiting == 0) block_release(a, block);
+}
+
+static void poll_pending(hy__allocator* a) {
+  const hy_device* device = a->device;
+  for (hy__cache* cache = a->caches; cache; cache = cache->next) {
+    // An event that fails belongs to work that will not touch the memory any more.
+    while (cache->first &&
+           device->backend->event_query(device->handle, cache->first->event) != HY_NOT_READY) {
+      pending_pop(a, cache);
+    }
+  }
+}
+
+static bool pending_push(hy__allocator* a, hy__cache* cache, hy__block* block) {
+  const hy_device* device = a->device;
+  if (!a->idle) {
+    hy__pending* fresh = hy__malloc(sizeof *fresh);
+    if (!fresh) return false;
+    if (device->backend->event_create(device->handle, &fresh->event) != HY_OK) {
+      hy__mfree(fresh);
+      return false;
+    }
+    fresh->next = NULL;
+    a->idle = fresh;
+  }
+  hy__pending* pending = a->idle;
+  if (device->backend->event_record(device->handle, pending->event, cache->stream) != HY_OK) {
+    return false;
+  }
+  a->idle = pending->next;
+  pending->next = NULL;
+  pending->block = block;
+  if (cache->last) {
+    cache->last->next = pending;
+  } else {
+    cache->first = pending;
+  }
+  cache->last = pending;
+  block->awaiting++;
+  a->n_pending++;
+  return true;
+}
+
+void hy__allocator_give(hy__allocator* a, hy__block* block) {
+  slots_remove(a, slots_find(a, block->address));
+  a->stats.frees++;
+  a->stats.allocated -= block->size;
+  if (block->users) {
+    for (hy__cache* cache = a->caches; cache; cache = cache->next) {
+      if (!cache->attached || cache == block->cache) continue;
+      if (!(block->users >> (cache->number % 64) & 1)) continue;
+      // Where the moment cannot be marked, wait for it.
+      if (!pending_push(a, cache, block)) a->device->backend->device_sync(a->device->handle);
+    }
+    if (block->awaiting) return;
+  }
+  block_release(a, block);
+}
+
+// ---- segments ----
+
+void hy__allocator_flush(hy__allocator* a) {
+  const hy_device* device = a->device;
+  if (!a->segments.count) return;
+  if (!device->is_host) {
+    // A device that fails here does no more work either.
+    device->backend->device_sync(device->handle);
+    for (hy__cache* cache = a->caches; cache; cache = cache->next) {
+      while (cache->first) pending_pop(a, cache);
+    }
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < a->segments.count; i++) {
+    hy__segment* segment = a->segments.items[i].owner;
+    if (segment->busy) {
+      a->segments.items[kept++] = a->segments.items[i];
+      continue;
+    }
+    for (hy__block *block = segment->first, *after; block; block = after) {
+      after = block->after;
+      bins_remove(&block->cache->bins[segment->pool], block);
+      block_delete(a, block);
+    }
+    device->backend->memory_free(device->handle, segment->address);
+    a->stats.reserved -= segment->size;
+    hy__mfree(segment);
+  }
+  a->segments.count = kept;
+}
+
+// Memory from the backend within the limit.
+static hy_status segment_memory(hy__allocator* a, size_t size, void** address) {
+  const hy_device* device = a->device;
+  hy_memory_stats* stats = &a->stats;
+  if (stats->limit && (size > stats->limit || stats->reserved > stats->limit - size)) {
+    return HY_OUT_OF_MEMORY;
+  }
+  HY_TRY(device->backend->memory_alloc(device->handle, size, address));
+  if (!*address || (uintptr_t)*address % HY__ALIGNMENT) {
+    if (*address) device->backend->memory_free(device->handle, *address);
+    return hy_fail(HY_DEVICE_FAILED,
+                   "%s: the backend gave %p as memory, which is not an address aligned to %d",
+                   device->selector, *address, HY__ALIGNMENT);
+  }
+  stats->backend_allocations++;
+  stats->reserved += size;
+  if (stats->reserved > stats->reserved_peak) stats->reserved_peak = stats->reserved;
+  return HY_OK;
+}
+
+static void describe_bytes(uint64_t bytes, char text[32]) {
+  static const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  double value = (double)bytes;
+  while (value >= 1024 && unit < 4) value /= 1024, unit++;
+  snprintf(text, 32, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
+}
+
+static hy_status out_of_memory(hy__allocator* a, size_t bytes) {
+  const hy_device* device = a->device;
+  uint64_t free_bytes = 0, total_bytes = 0;
+  device->backend->memory_info(device->handle, &free_bytes, &total_bytes);
+  char wanted[32], allocated[32], reserved[32], limit[32] = "none", unused[32], total[32];
+  describe_bytes(bytes, wanted);
+  describe_bytes(a->stats.allocated, allocated);
+  describe_bytes(a->stats.reserved, reserved);
+  if (a->stats.limit) describe_bytes(a->stats.limit, limit);
+  describe_bytes(free_bytes, unused);
+  describe_bytes(total_bytes, total);
+  a->stats.out_of_memory++;
+  return hy_fail(HY_OUT_OF_MEMORY,
+                 "%s is out of memory: %s requested; %s allocated, %s reserved, limit %s; %s free "
+                 "on the device of %s. Free tensors, use smaller batches or a smaller data type%s",
+                 device->selector, wanted, allocated, reserved, limit, unused, total,
+                 a->stats.limit ? ", or raise HALYARD_MEMORY_LIMIT" : "");
+}
+
+static hy_status host_memory_out(const hy__allocator* a) {
+  return hy_fail(HY_OUT_OF_MEMORY, "%s: no host memory for the allocator's own tables",
+                 a->device->selector);
+}
+
+// A free block that fits, from the cache of a stream that has nothing to do.
+static hy__block* steal(hy__allocator* a, hy__cache* thief, hy__pool pool, size_t size) {
+  const hy_device* device = a->device;
+  for (hy__cache* cache = a->caches; cache; cache = cache->next) {
+    if (cache == thief) continue;
+    hy__block* block = bins_find(&cache->bins[pool], size);
+    if (!block) continue;
+    if (cache->attached &&
+        device->backend->stream_query(device->handle, cache->stream) != HY_OK) {
+      continue;
+    }
+    bins_remove(&cache->bins[pool], block);
+    block->cache = thief;
+    bins_insert(&thief->bins[pool], block);
+    return block;
+  }
+  return NULL;
+}
+
+// What the cache does not hold: from an idle stream, from the backend, or after a flush. The block
+// lies in the cache's bins on return.
+static hy_status miss(hy__allocator* a, hy__cache* cache, hy__pool pool, size_t size,
+                      hy__block** found) {
+  *found = steal(a, cache, pool, size);
+  if (*found) return HY_OK;
+
+  hy__segment* segment = hy__malloc(sizeof *segment);
+  hy__block* block = block_new(a);
+  hy_status status = HY_OK;
+  if (!segment || !block || !hy__ranges_reserve(&a->segments)) {
+    status = host_memory_out(a);
+    goto fail;
+  }
+  size_t bytes = segment_size(size);
+  void* address = NULL;
+  status = segment_memory(a, bytes, &address);
+  if (status == HY_OUT_OF_MEMORY && bytes != size) {
+    bytes = size;
+    status = segment_memory(a, bytes, &address);
+  }
+  if (status == HY_OUT_OF_MEMORY) {
+    hy__allocator_flush(a);
+    *found = bins_find(&cache->bins[pool], size);
+    if (!*found) *found = steal(a, cache, pool, size);
+    if (!*found) status = segment_memory(a, bytes, &address);
+    if (*found || status == HY_OK) a->stats.retries++;
+  }
+  if (*found) {
+    status = HY_OK;
+    goto fail;
+  }
+  if (status == HY_OUT_OF_MEMORY) status = out_of_memory(a, size);
+  if (status != HY_OK) goto fail;
+
+  *segment = (hy__segment){.address = address, .size = bytes, .pool = pool, .first = block};
+  *block = (hy__block){.address = (uintptr_t)address,
+                       .size = bytes,
+                       .cache = cache,
+                       .segment = segment,
+                       .free = true};
+  hy__ranges_add(&a->segments, address, bytes, segment);
+  bins_insert(&cache->bins[pool], block);
+  *found = block;
+  return HY_OK;
+
+fail:
+  if (block) block_delete(a, block);
+  hy__mfree(segment);
+  return status;
+}
+
+hy_status hy__allocator_take(hy__allocator* a, hy__cache* cache, size_t bytes, void** address) {
+  if (bytes > (size_t)1 << HY__MAX_LOG) return out_of_memory(a, bytes);
+  size_t size = round_size(bytes);
+  hy__pool pool = size <= MIB ? HY__POOL_SMALL : HY__POOL_LARGE;
+  if (a->n_pending) poll_pending(a);
+  if (!slots_reserve(a)) return host_memory_out(a);
+  hy__block* block = bins_find(&cache->bins[pool], size);
+  if (!block) HY_TRY(miss(a, cache, pool, size, &block));
+  block_acquire(a, block, size);
+  slots_insert(a, block);
+  a->stats.allocations++;
+  a->stats.allocated += block->size;
+  if (a->stats.allocated > a->stats.allocated_peak) a->stats.allocated_peak = a->stats.allocated;
+  *address = (void*)block->address;
+  return HY_OK;
+}
+
+// ---- caches ----
+
+static hy__cache* cache_new(hy__allocator* a) {
+  hy__cache* cache = hy__calloc(1, sizeof *cache);
+  if (!cache) return NULL;
+  cache->number = a->caches ? a->caches->number + 1 : 0;
+  cache->next = a->caches;
+  a->caches = cache;
+  return cache;
+}
+
+hy_status hy__allocator_attach(hy__allocator* a, hy_stream* stream) {
+  pthread_mutex_lock(&a->mutex);
+  hy__cache* cache = stream->cache;
+  if (!cache) {
+    cache = a->caches;
+    // Where calls finish before they return, all streams share what is free.
+    if (!a->device->is_host) {
+      while (cache && cache->attached) cache = cache->next;
+    }
+    if (!cache) cache = cache_new(a);
+  }
+  if (cache) {
+    cache->attached = true;
+    cache->stream = stream->handle;
+    stream->cache = cache;
+  }
+  pthread_mutex_unlock(&a->mutex);
+  return cache ? HY_OK : host_memory_out(a);
+}
+
+void hy__allocator_detach(hy__allocator* a, hy_stream* stream) {
+  if (!stream->cache) return;
+  pthread_mutex_lock(&a->mutex);
+  if (!a->device->is_host) {
+    while (stream->cache->first) pending_pop(a, stream->cache);
+    stream->cache->attached = false;
+    stream->cache->stream = NULL;
+  }
+  pthread_mutex_unlock(&a->mutex);
+  stream->cache = NULL;
+}
+
+void hy__allocator_clear(hy__allocator* a) {
+  const hy_device* device = a->device;
+  for (hy__cache* cache = a->caches; cache; cache = cache->next) {
+    while (cache->first) pending_pop(a, cache);
+  }
+  for (size_t i = 0; i < a->segments.count; i++) {
+    hy__segment* segment = a->segments.items[i].owner;
+    device->backend->memory_free(device->handle, segment->address);
+    hy__mfree(segment);
+  }
+  hy__ranges_clear(&a->segments);
+  for (hy__cache *cache = a->caches, *next; cache; cache = next) {
+    next = cache->next;
+    hy__mfree(cache);
+  }
+  for (hy__pending *pending = a->idle, *next; pending; pending = next) {
+    next = pending->next;
+    device->backend->event_destroy(device->handle, pending->event);
+    hy__mfree(pending);
+  }
+  for (hy__chunk *chunk = a->chunks, *next; chunk; chunk = next) {
+    next = chunk->next;
+    hy__mfree(chunk);
+  }
+  hy__mfree(a->slots);
+}
