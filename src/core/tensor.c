@@ -1,0 +1,151 @@
+#include "halyard/tensor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+hy_tensor hy_tensor_absent(void) {
+  hy_tensor t;
+  memset(&t, 0, sizeof t);
+  return t;
+}
+
+bool hy_tensor_is_absent(const hy_tensor* t) {
+  return !t || t->dtype == HY_NONE;
+}
+
+static void set_contiguous_strides(hy_tensor* t) {
+  int64_t stride = 1;
+  for (int d = t->ndim - 1; d >= 0; d--) {
+    t->stride[d] = stride;
+    stride *= t->shape[d] > 1 ? t->shape[d] : 1;
+  }
+}
+
+hy_status hy_tensor_init(hy_tensor* t, void* data, hy_dtype dtype, int ndim, const int64_t* shape) {
+  if (!t) return hy_fail(HY_INVALID_ARGUMENT, "hy_tensor_init: the tensor is NULL");
+  if (ndim < 0 || ndim > HY_MAX_DIMS)
+    return hy_fail(HY_SHAPE, "a tensor has 0 to %d dimensions, not %d", HY_MAX_DIMS, ndim);
+  if (ndim > 0 && !shape) return hy_fail(HY_INVALID_ARGUMENT, "hy_tensor_init: the shape is NULL");
+  memset(t, 0, sizeof *t);
+  t->data = data;
+  t->dtype = dtype;
+  t->layout = dtype == HY_I4 ? HY_LAYOUT_PACKED_I4 : HY_LAYOUT_STRIDED;
+  t->ndim = ndim;
+  int64_t numel = 1;
+  for (int d = 0; d < ndim; d++) {
+    t->shape[d] = shape[d];
+    if (shape[d] < 0)
+      return hy_fail(HY_SHAPE, "dimension %d has the negative size %lld", d, (long long)shape[d]);
+    // Sizes of 0 are left out here, so that strides cannot overflow either.
+    if (shape[d] > 0 && __builtin_mul_overflow(numel, shape[d], &numel))
+      return hy_fail(HY_SHAPE, "the number of elements overflows 64 bits at dimension %d", d);
+  }
+  set_contiguous_strides(t);
+  return hy_tensor_check(t);
+}
+
+int64_t hy_tensor_numel(const hy_tensor* t) {
+  int64_t numel = 1;
+  for (int d = 0; d < t->ndim; d++) numel *= t->shape[d];
+  return numel;
+}
+
+size_t hy_tensor_bytes(const hy_tensor* t) {
+  return (size_t)hy_tensor_numel(t) * (size_t)hy_dtype_bits(t->dtype) / 8;
+}
+
+bool hy_tensor_is_contiguous(const hy_tensor* t) {
+  int64_t expected = 1;
+  for (int d = t->ndim - 1; d >= 0; d--) {
+    if (t->shape[d] == 0) return true;
+    if (t->shape[d] != 1 && t->stride[d] != expected) return false;
+    expected *= t->shape[d];
+  }
+  return true;
+}
+
+void hy_tensor_extent(const hy_tensor* t, int64_t* first, int64_t* last) {
+  *first = *last = 0;
+  if (t->layout != HY_LAYOUT_STRIDED) {
+    *last = (int64_t)hy_tensor_bytes(t);
+    return;
+  }
+  int64_t low = 0, high = 0;
+  for (int d = 0; d < t->ndim; d++) {
+    if (t->shape[d] == 0) return;
+    int64_t reach = (t->shape[d] - 1) * t->stride[d];
+    if (reach < 0) low += reach;
+    else high += reach;
+  }
+  int64_t size = (int64_t)hy_dtype_size(t->dtype);
+  *first = low * size;
+  *last = (high + 1) * size;
+}
+
+hy_status hy_tensor_check(const hy_tensor* t) {
+  if (t->dtype <= HY_NONE || t->dtype >= HY_DTYPE_COUNT)
+    return hy_fail(HY_DTYPE, "%d is no data type", (int)t->dtype);
+  if (t->ndim < 0 || t->ndim > HY_MAX_DIMS)
+    return hy_fail(HY_SHAPE, "a tensor has 0 to %d dimensions, not %d", HY_MAX_DIMS, t->ndim);
+  int64_t numel = 1, reach = 1;
+  bool empty = false;
+  for (int d = 0; d < t->ndim; d++) {
+    int64_t size = t->shape[d], span;
+    if (size < 0)
+      return hy_fail(HY_SHAPE, "dimension %d has the negative size %lld", d, (long long)size);
+    if (size == 0) {
+      empty = true;
+      continue;
+    }
+    int64_t stride = t->stride[d] < 0 ? -t->stride[d] : t->stride[d];
+    if (__builtin_mul_overflow(numel, size, &numel) || stride < 0 ||
+        __builtin_mul_overflow(size - 1, stride, &span) || __builtin_add_overflow(reach, span, &reach))
+      return hy_fail(HY_SHAPE, "sizes and strides overflow 64 bits at dimension %d", d);
+  }
+  if (numel > INT64_MAX / 8 || reach > INT64_MAX / 8)
+    return hy_fail(HY_SHAPE, "%lld elements are more than memory can hold", (long long)numel);
+  switch (t->layout) {
+    case HY_LAYOUT_STRIDED:
+      if (t->dtype == HY_I4)
+        return hy_fail(HY_LAYOUT, "i4 has no addressable elements: its layout is packed_i4");
+      return HY_OK;
+    case HY_LAYOUT_PACKED_I4:
+      if (t->dtype != HY_I4)
+        return hy_fail(HY_LAYOUT, "packed_i4 holds i4, not %s", hy_dtype_name(t->dtype));
+      if (!hy_tensor_is_contiguous(t) || t->ndim < 1 || (!empty && t->shape[t->ndim - 1] % 2 != 0))
+        return hy_fail(HY_LAYOUT, "packed_i4 is contiguous, and its last dimension is even");
+      return HY_OK;
+    case HY_LAYOUT_SPARSE_2_4:
+      if (t->dtype != HY_U8 || !hy_tensor_is_contiguous(t))
+        return hy_fail(HY_LAYOUT, "sparse_2_4 codes are contiguous u8");
+      return HY_OK;
+  }
+  return hy_fail(HY_LAYOUT, "%d is no layout", (int)t->layout);
+}
+
+const char* hy_tensor_describe(const hy_tensor* t, char* buffer, size_t size) {
+  if (!buffer || size == 0) return "";
+  buffer[0] = 0;
+  if (hy_tensor_is_absent(t)) {
+    snprintf(buffer, size, "none");
+    return buffer;
+  }
+  size_t used = 0;
+#define APPEND(...)                                                                   \
+  do {                                                                                \
+    if (used < size) used += (size_t)snprintf(buffer + used, size - used, __VA_ARGS__); \
+  } while (0)
+  int ndim = t->ndim < 0 ? 0 : t->ndim > HY_MAX_DIMS ? HY_MAX_DIMS : t->ndim;
+  APPEND("%s[", hy_dtype_name(t->dtype));
+  for (int d = 0; d < ndim; d++) APPEND(d ? ", %lld" : "%lld", (long long)t->shape[d]);
+  APPEND("]");
+  if (t->layout != HY_LAYOUT_STRIDED) {
+    APPEND(" %s", hy_layout_name(t->layout));
+  } else if (!hy_tensor_is_contiguous(t)) {
+    APPEND(" strides (");
+    for (int d = 0; d < ndim; d++) APPEND(d ? ", %lld" : "%lld", (long long)t->stride[d]);
+    APPEND(")");
+  }
+#undef APPEND
+  return buffer;
+}

@@ -1,0 +1,17 @@
+#include "ops/reference/operand.h"
+
+void hy__operand_f(const hy__walk* w, int k, hy_dtype from, hy_dtype as, double* row) {
+  hy__load_row_f(from, w->at[k], w->step[k], w->n, row);
+  if (from == as || as == HY_F64 || hy_promote_dtypes(from, as) != as) return;
+  bool exact = hy_dtype_is_float(from) && hy_dtype_bits(from) < hy_dtype_bits(as);
+  for (int64_t i = 0; !exact && i < w->n; i++) row[i] = hy__round_to(as, row[i]);
+}
+
+void hy__operand_i(const hy__walk* w, int k, hy_dtype from, int64_t* row) {
+  hy__load_row_i(from, w->at[k], w->step[k], w->n, row);
+}
+
+double hy__number_f(hy_scalar s, hy_dtype as) {
+  double value = hy_scalar_f(s);
+  return as == HY_F64 ? value : (double)(float)value;
+}

@@ -1,0 +1,86 @@
+// From a call to the kernel that runs it.
+#include "ops/internal.h"
+
+#include <string.h>
+
+#include "core/internal.h"
+#include "ops/fallback.h"
+
+static atomic_int deterministic = -1;  // -1: not set yet, the environment decides
+
+void hy_set_deterministic(bool value) {
+  atomic_store_explicit(&deterministic, value, memory_order_relaxed);
+}
+
+bool hy_deterministic(void) {
+  int value = atomic_load_explicit(&deterministic, memory_order_relaxed);
+  if (value < 0) {
+    const char* text = hy__env("HALYARD_DETERMINISTIC");
+    value = text && strcmp(text, "0") != 0;
+    atomic_store_explicit(&deterministic, value, memory_order_relaxed);
+  }
+  return value;
+}
+
+hy_status hy__reference_checked(const hy_call* call) {
+  return hy__op_row(call->op)->kernel(call);
+}
+
+hy_status hy__reference(const hy_call* call) {
+  HY_TRY(hy__check_call(call));
+  return hy__reference_checked(call);
+}
+
+// The first provider that supports the call, or NULL and the first one's reason why not.
+static const hy_provider* choose_provider(const hy_device* device, const hy_call* call, hy_support* reason) {
+  *reason = HY_SUPPORT_NO_OP;
+  for (int i = 0; i < device->n_providers; i++) {
+    hy_support answer = device->providers[i]->supports(device->handle, call);
+    if (answer == HY_SUPPORT_YES) {
+      *reason = HY_SUPPORT_YES;
+      return device->providers[i];
+    }
+    // A provider that has the op and lacks the type says more than one that lacks the op.
+    if (*reason == HY_SUPPORT_NO_OP) *reason = answer;
+  }
+  return NULL;
+}
+
+static bool is_empty(const hy_call* call) {
+  for (int i = 0; i < call->n_out; i++) {
+    if (hy__present(&call->out[i]) && hy_tensor_numel(&call->out[i]) > 0) return false;
+  }
+  return true;
+}
+
+hy_status hy_run(hy_stream* stream, const hy_call* call) {
+  if (!stream || !call) return hy_fail(HY_INVALID_ARGUMENT, "hy_run: the %s is NULL", stream ? "call" : "stream");
+  HY_TRY(hy__check_call(call));
+  HY_TRY(hy__stream_check(stream));
+  if (is_empty(call)) return HY_OK;
+  if (hy__fault(HY_FAULT_KERNEL)) return hy__call_fail(call, HY_DEVICE_FAILED, "injected fault");
+  hy_device* device = stream->device;
+  hy_support reason;
+  const hy_provider* provider = choose_provider(device, call, &reason);
+  if (provider) return provider->run(device->handle, stream->handle, call);
+  if (device->is_host) return hy__reference_checked(call);
+  return hy__fall_back(stream, call, reason);
+}
+
+hy_status hy_place(hy_device* device, const hy_call* call, hy_placement* placement) {
+  if (!device || !call || !placement) return hy_fail(HY_INVALID_ARGUMENT, "hy_place: an argument is NULL");
+  const hy_provider* provider = choose_provider(device, call, &placement->reason);
+  placement->provider = provider ? provider->name : device->is_host ? "reference" : NULL;
+  return HY_OK;
+}
+
+static void shutdown_ops(void) {
+  hy__fallback_shutdown();
+  atomic_store(&deterministic, -1);
+}
+
+const hy__op_services hy__ops = {
+    .reference = hy__reference,
+    .op_name = hy_op_name,
+    .shutdown = shutdown_ops,
+};
