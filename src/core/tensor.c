@@ -74,8 +74,10 @@ void hy_tensor_extent(const hy_tensor* t, int64_t* first, int64_t* last) {
   for (int d = 0; d < t->ndim; d++) {
     if (t->shape[d] == 0) return;
     int64_t reach = (t->shape[d] - 1) * t->stride[d];
-    if (reach < 0) low += reach;
-    else high += reach;
+    if (reach < 0)
+      low += reach;
+    else
+      high += reach;
   }
   int64_t size = (int64_t)hy_dtype_size(t->dtype);
   *first = low * size;
@@ -99,7 +101,8 @@ hy_status hy_tensor_check(const hy_tensor* t) {
     }
     int64_t stride = t->stride[d] < 0 ? -t->stride[d] : t->stride[d];
     if (__builtin_mul_overflow(numel, size, &numel) || stride < 0 ||
-        __builtin_mul_overflow(size - 1, stride, &span) || __builtin_add_overflow(reach, span, &reach))
+        __builtin_mul_overflow(size - 1, stride, &span) ||
+        __builtin_add_overflow(reach, span, &reach))
       return hy_fail(HY_SHAPE, "sizes and strides overflow 64 bits at dimension %d", d);
   }
   if (numel > INT64_MAX / 8 || reach > INT64_MAX / 8)
@@ -131,8 +134,8 @@ const char* hy_tensor_describe(const hy_tensor* t, char* buffer, size_t size) {
     return buffer;
   }
   size_t used = 0;
-#define APPEND(...)                                                                   \
-  do {                                                                                \
+#define APPEND(...)                                                                     \
+  do {                                                                                  \
     if (used < size) used += (size_t)snprintf(buffer + used, size - used, __VA_ARGS__); \
   } while (0)
   int ndim = t->ndim < 0 ? 0 : t->ndim > HY_MAX_DIMS ? HY_MAX_DIMS : t->ndim;

@@ -27,7 +27,8 @@ static char* advance(const hy_tensor* t, int64_t elements) {
 }
 
 // Resolves one -1 in `shape` and checks that the number of elements stays.
-static hy_status resolve_shape(const hy_tensor* t, int ndim, const int64_t* shape, int64_t* resolved) {
+static hy_status resolve_shape(const hy_tensor* t, int ndim, const int64_t* shape,
+                               int64_t* resolved) {
   if (ndim < 0 || ndim > HY_MAX_DIMS)
     return hy_fail(HY_SHAPE, "view: a tensor has 0 to %d dimensions, not %d", HY_MAX_DIMS, ndim);
   if (ndim > 0 && !shape) return hy_fail(HY_INVALID_ARGUMENT, "view: the shape is NULL");
@@ -70,8 +71,8 @@ hy_status hy_view(hy_tensor* out, const hy_tensor* t, int ndim, const int64_t* s
     *out = view;
     return HY_OK;
   }
-  // Walk both shapes from the end. `run` is the size of the current stretch of old dimensions that one stride describes;
-  // new dimensions must divide it.
+  // Walk both shapes from the end. `run` is the size of the current stretch of old dimensions that
+  // one stride describes; new dimensions must divide it.
   int new_dim = ndim - 1;
   int64_t run = 1, taken = 1, base = t->stride[t->ndim - 1];
   for (int d = t->ndim - 1; d >= 0; d--) {
@@ -178,11 +179,13 @@ hy_status hy_expand(hy_tensor* out, const hy_tensor* t, int ndim, const int64_t*
   return HY_OK;
 }
 
-hy_status hy_slice(hy_tensor* out, const hy_tensor* t, int dim, int64_t start, int64_t stop, int64_t step) {
+hy_status hy_slice(hy_tensor* out, const hy_tensor* t, int dim, int64_t start, int64_t stop,
+                   int64_t step) {
   HY_TRY(check_view("slice", out, t));
   int d = wrap("slice", dim, t->ndim, t);
   if (d < 0) return HY_SHAPE;
-  if (step < 1) return hy_fail(HY_INVALID_ARGUMENT, "slice: the step is at least 1, not %lld", (long long)step);
+  if (step < 1)
+    return hy_fail(HY_INVALID_ARGUMENT, "slice: the step is at least 1, not %lld", (long long)step);
   int64_t size = t->shape[d];
   if (start < 0) start += size;
   if (stop < 0) stop += size;
@@ -204,7 +207,8 @@ hy_status hy_select(hy_tensor* out, const hy_tensor* t, int dim, int64_t index) 
   if (at < 0) return HY_SHAPE;
   int64_t size = t->shape[at];
   if (index < -size || index >= size)
-    return hy_fail(HY_INDEX, "select: index %lld in dimension %d of %s", (long long)index, at, DESCRIBE(t));
+    return hy_fail(HY_INDEX, "select: index %lld in dimension %d of %s", (long long)index, at,
+                   DESCRIBE(t));
   hy_tensor view = *t;
   view.data = advance(t, (index < 0 ? index + size : index) * t->stride[at]);
   view.ndim--;
@@ -220,7 +224,8 @@ hy_status hy_as_strided(hy_tensor* out, const hy_tensor* t, int ndim, const int6
                         const int64_t* stride, int64_t offset) {
   HY_TRY(check_view("as_strided", out, t));
   if (ndim < 0 || ndim > HY_MAX_DIMS)
-    return hy_fail(HY_SHAPE, "as_strided: a tensor has 0 to %d dimensions, not %d", HY_MAX_DIMS, ndim);
+    return hy_fail(HY_SHAPE, "as_strided: a tensor has 0 to %d dimensions, not %d", HY_MAX_DIMS,
+                   ndim);
   if (ndim > 0 && (!shape || !stride))
     return hy_fail(HY_INVALID_ARGUMENT, "as_strided: shape or stride is NULL");
   hy_tensor view = *t;
@@ -233,8 +238,8 @@ hy_status hy_as_strided(hy_tensor* out, const hy_tensor* t, int ndim, const int6
   int64_t first, last, own_first, own_last, shift, size = (int64_t)hy_dtype_size(t->dtype);
   hy_tensor_extent(&view, &first, &last);
   hy_tensor_extent(t, &own_first, &own_last);
-  if (__builtin_mul_overflow(offset, size, &shift) || __builtin_add_overflow(first, shift, &first) ||
-      __builtin_add_overflow(last, shift, &last) ||
+  if (__builtin_mul_overflow(offset, size, &shift) ||
+      __builtin_add_overflow(first, shift, &first) || __builtin_add_overflow(last, shift, &last) ||
       (hy_tensor_numel(&view) > 0 && (first < own_first || last > own_last)))
     return hy_fail(HY_INDEX, "as_strided: the view would leave the memory of %s", DESCRIBE(t));
   view.data = (char*)t->data + (hy_tensor_numel(&view) > 0 ? shift : 0);

@@ -22,15 +22,17 @@ static hy_status check_inputs(const hy_call* call, const hy_op_info* info) {
   bool has_list = info->n_inputs > 0 && info->inputs[info->n_inputs - 1].kind == HY_ARGUMENT_LIST;
   int least = info->n_inputs - has_list;
   if (call->n_in < least || (!has_list && call->n_in > least) || call->n_in > HY_MAX_INPUTS)
-    return hy_fail(HY_INVALID_ARGUMENT, "%s takes %s%d inputs, not %d", info->name, has_list ? "at least " : "",
-                   least, call->n_in);
-  if (call->n_in > 0 && !call->in) return hy_fail(HY_INVALID_ARGUMENT, "%s: the inputs are NULL", info->name);
+    return hy_fail(HY_INVALID_ARGUMENT, "%s takes %s%d inputs, not %d", info->name,
+                   has_list ? "at least " : "", least, call->n_in);
+  if (call->n_in > 0 && !call->in)
+    return hy_fail(HY_INVALID_ARGUMENT, "%s: the inputs are NULL", info->name);
   for (int i = 0; i < call->n_in; i++) {
     const hy_tensor* t = &call->in[i];
     const hy_argument* argument = input_argument(info, i);
     if (!hy__present(t)) {
       if (argument->kind == HY_ARGUMENT_REQUIRED)
-        return hy_fail(HY_INVALID_ARGUMENT, "%s: the input %s is absent", info->name, argument->name);
+        return hy_fail(HY_INVALID_ARGUMENT, "%s: the input %s is absent", info->name,
+                       argument->name);
       continue;
     }
     HY_TRY(check_tensor(call, t, argument->name));
@@ -57,7 +59,8 @@ hy_status hy_infer(const hy_call* call, hy_tensor* out) {
     for (int d = out[i].ndim - 1; d >= 0; d--) {
       out[i].stride[d] = stride;
       if (out[i].shape[d] > 1 && __builtin_mul_overflow(stride, out[i].shape[d], &stride))
-        return hy__call_fail(call, HY_SHAPE, "the output would have more elements than 64 bits count");
+        return hy__call_fail(call, HY_SHAPE,
+                             "the output would have more elements than 64 bits count");
     }
   }
   return HY_OK;
@@ -67,7 +70,8 @@ static bool has_memory(const hy_tensor* t) {
   return t->data || hy_tensor_numel(t) == 0;
 }
 
-static hy_status check_output(const hy_call* call, const hy_op_info* info, int i, const hy_tensor* expected) {
+static hy_status check_output(const hy_call* call, const hy_op_info* info, int i,
+                              const hy_tensor* expected) {
   const hy_tensor* t = &call->out[i];
   const char* name = info->outputs[i].name;
   HY_TRY(check_tensor(call, t, name));
@@ -79,14 +83,18 @@ static hy_status check_output(const hy_call* call, const hy_op_info* info, int i
   if (t->dtype != expected->dtype && !(may_cast && hy__can_cast(expected->dtype, t->dtype)))
     return hy__call_fail(call, HY_DTYPE, "the output %s must be %s", name, DESCRIBE(expected));
   if (t->layout != expected->layout)
-    return hy__call_fail(call, HY_LAYOUT, "the output %s must be %s", name, hy_layout_name(expected->layout));
-  if (!has_memory(t)) return hy__call_fail(call, HY_INVALID_ARGUMENT, "the output %s has no memory", name);
+    return hy__call_fail(call, HY_LAYOUT, "the output %s must be %s", name,
+                         hy_layout_name(expected->layout));
+  if (!has_memory(t))
+    return hy__call_fail(call, HY_INVALID_ARGUMENT, "the output %s has no memory", name);
   if (hy__tensor_overlaps_itself(t))
-    return hy__call_fail(call, HY_OVERLAP, "elements of the output %s share memory with one another", name);
+    return hy__call_fail(call, HY_OVERLAP,
+                         "elements of the output %s share memory with one another", name);
   return HY_OK;
 }
 
-// An output may share memory with an input only as the op's row says, and with another output never.
+// An output may share memory with an input only as the op's row says, and with another output
+// never.
 static hy_status check_aliases(const hy_call* call, const hy_op_info* info) {
   for (int o = 0; o < call->n_out; o++) {
     const hy_tensor* out = &call->out[o];
@@ -96,14 +104,14 @@ static hy_status check_aliases(const hy_call* call, const hy_op_info* info) {
       if (!hy__present(in) || !hy__tensors_overlap(out, in)) continue;
       bool allowed = info->alias == HY_ALIAS_ANY || (info->alias == HY_ALIAS_SLOT && i == o);
       if (!allowed || !hy__tensor_is_same_view(out, in))
-        return hy__call_fail(call, HY_OVERLAP, "the output %s overlaps the input %s%s", info->outputs[o].name,
-                             input_argument(info, i)->name,
+        return hy__call_fail(call, HY_OVERLAP, "the output %s overlaps the input %s%s",
+                             info->outputs[o].name, input_argument(info, i)->name,
                              allowed ? "; in place means the very same view" : "");
     }
     for (int i = 0; i < o; i++) {
       if (hy__present(&call->out[i]) && hy__tensors_overlap(out, &call->out[i]))
-        return hy__call_fail(call, HY_OVERLAP, "the outputs %s and %s overlap", info->outputs[i].name,
-                             info->outputs[o].name);
+        return hy__call_fail(call, HY_OVERLAP, "the outputs %s and %s overlap",
+                             info->outputs[i].name, info->outputs[o].name);
     }
   }
   return HY_OK;
@@ -114,17 +122,20 @@ hy_status hy__check_call(const hy_call* call) {
   HY_TRY(hy_infer(call, expected));
   const hy_op_info* info = hy_op_describe(call->op);
   if (call->n_out != info->n_outputs)
-    return hy_fail(HY_INVALID_ARGUMENT, "%s has %d outputs, not %d", info->name, info->n_outputs, call->n_out);
+    return hy_fail(HY_INVALID_ARGUMENT, "%s has %d outputs, not %d", info->name, info->n_outputs,
+                   call->n_out);
   if (!call->out) return hy_fail(HY_INVALID_ARGUMENT, "%s: the outputs are NULL", info->name);
   for (int i = 0; i < call->n_in; i++) {
     if (hy__present(&call->in[i]) && !has_memory(&call->in[i]))
-      return hy__call_fail(call, HY_INVALID_ARGUMENT, "the input %s has no memory", input_argument(info, i)->name);
+      return hy__call_fail(call, HY_INVALID_ARGUMENT, "the input %s has no memory",
+                           input_argument(info, i)->name);
   }
   for (int i = 0; i < call->n_out; i++) {
     if (hy__present(&call->out[i])) {
       HY_TRY(check_output(call, info, i, &expected[i]));
     } else if (info->outputs[i].kind == HY_ARGUMENT_REQUIRED) {
-      return hy_fail(HY_INVALID_ARGUMENT, "%s: the output %s is absent", info->name, info->outputs[i].name);
+      return hy_fail(HY_INVALID_ARGUMENT, "%s: the output %s is absent", info->name,
+                     info->outputs[i].name);
     }
   }
   return check_aliases(call, info);

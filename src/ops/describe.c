@@ -22,10 +22,14 @@ static void append(text* t, const char* format, ...) {
 }
 
 static void append_scalar(text* t, hy_scalar s) {
-  if (s.kind == HY_NONE) append(t, "none");
-  else if (s.kind == HY_F64) append(t, "%.17g", s.as.f);
-  else if (s.kind == HY_BOOL) append(t, s.as.i ? "true" : "false");
-  else append(t, "%lld", (long long)s.as.i);
+  if (s.kind == HY_NONE)
+    append(t, "none");
+  else if (s.kind == HY_F64)
+    append(t, "%.17g", s.as.f);
+  else if (s.kind == HY_BOOL)
+    append(t, s.as.i ? "true" : "false");
+  else
+    append(t, "%lld", (long long)s.as.i);
 }
 
 static void append_attr(text* t, const hy_attr_field* field, const hy_attrs* attrs) {
@@ -33,20 +37,30 @@ static void append_attr(text* t, const hy_attr_field* field, const hy_attrs* att
   append(t, "%s=", field->name);
 #define IS(name) (strcmp(field->type, #name) == 0)
 #define AS(type) (*(const type*)at)
-  if (IS(hy_scalar)) append_scalar(t, AS(hy_scalar));
-  else if (IS(int64_t)) append(t, "%lld", (long long)AS(int64_t));
-  else if (IS(uint64_t)) append(t, "%llu", (unsigned long long)AS(uint64_t));
-  else if (IS(double)) append(t, "%.17g", AS(double));
-  else if (IS(bool)) append(t, AS(bool) ? "true" : "false");
-  else if (IS(hy_dtype)) append(t, "%s", hy_dtype_name(AS(hy_dtype)));
-  else if (IS(hy_pair)) append(t, "(%lld, %lld)", (long long)AS(hy_pair).h, (long long)AS(hy_pair).w);
-  else if (IS(hy_equation)) append(t, "'%.*s'", HY_MAX_EQUATION, AS(hy_equation).text);
+  if (IS(hy_scalar))
+    append_scalar(t, AS(hy_scalar));
+  else if (IS(int64_t))
+    append(t, "%lld", (long long)AS(int64_t));
+  else if (IS(uint64_t))
+    append(t, "%llu", (unsigned long long)AS(uint64_t));
+  else if (IS(double))
+    append(t, "%.17g", AS(double));
+  else if (IS(bool))
+    append(t, AS(bool) ? "true" : "false");
+  else if (IS(hy_dtype))
+    append(t, "%s", hy_dtype_name(AS(hy_dtype)));
+  else if (IS(hy_pair))
+    append(t, "(%lld, %lld)", (long long)AS(hy_pair).h, (long long)AS(hy_pair).w);
+  else if (IS(hy_equation))
+    append(t, "'%.*s'", HY_MAX_EQUATION, AS(hy_equation).text);
   else if (IS(hy_dims)) {
     const hy_dims* dims = (const hy_dims*)at;
     append(t, "[");
-    for (int i = 0; i < dims->n && i < HY_MAX_DIMS; i++) append(t, i ? ", %lld" : "%lld", (long long)dims->dim[i]);
+    for (int i = 0; i < dims->n && i < HY_MAX_DIMS; i++)
+      append(t, i ? ", %lld" : "%lld", (long long)dims->dim[i]);
     append(t, "]");
-  } else append(t, "%d", AS(int));  // the enums
+  } else
+    append(t, "%d", AS(int));  // the enums
 #undef AS
 #undef IS
 }

@@ -51,16 +51,18 @@ static void print_exit_line(void) {
     fprintf(stderr,
             "halyard: %llu calls fell back to the cpu, most often %s %s on %s (%llu times: %s); "
             "'halyard ops' shows what runs natively\n",
-            (unsigned long long)total, hy_op_name(most->op), hy_dtype_name(most->dtype), most->device,
-            (unsigned long long)most->count, support_text(most->reason));
+            (unsigned long long)total, hy_op_name(most->op), hy_dtype_name(most->dtype),
+            most->device, (unsigned long long)most->count, support_text(most->reason));
   }
   pthread_mutex_unlock(&mutex);
 }
 
-static hy_fallback_entry* find_entry(const char* device, hy_op op, hy_dtype dtype, hy_support reason) {
+static hy_fallback_entry* find_entry(const char* device, hy_op op, hy_dtype dtype,
+                                     hy_support reason) {
   for (int i = 0; i < report_count; i++) {
     hy_fallback_entry* e = &report[i];
-    if (e->op == op && e->dtype == dtype && e->reason == reason && strcmp(e->device, device) == 0) return e;
+    if (e->op == op && e->dtype == dtype && e->reason == reason && strcmp(e->device, device) == 0)
+      return e;
   }
   return NULL;
 }
@@ -69,7 +71,8 @@ static hy_dtype main_dtype(const hy_call* call) {
   return call->n_in > 0 && hy__present(&call->in[0]) ? call->in[0].dtype : call->out[0].dtype;
 }
 
-static hy_status count_fallback(hy_stream* stream, const hy_call* call, hy_support reason, uint64_t bytes) {
+static hy_status count_fallback(hy_stream* stream, const hy_call* call, hy_support reason,
+                                uint64_t bytes) {
   const char* device = hy_device_selector(hy_stream_device(stream));
   hy_status status = HY_OK;
   pthread_mutex_lock(&mutex);
@@ -144,22 +147,27 @@ typedef struct staged {
   int64_t first, bytes;
 } staged;
 
-// Makes `host` the same view over host memory; fetches the device's bytes where the host needs them.
-static hy_status stage(hy_stream* stream, const hy_tensor* t, bool fetch, staged* s, hy_tensor* host) {
+// Makes `host` the same view over host memory; fetches the device's bytes where the host needs
+// them.
+static hy_status stage(hy_stream* stream, const hy_tensor* t, bool fetch, staged* s,
+                       hy_tensor* host) {
   int64_t last;
   hy_tensor_extent(t, &s->first, &last);
   s->bytes = last - s->first;
   s->buffer = hy__malloc(s->bytes > 0 ? (size_t)s->bytes : 1);
-  if (!s->buffer) return hy_fail(HY_OUT_OF_MEMORY, "no host memory to stage %lld bytes", (long long)s->bytes);
+  if (!s->buffer)
+    return hy_fail(HY_OUT_OF_MEMORY, "no host memory to stage %lld bytes", (long long)s->bytes);
   *host = *t;
   host->data = s->buffer - s->first;
   if (!fetch || s->bytes == 0) return HY_OK;
-  return hy_memcpy(stream, s->buffer, (const char*)t->data + s->first, (size_t)s->bytes, HY_COPY_DEVICE_TO_HOST);
+  return hy_memcpy(stream, s->buffer, (const char*)t->data + s->first, (size_t)s->bytes,
+                   HY_COPY_DEVICE_TO_HOST);
 }
 
 hy_status hy__fall_back(hy_stream* stream, const hy_call* call, hy_support reason) {
   if (is_strict())
-    return hy__call_fail(call, HY_FALLBACK_REFUSED, "%s cannot run it (%s) and strict mode forbids the cpu",
+    return hy__call_fail(call, HY_FALLBACK_REFUSED,
+                         "%s cannot run it (%s) and strict mode forbids the cpu",
                          hy_device_selector(hy_stream_device(stream)), support_text(reason));
   int n = call->n_in + call->n_out;
   staged* stages = hy__calloc((size_t)n, sizeof *stages);
@@ -167,14 +175,17 @@ hy_status hy__fall_back(hy_stream* stream, const hy_call* call, hy_support reaso
   hy_status status = HY_OK;
   uint64_t bytes = 0;
   if (!stages || !tensors) {
-    status = hy_fail(HY_OUT_OF_MEMORY, "no host memory to stage a call of %s", hy_op_name(call->op));
+    status =
+        hy_fail(HY_OUT_OF_MEMORY, "no host memory to stage a call of %s", hy_op_name(call->op));
     goto done;
   }
   for (int i = 0; i < n && status == HY_OK; i++) {
     bool is_input = i < call->n_in;
     const hy_tensor* t = is_input ? &call->in[i] : &call->out[i - call->n_in];
-    // An output with gaps is fetched, so that writing it back leaves what lies between its elements.
-    if (hy__present(t)) status = stage(stream, t, is_input || !hy_tensor_is_contiguous(t), &stages[i], &tensors[i]);
+    // An output with gaps is fetched, so that writing it back leaves what lies between its
+    // elements.
+    if (hy__present(t))
+      status = stage(stream, t, is_input || !hy_tensor_is_contiguous(t), &stages[i], &tensors[i]);
     bytes += (uint64_t)stages[i].bytes;
   }
   if (status == HY_OK) status = hy_stream_sync(stream);

@@ -1,9 +1,10 @@
 // Whether two views share an element.
 #include "ops/overlap.h"
 
-// Looks for an index of both views with the same address: sum(x[i] * step[i]) == target with 0 <= x[i] <= limit[i]. The
-// views' dimensions become terms, the second view's with their direction turned. Terms are sorted by step, so that the
-// bounds of what the rest can still reach cut the search; `budget` bounds it.
+// Looks for an index of both views with the same address: sum(x[i] * step[i]) == target with 0 <=
+// x[i] <= limit[i]. The views' dimensions become terms, the second view's with their direction
+// turned. Terms are sorted by step, so that the bounds of what the rest can still reach cut the
+// search; `budget` bounds it.
 typedef struct term {
   int64_t step, limit;
 } term;
@@ -42,9 +43,11 @@ bool hy__tensors_overlap(const hy_tensor* a, const hy_tensor* b) {
   a_last += (int64_t)(intptr_t)a->data;
   b_first += (int64_t)(intptr_t)b->data;
   b_last += (int64_t)(intptr_t)b->data;
-  if (a_first == a_last || b_first == b_last || a_last <= b_first || b_last <= a_first) return false;
+  if (a_first == a_last || b_first == b_last || a_last <= b_first || b_last <= a_first)
+    return false;
   if (a->layout != HY_LAYOUT_STRIDED || b->layout != HY_LAYOUT_STRIDED) return true;
-  // a_first + A == b_first + B, with A and B sums over the views; with B' = (B's most) - B this is A + B' == b_last - 1 - a_first.
+  // a_first + A == b_first + B, with A and B sums over the views; with B' = (B's most) - B this is
+  // A + B' == b_last - 1 - a_first.
   term terms[2 * HY_MAX_DIMS + 2];
   int n = append_terms(b, terms, append_terms(a, terms, 0));
   for (int i = 1; i < n; i++) {
@@ -73,8 +76,8 @@ bool hy__tensor_is_same_view(const hy_tensor* a, const hy_tensor* b) {
 
 bool hy__tensor_overlaps_itself(const hy_tensor* t) {
   if (t->layout != HY_LAYOUT_STRIDED) return false;
-  // Sorted by stride, each dimension must step over the whole reach of the smaller ones. Views that interleave without
-  // meeting are refused too; none of the view functions makes one.
+  // Sorted by stride, each dimension must step over the whole reach of the smaller ones. Views that
+  // interleave without meeting are refused too; none of the view functions makes one.
   int64_t stride[HY_MAX_DIMS], size[HY_MAX_DIMS];
   int n = 0;
   for (int d = 0; d < t->ndim; d++) {

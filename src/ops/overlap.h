@@ -4,8 +4,8 @@
 
 #include "halyard/tensor.h"
 
-// Exact for the views that slicing and transposing make; the search is bounded, and a case that exceeds the bound counts
-// as an overlap.
+// Exact for the views that slicing and transposing make; the search is bounded, and a case that
+// exceeds the bound counts as an overlap.
 bool hy__tensors_overlap(const hy_tensor* a, const hy_tensor* b);
 // Same address, shape, strides and element width: what an in-place op may be given.
 bool hy__tensor_is_same_view(const hy_tensor* a, const hy_tensor* b);

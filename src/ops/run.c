@@ -32,7 +32,8 @@ hy_status hy__reference(const hy_call* call) {
 }
 
 // The first provider that supports the call, or NULL and the first one's reason why not.
-static const hy_provider* choose_provider(const hy_device* device, const hy_call* call, hy_support* reason) {
+static const hy_provider* choose_provider(const hy_device* device, const hy_call* call,
+                                          hy_support* reason) {
   *reason = HY_SUPPORT_NO_OP;
   for (int i = 0; i < device->n_providers; i++) {
     hy_support answer = device->providers[i]->supports(device->handle, call);
@@ -54,7 +55,8 @@ static bool is_empty(const hy_call* call) {
 }
 
 hy_status hy_run(hy_stream* stream, const hy_call* call) {
-  if (!stream || !call) return hy_fail(HY_INVALID_ARGUMENT, "hy_run: the %s is NULL", stream ? "call" : "stream");
+  if (!stream || !call)
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_run: the %s is NULL", stream ? "call" : "stream");
   HY_TRY(hy__check_call(call));
   HY_TRY(hy__stream_check(stream));
   if (is_empty(call)) return HY_OK;
@@ -68,7 +70,8 @@ hy_status hy_run(hy_stream* stream, const hy_call* call) {
 }
 
 hy_status hy_place(hy_device* device, const hy_call* call, hy_placement* placement) {
-  if (!device || !call || !placement) return hy_fail(HY_INVALID_ARGUMENT, "hy_place: an argument is NULL");
+  if (!device || !call || !placement)
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_place: an argument is NULL");
   const hy_provider* provider = choose_provider(device, call, &placement->reason);
   placement->provider = provider ? provider->name : device->is_host ? "reference" : NULL;
   return HY_OK;

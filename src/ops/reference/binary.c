@@ -7,9 +7,11 @@
 
 double hy__divide_f(double a, double b, hy_rounding rounding, hy_dtype type) {
   if (rounding == HY_ROUND_NONE) return a / b;
-  if (rounding == HY_ROUND_TRUNC) return trunc(hy__round_to(type == HY_F64 ? HY_F64 : HY_F32, a / b));
+  if (rounding == HY_ROUND_TRUNC)
+    return trunc(hy__round_to(type == HY_F64 ? HY_F64 : HY_F32, a / b));
   if (b == 0) return a / b;
-  // Python's floor division: exact through the remainder, where a / b alone would round up to the next integer.
+  // Python's floor division: exact through the remainder, where a / b alone would round up to the
+  // next integer.
   double remainder = fmod(a, b), quotient = (a - remainder) / b;
   if (remainder != 0 && (b < 0) != (remainder < 0)) quotient -= 1;
   if (quotient == 0) return copysign(0, a / b);
@@ -135,7 +137,8 @@ hy_status hy__ref_scalar(const hy_call* call) {
   if (!in_double && call->op == HY_OP_div_scalar && hy_scalar_i(value) == 0)
     return hy__call_fail(call, HY_INVALID_ARGUMENT, "integer division by zero");
   if (!in_double && call->op == HY_OP_pow_scalar && hy_scalar_i(value) < 0)
-    return hy__call_fail(call, HY_INVALID_ARGUMENT, "an integer has no negative integer powers; cast it first");
+    return hy__call_fail(call, HY_INVALID_ARGUMENT,
+                         "an integer has no negative integer powers; cast it first");
   hy__walk w;
   hy__walk_begin(&w, out, 2, (const hy_tensor*[]){out, x});
   while (hy__walk_next(&w)) {

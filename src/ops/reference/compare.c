@@ -3,15 +3,15 @@
 #include "ops/rules/promote.h"
 
 // Written once for both domains; NaN compares unequal to everything, as C does.
-#define COMPARE(op, a, b)                                                                    \
-  ((op) == HY_OP_eq || (op) == HY_OP_eq_scalar   ? (a) == (b)                                \
-   : (op) == HY_OP_ne || (op) == HY_OP_ne_scalar ? (a) != (b)                                \
-   : (op) == HY_OP_lt || (op) == HY_OP_lt_scalar ? (a) < (b)                                 \
-   : (op) == HY_OP_le || (op) == HY_OP_le_scalar ? (a) <= (b)                                \
-   : (op) == HY_OP_gt || (op) == HY_OP_gt_scalar ? (a) > (b)                                 \
-   : (op) == HY_OP_ge || (op) == HY_OP_ge_scalar ? (a) >= (b)                                \
-   : (op) == HY_OP_logical_and                   ? (a) != 0 && (b) != 0                      \
-   : (op) == HY_OP_logical_or                    ? (a) != 0 || (b) != 0                      \
+#define COMPARE(op, a, b)                                               \
+  ((op) == HY_OP_eq || (op) == HY_OP_eq_scalar   ? (a) == (b)           \
+   : (op) == HY_OP_ne || (op) == HY_OP_ne_scalar ? (a) != (b)           \
+   : (op) == HY_OP_lt || (op) == HY_OP_lt_scalar ? (a) < (b)            \
+   : (op) == HY_OP_le || (op) == HY_OP_le_scalar ? (a) <= (b)           \
+   : (op) == HY_OP_gt || (op) == HY_OP_gt_scalar ? (a) > (b)            \
+   : (op) == HY_OP_ge || (op) == HY_OP_ge_scalar ? (a) >= (b)           \
+   : (op) == HY_OP_logical_and                   ? (a) != 0 && (b) != 0 \
+   : (op) == HY_OP_logical_or                    ? (a) != 0 || (b) != 0 \
                                                  : ((a) != 0) != ((b) != 0))
 
 hy_status hy__ref_compare(const hy_call* call) {

@@ -2,10 +2,12 @@
 
 #include <string.h>
 
-// A binary format of 16 or 8 bits: exponent and mantissa widths, and what its all-ones exponent means.
+// A binary format of 16 or 8 bits: exponent and mantissa widths, and what its all-ones exponent
+// means.
 typedef struct small_float {
   int exponent_bits, mantissa_bits;
-  bool has_infinity;  // else all-ones exponent and mantissa is the only NaN, and the rest are numbers
+  bool has_infinity;  // else all-ones exponent and mantissa is the only NaN, and the rest are
+                      // numbers
 } small_float;
 
 static const small_float format_f16 = {5, 10, true};
@@ -37,7 +39,8 @@ static inline float decode(small_float format, uint32_t code) {
     if (e_bits == 8) return bits_to_float(sign << 31 | mantissa << 16);
     return sign ? -((float)mantissa * unit) : (float)mantissa * unit;
   }
-  return bits_to_float(sign << 31 | (exponent + (uint32_t)(127 - bias)) << 23 | mantissa << (23 - m_bits));
+  return bits_to_float(sign << 31 | (exponent + (uint32_t)(127 - bias)) << 23 |
+                       mantissa << (23 - m_bits));
 }
 
 static inline uint32_t encode(small_float format, float value) {
@@ -45,7 +48,8 @@ static inline uint32_t encode(small_float format, float value) {
   int bias = (1 << (e_bits - 1)) - 1;
   uint32_t bits = float_to_bits(value), sign = (bits >> 31) << (e_bits + m_bits);
   uint32_t magnitude = bits & 0x7fffffffu, all_ones = (1u << e_bits) - 1;
-  uint32_t nan = all_ones << m_bits | (format.has_infinity ? 1u << (m_bits - 1) : (1u << m_bits) - 1);
+  uint32_t nan =
+      all_ones << m_bits | (format.has_infinity ? 1u << (m_bits - 1) : (1u << m_bits) - 1);
   uint32_t overflow = format.has_infinity ? all_ones << m_bits : nan;
   if (magnitude > 0x7f800000u) return sign | nan;
   if (magnitude == 0x7f800000u) return sign | overflow;
@@ -55,9 +59,11 @@ static inline uint32_t encode(small_float format, float value) {
   int least = 1 - bias;  // exponent of the smallest normal number
   int drop = 23 - m_bits + (exponent < least ? least - exponent : 0);
   if (drop > 25) return sign;
-  uint32_t kept = significand >> drop, rest = significand & ((1u << drop) - 1), half = 1u << (drop - 1);
+  uint32_t kept = significand >> drop, rest = significand & ((1u << drop) - 1),
+           half = 1u << (drop - 1);
   if (rest > half || (rest == half && (kept & 1))) kept++;
-  // A normal number's kept bits include the leading one, which is worth one step of the exponent field.
+  // A normal number's kept bits include the leading one, which is worth one step of the exponent
+  // field.
   uint32_t code = exponent < least ? kept : ((uint32_t)(exponent - least) << m_bits) + kept;
   uint32_t largest = format.has_infinity ? (all_ones << m_bits) - 1 : nan - 1;
   return sign | (code > largest ? overflow : code);
@@ -70,24 +76,25 @@ static int64_t to_integer(double value, int64_t low, int64_t high) {
   return (int64_t)value;
 }
 
-// Every data type with its C storage, how it becomes a number in each domain, and how it is made from one.
-#define INTEGERS(X)                    \
-  X(HY_I8, int8_t, INT8_MIN, INT8_MAX)    \
+// Every data type with its C storage, how it becomes a number in each domain, and how it is made
+// from one.
+#define INTEGERS(X)                        \
+  X(HY_I8, int8_t, INT8_MIN, INT8_MAX)     \
   X(HY_I16, int16_t, INT16_MIN, INT16_MAX) \
   X(HY_I32, int32_t, INT32_MIN, INT32_MAX) \
   X(HY_I64, int64_t, INT64_MIN, INT64_MAX) \
   X(HY_U8, uint8_t, 0, UINT8_MAX)
-#define SMALL_FLOATS(X)                      \
-  X(HY_F16, uint16_t, format_f16)            \
-  X(HY_BF16, uint16_t, format_bf16)          \
-  X(HY_F8E4M3, uint8_t, format_f8e4m3)       \
+#define SMALL_FLOATS(X)                \
+  X(HY_F16, uint16_t, format_f16)      \
+  X(HY_BF16, uint16_t, format_bf16)    \
+  X(HY_F8E4M3, uint8_t, format_f8e4m3) \
   X(HY_F8E5M2, uint8_t, format_f8e5m2)
 
-#define EACH(storage, statement)                                                        \
-  {                                                                                     \
-    const storage* s = p;                                                               \
-    for (int64_t i = 0; i < n; i++) statement;                                          \
-    return;                                                                             \
+#define EACH(storage, statement)               \
+  {                                            \
+    const storage* s = p;                      \
+    for (int64_t i = 0; i < n; i++) statement; \
+    return;                                    \
   }
 #define EACH_OUT(storage, statement)           \
   {                                            \

@@ -1,7 +1,9 @@
-// Elements of any data type as doubles or as 64-bit integers: the two domains in which the reference computes.
+// Elements of any data type as doubles or as 64-bit integers: the two domains in which the
+// reference computes.
 //
-// Floating types compute in double, integers and bool in int64 (sums wrap modulo 2^64, as two's complement does), and the
-// result is rounded once to the output's type. A double holds every product and sum of two f32 exactly enough that +, -,
+// Floating types compute in double, integers and bool in int64 (sums wrap modulo 2^64, as two's
+// complement does), and the result is rounded once to the output's type. A double holds every
+// product and sum of two f32 exactly enough that +, -,
 // *, / and sqrt round as if done in f32; f16 and bf16 round through f32, as PyTorch does.
 #ifndef HALYARD_REFERENCE_ELEMENT_H_
 #define HALYARD_REFERENCE_ELEMENT_H_
@@ -12,7 +14,8 @@ static inline bool hy__in_double(hy_dtype dtype) {
   return (HY_DTYPE_BIT(dtype) & (HY_FLOATS | HY_FLOAT8S)) != 0;
 }
 
-// One element at `p`. Integers load as doubles where asked; doubles store to integers truncated, saturating, NaN as 0.
+// One element at `p`. Integers load as doubles where asked; doubles store to integers truncated,
+// saturating, NaN as 0.
 double hy__load_f(hy_dtype dtype, const void* p);
 int64_t hy__load_i(hy_dtype dtype, const void* p);
 void hy__store_f(hy_dtype dtype, void* p, double value);

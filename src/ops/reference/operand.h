@@ -1,4 +1,5 @@
-// Elementwise kernels: operands loaded in the type the op computes in, which PyTorch calls the common type.
+// Elementwise kernels: operands loaded in the type the op computes in, which PyTorch calls the
+// common type.
 #ifndef HALYARD_REFERENCE_OPERAND_H_
 #define HALYARD_REFERENCE_OPERAND_H_
 

@@ -20,7 +20,8 @@ hy_status hy__ref_copy(const hy_call* call) {
 }
 
 hy_status hy__ref_where(const hy_call* call) {
-  const hy_tensor *condition = &call->in[0], *a = &call->in[1], *b = &call->in[2], *out = &call->out[0];
+  const hy_tensor *condition = &call->in[0], *a = &call->in[1], *b = &call->in[2],
+                  *out = &call->out[0];
   hy__walk w;
   hy__walk_begin(&w, out, 4, (const hy_tensor*[]){out, condition, a, b});
   while (hy__walk_next(&w)) {
@@ -89,7 +90,8 @@ hy_status hy__ref_addc(const hy_call* call) {
       hy__operand_i(&w, 2, a->dtype, q);
       hy__operand_i(&w, 3, b->dtype, r);
       for (int64_t i = 0; i < w.n; i++)
-        p[i] = (int64_t)((uint64_t)p[i] + (uint64_t)hy_scalar_i(value) * (uint64_t)q[i] * (uint64_t)r[i]);
+        p[i] = (int64_t)((uint64_t)p[i] +
+                         (uint64_t)hy_scalar_i(value) * (uint64_t)q[i] * (uint64_t)r[i]);
       hy__store_row_i(out->dtype, w.at[0], w.step[0], w.n, p);
     }
   }
@@ -104,8 +106,10 @@ hy_status hy__ref_tri(const hy_call* call) {
     int64_t row = i / columns % rows, column = i % columns;
     bool keep = call->op == HY_OP_tril ? column - row <= diagonal : column - row >= diagonal;
     char* to = hy__element(out, i);
-    if (hy__in_double(x->dtype)) hy__store_f(out->dtype, to, keep ? hy__load_f(x->dtype, hy__element(x, i)) : 0);
-    else hy__store_i(out->dtype, to, keep ? hy__load_i(x->dtype, hy__element(x, i)) : 0);
+    if (hy__in_double(x->dtype))
+      hy__store_f(out->dtype, to, keep ? hy__load_f(x->dtype, hy__element(x, i)) : 0);
+    else
+      hy__store_i(out->dtype, to, keep ? hy__load_i(x->dtype, hy__element(x, i)) : 0);
   }
   return HY_OK;
 }
@@ -118,8 +122,10 @@ hy_status hy__ref_fill(const hy_call* call) {
   while (hy__walk_next(&w)) {
     for (int64_t i = 0; i < w.n; i++) {
       char* to = w.at[0] + i * w.step[0] * w.size[0];
-      if (hy__in_double(out->dtype) || value.kind == HY_F64) hy__store_f(out->dtype, to, hy_scalar_f(value));
-      else hy__store_i(out->dtype, to, hy_scalar_i(value));
+      if (hy__in_double(out->dtype) || value.kind == HY_F64)
+        hy__store_f(out->dtype, to, hy_scalar_f(value));
+      else
+        hy__store_i(out->dtype, to, hy_scalar_i(value));
     }
   }
   return HY_OK;
@@ -131,8 +137,12 @@ hy_status hy__ref_arange(const hy_call* call) {
   bool in_double = hy__in_double(out->dtype);
   for (int64_t i = 0; i < out->shape[0]; i++) {
     char* to = hy__element(out, i);
-    if (in_double) hy__store_f(out->dtype, to, hy_scalar_f(start) + (double)i * hy_scalar_f(step));
-    else hy__store_i(out->dtype, to, (int64_t)((uint64_t)hy_scalar_i(start) + (uint64_t)i * (uint64_t)hy_scalar_i(step)));
+    if (in_double)
+      hy__store_f(out->dtype, to, hy_scalar_f(start) + (double)i * hy_scalar_f(step));
+    else
+      hy__store_i(
+          out->dtype, to,
+          (int64_t)((uint64_t)hy_scalar_i(start) + (uint64_t)i * (uint64_t)hy_scalar_i(step)));
   }
   return HY_OK;
 }

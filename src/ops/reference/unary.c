@@ -93,7 +93,9 @@ hy_status hy__ref_predicate(const hy_call* call) {
     double row[HY__ROW];
     hy__operand_f(&w, 1, x->dtype, x->dtype, row);
     for (int64_t i = 0; i < w.n; i++) {
-      row[i] = call->op == HY_OP_isnan ? isnan(row[i]) : call->op == HY_OP_isfinite ? isfinite(row[i]) : row[i] == 0;
+      row[i] = call->op == HY_OP_isnan      ? isnan(row[i])
+               : call->op == HY_OP_isfinite ? isfinite(row[i])
+                                            : row[i] == 0;
     }
     hy__store_row_f(out->dtype, w.at[0], w.step[0], w.n, row);
   }
@@ -112,8 +114,10 @@ hy_status hy__ref_clamp(const hy_call* call) {
       hy__operand_f(&w, 1, x->dtype, type, row);
       for (int64_t i = 0; i < w.n; i++) {
         // A NaN on either side wins; where the bounds cross, the upper one does.
-        if (low.kind != HY_NONE && (row[i] < least || isnan(least))) row[i] = isnan(row[i]) ? row[i] : least;
-        if (high.kind != HY_NONE && (row[i] > most || isnan(most))) row[i] = isnan(row[i]) ? row[i] : most;
+        if (low.kind != HY_NONE && (row[i] < least || isnan(least)))
+          row[i] = isnan(row[i]) ? row[i] : least;
+        if (high.kind != HY_NONE && (row[i] > most || isnan(most)))
+          row[i] = isnan(row[i]) ? row[i] : most;
       }
       hy__store_row_f(out->dtype, w.at[0], w.step[0], w.n, row);
     } else {
@@ -148,8 +152,10 @@ hy_status hy__ref_unary_backward(const hy_call* call) {
     hy__operand_f(&w, 1, dy->dtype, dx->dtype, a);
     hy__operand_f(&w, 2, v->dtype, dx->dtype, b);
     for (int64_t i = 0; i < w.n; i++) {
-      if (call->op == HY_OP_relu_backward) a[i] = b[i] <= 0 ? 0 : a[i];
-      else a[i] *= slope(call, b[i]);
+      if (call->op == HY_OP_relu_backward)
+        a[i] = b[i] <= 0 ? 0 : a[i];
+      else
+        a[i] *= slope(call, b[i]);
     }
     hy__store_row_f(dx->dtype, w.at[0], w.step[0], w.n, a);
   }

@@ -1,6 +1,7 @@
 #include "ops/reference/walk.h"
 
-void hy__walk_begin(hy__walk* w, const hy_tensor* shape_of, int count, const hy_tensor* const* tensors) {
+void hy__walk_begin(hy__walk* w, const hy_tensor* shape_of, int count,
+                    const hy_tensor* const* tensors) {
   w->count = count;
   w->started = false;
   w->ndim = 0;
@@ -9,7 +10,8 @@ void hy__walk_begin(hy__walk* w, const hy_tensor* shape_of, int count, const hy_
     w->at[k] = tensors[k]->data;
     w->size[k] = (int64_t)hy_dtype_size(tensors[k]->dtype);
   }
-  // Takes the dimensions from the outermost in, merging each into the previous one where every tensor allows it.
+  // Takes the dimensions from the outermost in, merging each into the previous one where every
+  // tensor allows it.
   for (int d = 0; d < shape_of->ndim; d++) {
     int64_t size = shape_of->shape[d], stride[HY__WALK_MAX];
     if (size == 1) continue;

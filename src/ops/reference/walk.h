@@ -8,11 +8,13 @@
 // Rows are at most this long, so that kernels can keep them in arrays on the stack.
 #define HY__ROW 256
 
-// Broadcasts its tensors to one shape, merges dimensions that all of them step through evenly, and yields rows:
+// Broadcasts its tensors to one shape, merges dimensions that all of them step through evenly, and
+// yields rows:
 //
 //   hy__walk w;
 //   hy__walk_begin(&w, shape_of, 3, (const hy_tensor*[]){out, a, b});
-//   while (hy__walk_next(&w)) ... w.at[k] is row w.n long with w.step[k] elements between neighbours
+//   while (hy__walk_next(&w)) ... w.at[k] is row w.n long with w.step[k] elements between
+//   neighbours
 typedef struct hy__walk {
   int count, ndim;
   bool started;
@@ -28,7 +30,8 @@ typedef struct hy__walk {
 } hy__walk;
 
 // Every tensor must broadcast to the shape of `shape_of`.
-void hy__walk_begin(hy__walk* w, const hy_tensor* shape_of, int count, const hy_tensor* const* tensors);
+void hy__walk_begin(hy__walk* w, const hy_tensor* shape_of, int count,
+                    const hy_tensor* const* tensors);
 bool hy__walk_next(hy__walk* w);
 
 // Address of the element that row-major index `i` over the tensor's own shape means.

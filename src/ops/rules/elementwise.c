@@ -36,24 +36,29 @@ hy_status hy__shape_broadcast_first(const hy_call* call, hy_tensor* out) {
   HY_TRY(broadcast(call, call->in, call->n_in, out));
   bool same = out->ndim == call->in[0].ndim;
   for (int d = 0; same && d < out->ndim; d++) same = out->shape[d] == call->in[0].shape[d];
-  if (!same) return hy__call_fail(call, HY_SHAPE, "the second input must broadcast to the shape of the first");
+  if (!same)
+    return hy__call_fail(call, HY_SHAPE,
+                         "the second input must broadcast to the shape of the first");
   return HY_OK;
 }
 
 hy_status hy__shape_matrix(const hy_call* call, hy_tensor* out) {
-  if (call->in[0].ndim < 2) return hy__call_fail(call, HY_SHAPE, "at least 2 dimensions are needed");
+  if (call->in[0].ndim < 2)
+    return hy__call_fail(call, HY_SHAPE, "at least 2 dimensions are needed");
   return broadcast(call, call->in, 1, out);
 }
 
 // Ops that create from nothing take the shape they are given.
 hy_status hy__shape_output(const hy_call* call, hy_tensor* out) {
-  if (!call->out) return hy_fail(HY_INVALID_ARGUMENT, "%s: the output is NULL", hy_op_name(call->op));
+  if (!call->out)
+    return hy_fail(HY_INVALID_ARGUMENT, "%s: the output is NULL", hy_op_name(call->op));
   return broadcast(call, call->out, 1, out);
 }
 
 hy_status hy__shape_vector(const hy_call* call, hy_tensor* out) {
   HY_TRY(hy__shape_output(call, out));
-  if (out->ndim != 1) return hy__call_fail(call, HY_SHAPE, "the output has 1 dimension, not %d", out->ndim);
+  if (out->ndim != 1)
+    return hy__call_fail(call, HY_SHAPE, "the output has 1 dimension, not %d", out->ndim);
   return HY_OK;
 }
 
@@ -64,7 +69,8 @@ static hy_status check_inputs(const hy_call* call, int first, int n) {
   uint32_t known = hy_op_describe(call->op)->dtypes;
   for (int i = first; i < n; i++) {
     if (hy__present(&call->in[i]) && !(known & HY_DTYPE_BIT(call->in[i].dtype)))
-      return hy__call_fail(call, HY_DTYPE, "%s is not a type this op takes", hy_dtype_name(call->in[i].dtype));
+      return hy__call_fail(call, HY_DTYPE, "%s is not a type this op takes",
+                           hy_dtype_name(call->in[i].dtype));
   }
   return HY_OK;
 }
@@ -113,7 +119,8 @@ hy_status hy__dtype_alike(const hy_call* call, hy_tensor* out) {
   HY_TRY(check_inputs(call, 0, call->n_in));
   for (int i = 1; i < call->n_in; i++) {
     if (hy__present(&call->in[i]) && call->in[i].dtype != call->in[0].dtype)
-      return hy__call_fail(call, HY_DTYPE, "the inputs have the types %s and %s; one type is needed",
+      return hy__call_fail(call, HY_DTYPE,
+                           "the inputs have the types %s and %s; one type is needed",
                            hy_dtype_name(call->in[0].dtype), hy_dtype_name(call->in[i].dtype));
   }
   int n = hy_op_describe(call->op)->n_outputs;
@@ -125,7 +132,8 @@ hy_status hy__dtype_where(const hy_call* call, hy_tensor* out) {
   HY_TRY(check_inputs(call, 0, 1));
   for (int i = 1; i < 3; i++) {
     if (!(HY_ALL_DTYPES & HY_DTYPE_BIT(call->in[i].dtype)))
-      return hy__call_fail(call, HY_DTYPE, "%s is not a type this op takes", hy_dtype_name(call->in[i].dtype));
+      return hy__call_fail(call, HY_DTYPE, "%s is not a type this op takes",
+                           hy_dtype_name(call->in[i].dtype));
   }
   out->dtype = hy__promote_tensors(call->in + 1, 2);
   return HY_OK;
@@ -134,16 +142,19 @@ hy_status hy__dtype_where(const hy_call* call, hy_tensor* out) {
 hy_status hy__dtype_masked(const hy_call* call, hy_tensor* out) {
   HY_TRY(check_inputs(call, 0, 1));
   if (call->in[1].dtype != HY_BOOL)
-    return hy__call_fail(call, HY_DTYPE, "the mask is bool, not %s", hy_dtype_name(call->in[1].dtype));
+    return hy__call_fail(call, HY_DTYPE, "the mask is bool, not %s",
+                         hy_dtype_name(call->in[1].dtype));
   hy_dtype promoted = hy__promote_scalar(call->in[0].dtype, call->attrs.value.value);
   if (!hy__can_cast(promoted, call->in[0].dtype))
-    return hy__call_fail(call, HY_DTYPE, "the value cannot be stored in %s", hy_dtype_name(call->in[0].dtype));
+    return hy__call_fail(call, HY_DTYPE, "the value cannot be stored in %s",
+                         hy_dtype_name(call->in[0].dtype));
   out->dtype = call->in[0].dtype;
   return HY_OK;
 }
 
 hy_status hy__dtype_output(const hy_call* call, hy_tensor* out) {
-  if (!call->out) return hy_fail(HY_INVALID_ARGUMENT, "%s: the output is NULL", hy_op_name(call->op));
+  if (!call->out)
+    return hy_fail(HY_INVALID_ARGUMENT, "%s: the output is NULL", hy_op_name(call->op));
   hy_dtype dtype = call->out[0].dtype;
   if (dtype <= HY_NONE || dtype >= HY_DTYPE_COUNT ||
       !(hy_op_describe(call->op)->dtypes & HY_DTYPE_BIT(dtype)))

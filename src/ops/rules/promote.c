@@ -45,12 +45,14 @@ hy_dtype hy__compute_dtype(const hy_call* call) {
     case HY_OP_gt_scalar:
     case HY_OP_ge_scalar: return hy__promote_scalar(dtype, call->attrs.value.value);
     case HY_OP_clamp:
-      return hy__promote_scalar(hy__promote_scalar(dtype, call->attrs.clamp.low), call->attrs.clamp.high);
+      return hy__promote_scalar(hy__promote_scalar(dtype, call->attrs.clamp.low),
+                                call->attrs.clamp.high);
     case HY_OP_div:
       return call->attrs.rounding.rounding == HY_ROUND_NONE ? hy__to_float(dtype) : dtype;
     case HY_OP_div_scalar: {
       hy_dtype promoted = hy__promote_scalar(dtype, call->attrs.value_rounding.value);
-      return call->attrs.value_rounding.rounding == HY_ROUND_NONE ? hy__to_float(promoted) : promoted;
+      return call->attrs.value_rounding.rounding == HY_ROUND_NONE ? hy__to_float(promoted)
+                                                                  : promoted;
     }
     default: return dtype;
   }
