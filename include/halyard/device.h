@@ -14,8 +14,9 @@ extern "C" {
 
 typedef struct hy_device hy_device;  // lives until hy_shutdown
 
-// Optional: everything initialises itself on first use. Loads plugins named by the environment and
-// the install folder.
+// Optional: everything initialises itself on first use. Finds the plugins in HALYARD_PLUGIN_PATH
+// (absolute files and folders between colons) and in the folder `halyard` beside the library; each
+// is loaded when its backend is first asked for.
 HY_API hy_status hy_init(void);
 // Closes devices, returns all memory. No other call may be running, and no handle may be used after
 // it; the library can be used again afterwards.
@@ -31,10 +32,11 @@ HY_API hy_status hy_device_get(const char* selector, hy_device** device);
 // The first of the comma-separated selectors that is available; one log line says which were passed
 // over and why.
 HY_API hy_status hy_device_get_first(const char* selectors, hy_device** device);
-// The default: HALYARD_BACKEND, else the set one, else the available backend of the highest
-// priority.
-HY_API hy_status hy_set_default(const char* selector);
-// The calling thread's current device: the default until set.
+// The default: the set one, else HALYARD_BACKEND, else the available backend of the highest
+// priority. Both take one selector, or several between commas as hy_device_get_first does. A
+// selector that cannot be had leaves the default as it was; NULL or "" clears it.
+HY_API hy_status hy_set_default(const char* selectors);
+// The calling thread's current device: the default until set, and again after setting NULL.
 HY_API hy_status hy_set_current_device(hy_device* device);
 HY_API hy_status hy_current_device(hy_device** device);
 
@@ -45,8 +47,8 @@ HY_API bool hy_device_is_host(const hy_device* device);          // HY_BACKEND_H
 HY_API hy_status hy_device_describe(hy_device* device, hy_device_info* info);
 HY_API bool hy_device_supports_dtype(hy_device* device, hy_dtype dtype);
 HY_API hy_status hy_device_sync(hy_device* device);
-HY_API hy_status hy_set_preferred_provider(hy_device* device,
-                                           const char* provider);  // NULL: the default order
+// Asks that provider first, from the next call on; NULL: the backend's own order.
+HY_API hy_status hy_set_preferred_provider(hy_device* device, const char* provider);
 
 // ---- Looking around ----
 
@@ -56,6 +58,7 @@ typedef enum hy_backend_state {
   HY_BACKEND_FAILED
 } hy_backend_state;
 
+// Texts live until hy_shutdown.
 typedef struct hy_backend_report {
   const char* name;
   const char* version;  // NULL where no code for the backend is loaded
@@ -74,19 +77,31 @@ typedef struct hy_provider_report {
   hy_probe probe;
 } hy_provider_report;
 
-// Probes every known backend, in order of priority. `index` from 0; HY_NOT_FOUND past the end.
+// Every known backend, in order of priority, probed when first asked for. `index` from 0;
+// HY_NOT_FOUND past the end.
 HY_API hy_status hy_backend_at(int index, hy_backend_report* report);
 HY_API hy_status hy_backend_find(const char* name, hy_backend_report* report);
 HY_API bool hy_backend_is_available(const char* name);
 HY_API hy_status hy_backend_device_info(const char* name, int index, hy_device_info* info);
+// The backend's providers, then those the library knows by name but this build lacks.
 HY_API hy_status hy_backend_provider_at(const char* name, int index, hy_provider_report* report);
 
-// Adds a backend compiled into the program; the struct must outlive the library. Fails if the name
-// is taken.
+typedef struct hy_found_device {
+  char selector[32];
+  hy_device_info info;
+} hy_found_device;
+// The devices of all available backends, the preferred backend's first. Hardware that several
+// backends offer is listed once, under the preferred one. Fills up to `capacity` entries and
+// returns how many there are.
+HY_API int hy_discover_devices(hy_found_device* list, int capacity);
+
+// Adds a backend compiled into the program until hy_shutdown; its functions and texts must stay
+// valid as long. Fails if the name is taken.
 HY_API hy_status hy_register_backend(const hy_backend* backend);
+// Adds the backend in the plugin at this absolute path. On failure nothing has changed.
 HY_API hy_status hy_load_plugin(const char* path);
 
-// An accelerator on the PCI bus, seen without any vendor library.
+// A display controller or accelerator on the PCI bus, seen without any vendor library.
 typedef struct hy_hardware {
   char pci[16];
   char vendor[32];

@@ -8,5 +8,6 @@
 #include "halyard/status.h"
 #include "halyard/stream.h"
 #include "halyard/tensor.h"
+#include "halyard/trace.h"
 
 #endif  // HALYARD_HALYARD_H_

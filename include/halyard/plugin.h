@@ -24,26 +24,7 @@ extern "C" {
 
 #define HY_ABI_VERSION 1u
 
-// ---- What the library offers to a plugin
-// -------------------------------------------------------------------------
-
-typedef struct hy_host {
-  size_t size;
-  uint32_t abi;
-  // Sets the calling thread's error message and returns `status`.
-  hy_status (*fail)(hy_status status, const char* format, ...);
-  // Level 1 warnings, 2 information, 3 detail; printed when HALYARD_LOG is at least that.
-  void (*log)(int level, const char* format, ...);
-  // Runs the reference kernel of a call whose tensors lie in host memory. Thread-safe.
-  hy_status (*reference)(const hy_call* call);
-  const char* (*op_name)(hy_op op);
-  // The message of the calling thread's last failure, as a worker needs it for an asynchronous
-  // error.
-  const char* (*last_error)(void);
-} hy_host;
-
-// ---- Probe reports
-// -----------------------------------------------------------------------------------------------
+// ---- Probe reports ----
 
 // How far looking for a device came. A backend is available only at READY.
 #define HY_STAGE_MAP(X)                                          \
@@ -71,15 +52,42 @@ typedef struct hy_probe {
   char remedy[256];   // what the user can do about it
 } hy_probe;
 
-// ---- Devices
-// -----------------------------------------------------------------------------------------------------
+// ---- What the library offers to a plugin ----
+
+typedef struct hy_host {
+  size_t size;
+  uint32_t abi;
+  // Sets the calling thread's error message and returns `status`.
+  hy_status (*fail)(hy_status status, const char* format, ...);
+  // Level 1 warnings, 2 information, 3 detail; printed when HALYARD_LOG is at least that.
+  void (*log)(int level, const char* format, ...);
+  // Runs the reference kernel of a call whose tensors lie in host memory. Thread-safe.
+  hy_status (*reference)(const hy_call* call);
+  const char* (*op_name)(hy_op op);
+  // The message of the calling thread's last failure, as a worker needs it for an asynchronous
+  // error.
+  const char* (*last_error)(void);
+  // Loads the first of the blank-separated `names` that can be loaded: from the system's paths,
+  // then from the blank-separated absolute `folders`, which may start with a variable
+  // ("$ROCM_PATH/lib") and may be NULL. The current folder is never searched. Fills library, and on
+  // failure status, reason and stage of the report, which may be NULL. What is loaded stays loaded.
+  hy_status (*open_library)(const char* names, const char* folders, hy_probe* report,
+                            void** library);
+  // Which of `count` devices the environment lets through. The first of the blank-separated
+  // `variables` that is set counts: indices between commas, -1 ends the list, an empty value hides
+  // all. `map` has room for `count` and receives the device behind each visible one.
+  hy_status (*visible_devices)(const char* variables, int count, int* map, int* n_visible);
+} hy_host;
+
+// ---- Devices ----
 
 // A claimed capability is backed by a kernel that passes conformance.
-#define HY_CAPABILITY_MAP(X)                                                                   \
-  X(FP32, 0, "fp32")                                                                           \
-  X(FP16, 1, "fp16") X(BF16, 2, "bf16") X(FP8, 3, "fp8") X(INT8, 4, "int8") X(INT4, 5, "int4") \
-      X(SPARSE_2_4, 6, "sparse_2_4") X(FLASH_ATTENTION, 7, "flash_attention")                  \
-          X(PAGED_ATTENTION, 8, "paged_attention") X(FUSED_MOE, 9, "fused_moe")                \
+#define HY_CAPABILITY_MAP(X)                                                    \
+  X(FP32, 0, "fp32")                                                            \
+  X(FP16, 1, "fp16")                                                            \
+  X(BF16, 2, "bf16") X(FP8, 3, "fp8") X(INT8, 4, "int8") X(INT4, 5, "int4")     \
+      X(SPARSE_2_4, 6, "sparse_2_4") X(FLASH_ATTENTION, 7, "flash_attention")   \
+          X(PAGED_ATTENTION, 8, "paged_attention") X(FUSED_MOE, 9, "fused_moe") \
               X(NCCL, 10, "nccl") X(HCCL, 11, "hccl") X(FP64, 12, "fp64")
 
 typedef enum hy_capability {
@@ -103,8 +111,7 @@ typedef struct hy_device_info {
   char properties[512];  // free-form "key=value" lines
 } hy_device_info;
 
-// ---- Kernels
-// -----------------------------------------------------------------------------------------------------
+// ---- Kernels ----
 
 // The answer to "does this provider run this call?", with the reason for a no.
 #define HY_SUPPORT_MAP(X)                                          \
@@ -147,8 +154,7 @@ typedef struct hy_provider {
   hy_status (*run)(void* device, void* stream, const hy_call* call);
 } hy_provider;
 
-// ---- Backends
-// ----------------------------------------------------------------------------------------------------
+// ---- Backends ----
 
 typedef enum hy_copy_kind {
   HY_COPY_HOST_TO_HOST = 0,
@@ -185,6 +191,7 @@ typedef struct hy_backend {
   // Opens a device for use; `device` is then passed to the functions below until device_close.
   hy_status (*device_open)(int index, void** device);
   void (*device_close)(void* device);
+  // Waits for all work on the device. May be NULL with inline streams.
   hy_status (*device_sync)(void* device);
 
   // Raw memory, 64-byte aligned; the library caches on top. HY_OUT_OF_MEMORY makes the library
@@ -202,7 +209,10 @@ typedef struct hy_backend {
                     hy_copy_kind kind);
   hy_status (*set)(void* device, void* stream, void* dst, int value, size_t bytes);
 
-  // In-order queues. stream_query answers HY_NOT_READY while work is pending.
+  // In-order queues. stream_query answers HY_NOT_READY while work is pending. A backend whose calls
+  // finish before they return leaves everything from here to stream_wait_event NULL: it gets inline
+  // streams, with events that read the host's clock. Otherwise all of them are required but
+  // stream_error.
   hy_status (*stream_create)(void* device, void** stream);
   void (*stream_destroy)(void* device, void* stream);
   hy_status (*stream_sync)(void* device, void* stream);
@@ -225,9 +235,9 @@ typedef struct hy_backend {
   int32_t reserved;
 } hy_backend;
 
-// The one symbol a plugin exports. `max_abi` is the newest version the library speaks; a plugin
-// that needs a newer one returns HY_ABI_MISMATCH. `host` and `*backend` live until the process
-// ends.
+// The one symbol a plugin exports; its file is called libhalyard_<name>.so. `max_abi` is the newest
+// version the library speaks; a plugin that needs a newer one returns HY_ABI_MISMATCH. `host` and
+// `*backend` live until the process ends.
 HY_API hy_status halyard_backend_query(uint32_t max_abi, const hy_host* host,
                                        const hy_backend** backend);
 typedef hy_status (*hy_backend_query)(uint32_t max_abi, const hy_host* host,

@@ -27,9 +27,38 @@ static inline bool hy__fault(hy_fault fault) {
 
 // ---- log and trace ----
 
+// One line on standard error, or to the sink that the program has set.
 void hy__log(int level, const char* format, ...) __attribute__((format(printf, 2, 3)));
 void hy__vlog(int level, const char* format, va_list arguments);
 int hy__log_level(void);
+
+// What a traced call did, for the trace file and for HALYARD_LOG=3. Strings are only read during
+// the call; any but `name` may be NULL.
+typedef enum hy__trace_kind {
+  HY__TRACE_OP,        // a kernel of the device
+  HY__TRACE_FALLBACK,  // the cpu in place of the device; `reason` says why
+  HY__TRACE_COPY,
+  HY__TRACE_VIEW,
+} hy__trace_kind;
+
+typedef struct hy__trace_event {
+  hy__trace_kind kind;
+  const char* name;    // the op, or "copy"
+  const char* detail;  // "f32[2, 3], f32[3]"
+  const hy_device* device;
+  const char* provider;
+  const char* reason;
+  uint64_t bytes;
+} hy__trace_event;
+
+extern atomic_int hy__watching;  // non-zero while a trace file or HALYARD_LOG=3 wants events
+int64_t hy__now_ns(void);        // monotonic, never 0
+// Zero when nobody watches, at the cost of one relaxed load; else pass it to hy__trace_end when the
+// call is done. Times are the host's: an asynchronous device's work may still be running.
+static inline int64_t hy__trace_begin(void) {
+  return atomic_load_explicit(&hy__watching, memory_order_relaxed) ? hy__now_ns() : 0;
+}
+void hy__trace_end(int64_t begin, const hy__trace_event* event);
 
 // ---- devices ----
 
@@ -46,9 +75,13 @@ struct hy_device {
   hy__allocator* allocator;
   pthread_mutex_t mutex;  // guards default_stream
   hy_stream* default_stream;
-  // Available providers in the order they are asked; only hy_set_preferred_provider changes it.
-  const hy_provider* providers[HY__MAX_PROVIDERS];
+  hy_device* older;  // the device opened before this one
+  // Available providers in the order they are asked. Load the pointer once and walk that array:
+  // hy_set_preferred_provider may switch to another at any time.
+  const hy_provider* const* _Atomic providers;
   int n_providers;
+  // Every order there can be: the backend's own, then one for each provider put first.
+  const hy_provider* orders[HY__MAX_PROVIDERS + 1][HY__MAX_PROVIDERS];
 };
 
 struct hy_stream {

@@ -35,11 +35,13 @@ hy_status hy__reference(const hy_call* call) {
 static const hy_provider* choose_provider(const hy_device* device, const hy_call* call,
                                           hy_support* reason) {
   *reason = HY_SUPPORT_NO_OP;
+  const hy_provider* const* providers =
+      atomic_load_explicit(&device->providers, memory_order_acquire);
   for (int i = 0; i < device->n_providers; i++) {
-    hy_support answer = device->providers[i]->supports(device->handle, call);
+    hy_support answer = providers[i]->supports(device->handle, call);
     if (answer == HY_SUPPORT_YES) {
       *reason = HY_SUPPORT_YES;
-      return device->providers[i];
+      return providers[i];
     }
     // A provider that has the op and lacks the type says more than one that lacks the op.
     if (*reason == HY_SUPPORT_NO_OP) *reason = answer;

@@ -1,0 +1,127 @@
+// The cpu backend: the host itself as a device. Always there; its kernels of last resort are the
+// library's reference, so that it runs every op.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cpu/host_info.h"
+#include "halyard/plugin.h"
+
+#define ALIGNMENT 64
+
+static const hy_host* host;
+
+// A small add through the same reference that will run everything else.
+static hy_status smoke_test(void) {
+  float a[2] = {1, 2}, b[2] = {3, 5}, out[2] = {0, 0};
+  hy_tensor in[2] = {
+      {.data = a, .dtype = HY_F32, .ndim = 1, .shape = {2}, .stride = {1}},
+      {.data = b, .dtype = HY_F32, .ndim = 1, .shape = {2}, .stride = {1}},
+  };
+  hy_tensor sum = {.data = out, .dtype = HY_F32, .ndim = 1, .shape = {2}, .stride = {1}};
+  hy_call call = {.op = HY_OP_add, .n_in = 2, .n_out = 1, .in = in, .out = &sum};
+  call.attrs.alpha.alpha = hy_int(1);
+  HY_TRY(host->reference(&call));
+  if (out[0] != 4 || out[1] != 7)
+    return host->fail(HY_INTERNAL, "cpu: [1, 2] + [3, 5] gave [%g, %g]", (double)out[0],
+                      (double)out[1]);
+  return HY_OK;
+}
+
+static hy_status probe(hy_probe* report, int* device_count) {
+  report->stage = HY_STAGE_DEVICES;
+  *device_count = 1;
+  HY_TRY(smoke_test());
+  report->stage = HY_STAGE_READY;
+  return HY_OK;
+}
+
+static hy_status device_info(int index, hy_device_info* info) {
+  if (index != 0) return host->fail(HY_NOT_FOUND, "cpu: there is no device %d, only 0", index);
+  hy__cpu_host h;
+  hy__cpu_read_host("", &h);
+  snprintf(info->name, sizeof info->name, "%s", h.model);
+  snprintf(info->driver_version, sizeof info->driver_version, "%s", h.kernel);
+  info->memory_total = h.memory_total;
+  info->memory_free = h.memory_free;
+  info->core_count = h.cores;
+  // What the reference computes; the 8-bit and 4-bit types are those of quantised weights.
+  info->dtypes = HY_ALL_DTYPES | HY_FLOAT8S | HY_DTYPE_BIT(HY_I4);
+  info->capabilities = HY_CAP_FP32 | HY_CAP_FP64 | HY_CAP_FP16 | HY_CAP_BF16 | HY_CAP_FP8 |
+                       HY_CAP_INT8 | HY_CAP_INT4 | HY_CAP_SPARSE_2_4 | HY_CAP_PAGED_ATTENTION |
+                       HY_CAP_FUSED_MOE;
+  return HY_OK;
+}
+
+static hy_status device_open(int index, void** device) {
+  static char the_device;
+  if (index != 0) return host->fail(HY_NOT_FOUND, "cpu: there is no device %d, only 0", index);
+  *device = &the_device;
+  return HY_OK;
+}
+
+static void device_close(void* device) {
+  (void)device;
+}
+
+static hy_status memory_alloc(void* device, size_t bytes, void** address) {
+  (void)device;
+  if (posix_memalign(address, ALIGNMENT, bytes ? bytes : 1)) {
+    *address = NULL;
+    return host->fail(HY_OUT_OF_MEMORY, "cpu: the system has no %zu bytes left", bytes);
+  }
+  return HY_OK;
+}
+
+static void memory_free(void* device, void* address) {
+  (void)device;
+  free(address);
+}
+
+static hy_status memory_info(void* device, uint64_t* free_bytes, uint64_t* total_bytes) {
+  (void)device;
+  hy__cpu_read_memory("", total_bytes, free_bytes);
+  return HY_OK;
+}
+
+static hy_status copy(void* device, void* stream, void* dst, const void* src, size_t bytes,
+                      hy_copy_kind kind) {
+  (void)device;
+  (void)stream;
+  (void)kind;
+  memmove(dst, src, bytes);
+  return HY_OK;
+}
+
+static hy_status set(void* device, void* stream, void* dst, int value, size_t bytes) {
+  (void)device;
+  (void)stream;
+  memset(dst, value, bytes);
+  return HY_OK;
+}
+
+static const hy_backend backend = {
+    .size = sizeof(hy_backend),
+    .abi = HY_ABI_VERSION,
+    .flags = HY_BACKEND_HOST_MEMORY,
+    .name = "cpu",
+    .version = HALYARD_VERSION,
+    .description = "the host's processor",
+    .probe = probe,
+    .device_info = device_info,
+    .device_open = device_open,
+    .device_close = device_close,
+    .memory_alloc = memory_alloc,
+    .memory_free = memory_free,
+    .memory_info = memory_info,
+    .copy = copy,
+    .set = set,
+};
+
+hy_status hy__backend_cpu(uint32_t max_abi, const hy_host* services, const hy_backend** out);
+hy_status hy__backend_cpu(uint32_t max_abi, const hy_host* services, const hy_backend** out) {
+  (void)max_abi;
+  host = services;
+  *out = &backend;
+  return HY_OK;
+}

@@ -1,0 +1,162 @@
+#include "backends/cpu/host_info.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+static FILE* open_at(const char* root, const char* format, ...)
+    __attribute__((format(printf, 2, 3)));
+static FILE* open_at(const char* root, const char* format, ...) {
+  char name[700], path[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(name, sizeof name, format, arguments);
+  va_end(arguments);
+  if ((size_t)snprintf(path, sizeof path, "%s%s", root, name) >= sizeof path) return NULL;
+  return fopen(path, "re");
+}
+
+// The text behind "key<blanks>:" in a file such as /proc/cpuinfo.
+static bool read_field(FILE* f, const char* key, char* value, size_t size) {
+  char line[1024];
+  size_t length = strlen(key);
+  while (fgets(line, sizeof line, f)) {
+    if (strncmp(line, key, length)) continue;
+    char* at = line + length + strspn(line + length, " \t");
+    if (*at++ != ':') continue;
+    at += strspn(at, " \t");
+    at[strcspn(at, "\n")] = 0;
+    snprintf(value, size, "%s", at);
+    return true;
+  }
+  return false;
+}
+
+static uint64_t read_kilobytes(const char* root, const char* key) {
+  char text[64];
+  FILE* f = open_at(root, "/proc/meminfo");
+  if (!f) return 0;
+  uint64_t value = read_field(f, key, text, sizeof text) ? strtoull(text, NULL, 10) * 1024 : 0;
+  fclose(f);
+  return value;
+}
+
+// A control group's file of one number; "max" and anything else count as no limit.
+static uint64_t read_limit(const char* root, const char* group, const char* file) {
+  FILE* f = open_at(root, "/sys/fs/cgroup%s/%s", group, file);
+  unsigned long long value;
+  if (!f) return UINT64_MAX;
+  int n = fscanf(f, "%llu", &value);
+  fclose(f);
+  return n == 1 ? value : UINT64_MAX;
+}
+
+// The path of this process's group: the line "0::/path" (version 2), or that of a controller,
+// "7:memory:/path" (version 1). A container may show only its own part of the tree; then the path
+// leads nowhere and the root holds the limits.
+static bool read_group(const char* root, const char* controller, char* path, size_t size) {
+  FILE* f = open_at(root, "/proc/self/cgroup");
+  if (!f) return false;
+  char line[512];
+  bool found = false;
+  while (!found && fgets(line, sizeof line, f)) {
+    line[strcspn(line, "\n")] = 0;
+    char* names = strchr(line, ':');
+    char* where = names ? strchr(++names, ':') : NULL;
+    if (!where) continue;
+    *where++ = 0;
+    char* next;
+    if (!*controller) found = !*names;
+    for (char* n = strtok_r(names, ",", &next); n && !found; n = strtok_r(NULL, ",", &next))
+      found = *controller && !strcmp(n, controller);
+    if (found) snprintf(path, size, "%s", where);
+  }
+  fclose(f);
+  return found;
+}
+
+static uint64_t min(uint64_t a, uint64_t b) {
+  return a < b ? a : b;
+}
+
+// The limit and use of memory in one group of the tree.
+static void apply_group(const char* root, const char* group, bool v2, uint64_t* total,
+                        uint64_t* free) {
+  uint64_t limit = read_limit(root, group, v2 ? "memory.max" : "memory.limit_in_bytes");
+  if (limit >= *total) return;
+  uint64_t used = read_limit(root, group, v2 ? "memory.current" : "memory.usage_in_bytes");
+  *total = limit;
+  *free = min(*free, used < limit ? limit - used : 0);
+}
+
+void hy__cpu_read_memory(const char* root, uint64_t* total, uint64_t* free) {
+  *total = read_kilobytes(root, "MemTotal");
+  *free = min(read_kilobytes(root, "MemAvailable"), *total);
+  if (!*total) return;
+  char path[512], group[600];
+  bool v2 = false;
+  if (read_group(root, "memory", path, sizeof path)) {
+    snprintf(group, sizeof group, "/memory%s", path);
+    apply_group(root, "/memory", false, total, free);
+  } else if (read_group(root, "", path, sizeof path)) {
+    v2 = true;
+    snprintf(group, sizeof group, "%s", path);
+    apply_group(root, "", true, total, free);
+  } else {
+    return;
+  }
+  // A limit of any group above counts too.
+  for (char* slash = group + strlen(group); slash > group;) {
+    apply_group(root, group, v2, total, free);
+    while (slash > group && *--slash != '/') continue;
+    *slash = 0;
+  }
+}
+
+// Whole processors that the group's quota of time amounts to; 0: no quota.
+static int read_quota(const char* root) {
+  char path[512];
+  long long quota = 0, period = 0;
+  FILE* f = NULL;
+  if (read_group(root, "cpu", path, sizeof path)) {
+    uint64_t q = read_limit(root, "/cpu", "cpu.cfs_quota_us");
+    uint64_t p = read_limit(root, "/cpu", "cpu.cfs_period_us");
+    if (q < INT32_MAX && p < INT32_MAX) quota = (long long)q, period = (long long)p;
+  } else if (read_group(root, "", path, sizeof path)) {
+    f = open_at(root, "/sys/fs/cgroup%s/cpu.max", path);
+    if (!f) f = open_at(root, "/sys/fs/cgroup/cpu.max");
+    if (f && fscanf(f, "%lld %lld", &quota, &period) != 2) quota = 0;
+    if (f) fclose(f);
+  }
+  if (quota <= 0 || period <= 0) return 0;
+  return (int)((quota + period - 1) / period);
+}
+
+static int usable_cores(const char* root) {
+  cpu_set_t set;
+  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  int quota = read_quota(root);
+  return quota > 0 && quota < cores ? quota : cores;
+}
+
+void hy__cpu_read_host(const char* root, hy__cpu_host* host) {
+  memset(host, 0, sizeof *host);
+  FILE* f = open_at(root, "/proc/cpuinfo");
+  if (f) {
+    // ARM gives no model; its "CPU part" alone would say little.
+    if (!read_field(f, "model name", host->model, sizeof host->model)) host->model[0] = 0;
+    fclose(f);
+  }
+  struct utsname system;
+  if (uname(&system) == 0) {
+    snprintf(host->kernel, sizeof host->kernel, "%.20s %.40s", system.sysname, system.release);
+    if (!host->model[0])
+      snprintf(host->model, sizeof host->model, "%.60s processor", system.machine);
+  }
+  host->cores = usable_cores(root);
+  hy__cpu_read_memory(root, &host->memory_total, &host->memory_free);
+}

@@ -1,0 +1,19 @@
+// What the processor and the system say about themselves.
+#ifndef HALYARD_BACKENDS_CPU_HOST_INFO_H_
+#define HALYARD_BACKENDS_CPU_HOST_INFO_H_
+
+#include <stdint.h>
+
+typedef struct hy__cpu_host {
+  char model[128];
+  int cores;                           // this process may use, by affinity and quota
+  uint64_t memory_total, memory_free;  // bytes, within the control group's limit
+  char kernel[64];                     // of the operating system
+} hy__cpu_host;
+
+// `root` is "" but in tests. What cannot be read stays empty or 0.
+void hy__cpu_read_host(const char* root, hy__cpu_host* host);
+// Only the memory; quick.
+void hy__cpu_read_memory(const char* root, uint64_t* total, uint64_t* free);
+
+#endif  // HALYARD_BACKENDS_CPU_HOST_INFO_H_

@@ -1,0 +1,192 @@
+// Open devices: one object per device of a backend, made when first chosen, closed by hy_shutdown.
+#include <stdio.h>
+#include <string.h>
+
+#include "core/registry.h"
+
+static struct {
+  pthread_mutex_t mutex;  // guards the list
+  hy_device* newest;
+} opened = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+// Raised by hy_shutdown, so that no thread goes on using a device of before.
+static atomic_uint generation = 1;
+static _Thread_local hy_device* current;
+static _Thread_local unsigned current_generation;
+
+static void order_providers(hy__backend_entry* entry, hy_device* d) {
+  const hy_provider* ready[HY__MAX_PROVIDERS];
+  int n = 0;
+  for (int i = 0; i < entry->table.n_providers; i++) {
+    hy__entry_probe_provider(entry, i);
+    if (entry->providers[i].probe.status == HY_OK) ready[n++] = &entry->providers[i].table;
+  }
+  for (int first = -1; first < n; first++) {
+    const hy_provider** order = d->orders[first + 1];
+    if (first >= 0) *order++ = ready[first];
+    for (int i = 0; i < n; i++)
+      if (i != first) *order++ = ready[i];
+  }
+  d->n_providers = n;
+  atomic_init(&d->providers, d->orders[0]);
+}
+
+static hy_status open_locked(hy__backend_entry* entry, int index, hy_device** out) {
+  hy_device* d = hy__calloc(1, sizeof *d);
+  if (!d) return hy_fail(HY_OUT_OF_MEMORY, "no memory to open %s:%d", entry->name, index);
+  d->backend = &entry->table;
+  d->index = index;
+  d->is_host = entry->table.flags & HY_BACKEND_HOST_MEMORY;
+  snprintf(d->selector, sizeof d->selector, "%s:%d", entry->name, index);
+  hy_status status = d->backend->device_open(index, &d->handle);
+  if (status != HY_OK) goto fail_open;
+  order_providers(entry, d);
+  status = hy__allocator_create(d, &d->allocator);
+  if (status != HY_OK) goto fail_allocator;
+  pthread_mutex_init(&d->mutex, NULL);
+
+  pthread_mutex_lock(&opened.mutex);
+  d->older = opened.newest;
+  opened.newest = d;
+  pthread_mutex_unlock(&opened.mutex);
+  hy__log(2, "opened %s", d->selector);
+  *out = d;
+  return HY_OK;
+
+fail_allocator:
+  d->backend->device_close(d->handle);
+fail_open:
+  hy__mfree(d);
+  return status;
+}
+
+hy_status hy__device_open(hy__backend_entry* entry, int index, hy_device** device) {
+  hy_status status = HY_OK;
+  pthread_mutex_lock(&entry->mutex);
+  if (!entry->devices[index]) status = open_locked(entry, index, &entry->devices[index]);
+  *device = entry->devices[index];
+  pthread_mutex_unlock(&entry->mutex);
+  return status;
+}
+
+void hy__devices_close(void) {
+  atomic_fetch_add(&generation, 1);
+  while (opened.newest) {
+    hy_device* d = opened.newest;
+    opened.newest = d->older;
+    hy_stream_destroy(d->default_stream);
+    hy__allocator_destroy(d->allocator);
+    d->backend->device_close(d->handle);
+    pthread_mutex_destroy(&d->mutex);
+    hy__mfree(d);
+  }
+}
+
+// ---- The calling thread's device ----
+
+hy_status hy_set_current_device(hy_device* device) {
+  current = device;
+  current_generation = atomic_load(&generation);
+  return HY_OK;
+}
+
+hy_status hy_current_device(hy_device** device) {
+  if (!device) return hy_fail(HY_INVALID_ARGUMENT, "hy_current_device: device is NULL");
+  if (current && current_generation == atomic_load_explicit(&generation, memory_order_relaxed)) {
+    *device = current;
+    return HY_OK;
+  }
+  return hy_device_get(NULL, device);
+}
+
+// ---- What a device is ----
+
+const char* hy_device_backend(const hy_device* device) {
+  return device->backend->name;
+}
+
+int hy_device_index(const hy_device* device) {
+  return device->index;
+}
+
+const char* hy_device_selector(const hy_device* device) {
+  return device->selector;
+}
+
+bool hy_device_is_host(const hy_device* device) {
+  return device->is_host;
+}
+
+hy_status hy_device_describe(hy_device* device, hy_device_info* info) {
+  if (!device || !info) return hy_fail(HY_INVALID_ARGUMENT, "hy_device_describe: NULL argument");
+  memset(info, 0, sizeof *info);
+  info->size = sizeof *info;
+  return device->backend->device_info(device->index, info);
+}
+
+bool hy_device_supports_dtype(hy_device* device, hy_dtype dtype) {
+  hy_device_info info;
+  if (dtype <= HY_NONE || dtype >= HY_DTYPE_COUNT) return false;
+  return hy_device_describe(device, &info) == HY_OK && (info.dtypes & HY_DTYPE_BIT(dtype));
+}
+
+hy_status hy_device_sync(hy_device* device) {
+  if (!device) return hy_fail(HY_INVALID_ARGUMENT, "hy_device_sync: device is NULL");
+  return device->backend->device_sync(device->handle);
+}
+
+hy_status hy_set_preferred_provider(hy_device* device, const char* provider) {
+  if (!device) return hy_fail(HY_INVALID_ARGUMENT, "hy_set_preferred_provider: device is NULL");
+  int first = -1;
+  if (provider) {
+    for (int i = 0; i < device->n_providers && first < 0; i++)
+      if (!strcmp(device->orders[0][i]->name, provider)) first = i;
+    if (first < 0) {
+      char list[256] = "none";
+      size_t used = 0;
+      for (int i = 0; i < device->n_providers && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
+                                 device->orders[0][i]->name);
+      return hy_fail(HY_NOT_FOUND, "%s has no provider called %s; available: %s", device->selector,
+                     provider, list);
+    }
+  }
+  atomic_store(&device->providers, device->orders[first + 1]);
+  return HY_OK;
+}
+
+// ---- All devices ----
+
+// Whether a backend before number `end` offers the hardware at this PCI address. Parts of one board
+// share an address within their backend, so that only other backends count.
+static bool offered_before(int end, const char* pci) {
+  for (int b = 0; b < end; b++) {
+    hy__backend_entry* entry = hy__entry_at(b);
+    if (!hy__entry_available(entry)) continue;
+    hy_device_info info;
+    for (int i = 0; i < entry->device_count; i++)
+      if (hy__entry_device_info(entry, i, &info) == HY_OK && !strcmp(info.pci, pci)) return true;
+  }
+  return false;
+}
+
+int hy_discover_devices(hy_found_device* list, int capacity) {
+  if (hy_init() != HY_OK) return 0;
+  int n = 0;
+  hy__backend_entry* entry;
+  for (int b = 0; (entry = hy__entry_at(b)); b++) {
+    if (!hy__entry_available(entry)) continue;
+    for (int i = 0; i < entry->device_count; i++) {
+      hy_found_device found = {0};
+      if (hy__entry_device_info(entry, i, &found.info) != HY_OK) {
+        hy__log(1, "%s:%d does not answer: %s", entry->name, i, hy_last_error());
+        continue;
+      }
+      if (found.info.pci[0] && offered_before(b, found.info.pci)) continue;
+      snprintf(found.selector, sizeof found.selector, "%s:%d", entry->name, i);
+      if (n < capacity) list[n] = found;
+      n++;
+    }
+  }
+  return n;
+}

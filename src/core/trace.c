@@ -1,0 +1,153 @@
+// The trace file: one Chrome trace event per op, copy and view.
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "core/registry.h"
+
+static struct {
+  pthread_mutex_t mutex;  // guards all of it
+  FILE* file;             // NULL: no trace runs
+  char *path, *part;      // where it shall be, and where it is written until then
+  int64_t start;
+  int64_t events;
+} trace = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+int64_t hy__now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec + 1;
+}
+
+// Small numbers in order of appearance, easier to read than the system's.
+static int thread_number(void) {
+  static atomic_int threads;
+  static _Thread_local int number;
+  if (!number) number = atomic_fetch_add(&threads, 1) + 1;
+  return number;
+}
+
+static void put_string(FILE* f, const char* key, const char* value) {
+  if (!value) return;
+  fprintf(f, ",\"%s\":\"", key);
+  for (const unsigned char* c = (const unsigned char*)value; *c; c++) {
+    if (*c == '"' || *c == '\\')
+      fprintf(f, "\\%c", *c);
+    else if (*c < 0x20)
+      fprintf(f, "\\u%04x", *c);
+    else
+      fputc(*c, f);
+  }
+  fputc('"', f);
+}
+
+static void put_event(const hy__trace_event* e, int64_t begin, int64_t end) {
+  static const char* const categories[] = {"op", "fallback", "copy", "view"};
+  FILE* f = trace.file;
+  fputs(trace.events++ ? ",\n{" : "\n{", f);
+  fprintf(f, "\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\"",
+          (int)getpid(), thread_number(), (double)(begin - trace.start) / 1e3,
+          (double)(end - begin) / 1e3, categories[e->kind]);
+  put_string(f, "name", e->name);
+  fprintf(f, ",\"args\":{\"bytes\":%llu", (unsigned long long)e->bytes);
+  put_string(f, "device", e->device ? e->device->selector : NULL);
+  put_string(f, "provider", e->provider);
+  put_string(f, "tensors", e->detail);
+  put_string(f, "reason", e->reason);
+  fputs("}}", f);
+}
+
+void hy__trace_end(int64_t begin, const hy__trace_event* event) {
+  if (!begin) return;
+  int64_t end = hy__now_ns();
+  int watching = atomic_load_explicit(&hy__watching, memory_order_relaxed);
+  if (watching & HY__WATCH_LOG) hy__log_event(event, end - begin);
+  if (!(watching & HY__WATCH_TRACE)) return;
+  pthread_mutex_lock(&trace.mutex);
+  // A call that began before the trace did is not part of it.
+  if (trace.file && begin >= trace.start) put_event(event, begin, end);
+  pthread_mutex_unlock(&trace.mutex);
+}
+
+static hy_status open_file(const char* path) {
+  size_t size = strlen(path) + 32;
+  trace.path = hy__strdup(path);
+  trace.part = hy__malloc(size);
+  if (!trace.path || !trace.part)
+    return hy_fail(HY_OUT_OF_MEMORY, "no memory to start a trace in %s", path);
+  snprintf(trace.part, size, "%s.%d.part", path, (int)getpid());
+  trace.file = fopen(trace.part, "we");
+  if (!trace.file)
+    return hy_fail(HY_IO, "the trace file %s cannot be written: %s", trace.part, strerror(errno));
+  fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", trace.file);
+  trace.start = hy__now_ns();
+  trace.events = 0;
+  return HY_OK;
+}
+
+static void forget(void) {
+  hy__mfree(trace.path);
+  hy__mfree(trace.part);
+  trace.path = trace.part = NULL;
+}
+
+hy_status hy_trace_start(const char* path) {
+  if (!path || !*path)
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_trace_start: give the path of the file to write");
+  hy_status status;
+  pthread_mutex_lock(&trace.mutex);
+  if (trace.file) {
+    status = hy_fail(HY_INVALID_ARGUMENT,
+                     "a trace into %s is running; hy_trace_stop ends it before another starts",
+                     trace.path);
+  } else {
+    status = open_file(path);
+    if (status == HY_OK)
+      hy__watch(HY__WATCH_TRACE, true);
+    else
+      forget();
+  }
+  pthread_mutex_unlock(&trace.mutex);
+  return status;
+}
+
+hy_status hy_trace_stop(void) {
+  hy_status status = HY_OK;
+  pthread_mutex_lock(&trace.mutex);
+  if (trace.file) {
+    hy__watch(HY__WATCH_TRACE, false);
+    fputs("\n]}\n", trace.file);
+    errno = 0;
+    bool bad = ferror(trace.file);
+    bad = fclose(trace.file) || bad || rename(trace.part, trace.path);
+    trace.file = NULL;
+    if (bad) {
+      int error = errno;
+      unlink(trace.part);
+      status = hy_fail(HY_IO, "the trace file %s could not be written: %s", trace.path,
+                       error ? strerror(error) : "some of it was lost");
+    }
+    forget();
+  }
+  pthread_mutex_unlock(&trace.mutex);
+  return status;
+}
+
+static void stop_at_exit(void) {
+  if (hy_trace_stop() != HY_OK) hy__log(1, "%s", hy_last_error());
+}
+
+hy_status hy__trace_init(void) {
+  const char* path = hy__env("HALYARD_TRACE");
+  if (!path) return HY_OK;
+  static atomic_bool registered;
+  if (!atomic_exchange(&registered, true)) atexit(stop_at_exit);
+  pthread_mutex_lock(&trace.mutex);
+  bool running = trace.file;
+  pthread_mutex_unlock(&trace.mutex);
+  return running ? HY_OK : hy_trace_start(path);  // the program's own choice comes first
+}
