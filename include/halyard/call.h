@@ -107,24 +107,25 @@ typedef enum hy_causal { HY_CAUSAL_NONE, HY_CAUSAL_TOP_LEFT, HY_CAUSAL_BOTTOM_RI
   F(K, uint64_t, seed) F(K, uint64_t, offset) F(K, double, a) F(K, double, b)
 #define HY_ATTRS_dropout(F, K) F(K, uint64_t, seed) F(K, uint64_t, offset) F(K, double, p)
 #define HY_ATTRS_quantize(F, K) F(K, hy_dtype, dtype) F(K, int64_t, group)
-#define HY_ATTRS_adamw(F, K)                                                           \
-  F(K, double, lr)                                                                     \
-  F(K, double, beta1)                                                                  \
-  F(K, double, beta2) F(K, double, eps) F(K, double, weight_decay) F(K, int64_t, step) \
-      F(K, bool, maximize)
-#define HY_ATTRS_sgd(F, K)                                                                  \
-  F(K, double, lr)                                                                          \
-  F(K, double, momentum)                                                                    \
-  F(K, double, dampening) F(K, double, weight_decay) F(K, bool, nesterov) F(K, bool, first) \
-      F(K, bool, maximize)
+#define HY_ATTRS_adamw(F, K) \
+  F(K, double, lr)           \
+  F(K, double, beta1)        \
+  F(K, double, beta2)        \
+  F(K, double, eps) F(K, double, weight_decay) F(K, int64_t, step) F(K, bool, maximize)
+#define HY_ATTRS_sgd(F, K) \
+  F(K, double, lr)         \
+  F(K, double, momentum)   \
+  F(K, double, dampening)  \
+  F(K, double, weight_decay) F(K, bool, nesterov) F(K, bool, first) F(K, bool, maximize)
 
 #define HY_ATTR_KINDS(X)                                                                        \
   X(alpha)                                                                                      \
   X(value)                                                                                      \
-  X(value_alpha) X(rounding) X(value_rounding) X(clamp) X(gelu) X(cast) X(tri) X(reduce) X(var) \
-      X(dim) X(scan) X(addmm) X(equation) X(cross_entropy) X(norm) X(batch_norm) X(attention)   \
-          X(scale) X(rope) X(padding) X(rows) X(scatter) X(accumulate) X(sort) X(topk) X(conv)  \
-              X(max_pool) X(avg_pool) X(arange) X(random) X(dropout) X(quantize) X(adamw) X(sgd)
+  X(value_alpha)                                                                                \
+  X(rounding) X(value_rounding) X(clamp) X(gelu) X(cast) X(tri) X(reduce) X(var) X(dim) X(scan) \
+      X(addmm) X(equation) X(cross_entropy) X(norm) X(batch_norm) X(attention) X(scale) X(rope) \
+          X(padding) X(rows) X(scatter) X(accumulate) X(sort) X(topk) X(conv) X(max_pool)       \
+              X(avg_pool) X(arange) X(random) X(dropout) X(quantize) X(adamw) X(sgd)
 
 #define HY_AS_MEMBER(kind, type, name) type name;
 #define HY_AS_STRUCT(kind)              \

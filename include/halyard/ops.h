@@ -89,6 +89,9 @@ typedef struct hy_placement {
 
 // Where hy_run would run this call, without running it.
 HY_API hy_status hy_place(hy_device* device, const hy_call* call, hy_placement* placement);
+// Where calls of this op and type run, by what the device's providers declare.
+HY_API hy_status hy_place_op(hy_device* device, hy_op op, hy_dtype dtype, hy_placement* placement);
+HY_API const char* hy_support_text(hy_support reason);  // "the op has no kernel"
 
 typedef struct hy_fallback_entry {
   hy_op op;

@@ -96,8 +96,8 @@ typedef enum hy_fault {
 // HY_OUT_OF_MEMORY; a COPY is a copy or memset, a KERNEL is a run of one. HOST_ALLOCATION is the
 // library's own use of malloc.
 HY_API void hy_inject_fault(hy_fault fault, int64_t nth);
-// How many events of that kind have happened since it was last armed; nothing is counted while it is
-// disarmed. Arm with INT64_MAX to count without failing.
+// How many events of that kind have happened since it was last armed; nothing is counted while it
+// is disarmed. Arm with INT64_MAX to count without failing.
 HY_API int64_t hy_fault_events(hy_fault fault);
 
 #ifdef __cplusplus

@@ -15,16 +15,6 @@ static uint64_t total;
 static bool exit_line_registered;
 static atomic_int strict = -1;  // -1: not set yet, the environment decides
 
-static const char* support_text(hy_support reason) {
-  switch (reason) {
-#define HY_AS_CASE(name, value, text) \
-  case HY_SUPPORT_##name: return text;
-    HY_SUPPORT_MAP(HY_AS_CASE)
-#undef HY_AS_CASE
-  }
-  return "unknown reason";
-}
-
 static bool is_strict(void) {
   int value = atomic_load_explicit(&strict, memory_order_relaxed);
   if (value < 0) {
@@ -52,7 +42,7 @@ static void print_exit_line(void) {
             "halyard: %llu calls fell back to the cpu, most often %s %s on %s (%llu times: %s); "
             "'halyard ops' shows what runs natively\n",
             (unsigned long long)total, hy_op_name(most->op), hy_dtype_name(most->dtype),
-            most->device, (unsigned long long)most->count, support_text(most->reason));
+            most->device, (unsigned long long)most->count, hy_support_text(most->reason));
   }
   pthread_mutex_unlock(&mutex);
 }
@@ -168,7 +158,7 @@ hy_status hy__fall_back(hy_stream* stream, const hy_call* call, hy_support reaso
   if (is_strict())
     return hy__call_fail(call, HY_FALLBACK_REFUSED,
                          "%s cannot run it (%s) and strict mode forbids the cpu",
-                         hy_device_selector(hy_stream_device(stream)), support_text(reason));
+                         hy_device_selector(hy_stream_device(stream)), hy_support_text(reason));
   int n = call->n_in + call->n_out;
   staged* stages = hy__calloc((size_t)n, sizeof *stages);
   hy_tensor* tensors = hy__calloc((size_t)n, sizeof *tensors);

@@ -79,6 +79,36 @@ hy_status hy_place(hy_device* device, const hy_call* call, hy_placement* placeme
   return HY_OK;
 }
 
+hy_status hy_place_op(hy_device* device, hy_op op, hy_dtype dtype, hy_placement* placement) {
+  if (!device || !placement)
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_place_op: an argument is NULL");
+  if (!hy__op_row(op)) return hy_fail(HY_NOT_FOUND, "%d is no op", (int)op);
+  placement->provider = device->is_host ? "reference" : NULL;
+  placement->reason = HY_SUPPORT_NO_OP;
+  for (int i = 0; i < device->n_providers; i++) {
+    const hy_provider* provider = device->providers[i];
+    for (int k = 0; k < provider->n_declares; k++) {
+      if (provider->declares[k].op != op) continue;
+      placement->reason = HY_SUPPORT_NO_DTYPE;
+      if (!(provider->declares[k].dtypes & HY_DTYPE_BIT(dtype))) continue;
+      placement->provider = provider->name;
+      placement->reason = HY_SUPPORT_YES;
+      return HY_OK;
+    }
+  }
+  return HY_OK;
+}
+
+const char* hy_support_text(hy_support reason) {
+  switch (reason) {
+#define HY_AS_CASE(name, value, text) \
+  case HY_SUPPORT_##name: return text;
+    HY_SUPPORT_MAP(HY_AS_CASE)
+#undef HY_AS_CASE
+  }
+  return "unknown reason";
+}
+
 static void shutdown_ops(void) {
   hy__fallback_shutdown();
   atomic_store(&deterministic, -1);

@@ -1,0 +1,88 @@
+// halyard bench WHAT: measured figures, each with the peer or floor it is to be judged by.
+#include "cli/bench.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "cli/cli.h"
+#include "cli/json.h"
+
+static int run(int argc, char** argv);
+const cli_command cli_bench = {"bench", "WHAT ", "Measure: dispatch, alloc, copy, or all",
+                               "halyard bench dispatch --backend cpu --json", run};
+
+typedef struct benchmark {
+  const char* name;
+  hy_status (*run)(hy_device* device);
+} benchmark;
+static const benchmark benchmarks[] = {
+    {"dispatch", bench_dispatch},
+    {"alloc", bench_alloc},
+    {"copy", bench_copy},
+};
+#define N_BENCHMARKS ((int)(sizeof benchmarks / sizeof benchmarks[0]))
+
+double bench_now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void bench_print(const bench_row* row) {
+  if (!cli.json) {
+    printf("%-18s %-18s %-5s %10.4g %-6s", row->name, row->shape, row->dtype, row->value,
+           row->unit);
+    if (row->peer) printf("  %10.4g %-16s %6.2fx", row->peer_value, row->peer, row->ratio);
+    if (row->floor > 0) printf("  floor %.4g, reached %.0f%%", row->floor, 100 * row->of_floor);
+    printf("\n");
+    return;
+  }
+  json j = json_to(stdout);
+  json_begin_object(&j, NULL);
+  json_text(&j, "name", row->name);
+  json_text(&j, "shape", row->shape);
+  json_text(&j, "dtype", row->dtype);
+  json_real(&j, "value", row->value);
+  json_text(&j, "unit", row->unit);
+  json_text(&j, "peer", row->peer);
+  if (row->peer) {
+    json_real(&j, "peer_value", row->peer_value);
+    json_real(&j, "ratio", row->ratio);
+  } else {
+    json_null(&j, "peer_value");
+    json_null(&j, "ratio");
+  }
+  if (row->floor > 0) {
+    json_real(&j, "floor", row->floor);
+    json_real(&j, "of_floor", row->of_floor);
+  } else {
+    json_null(&j, "floor");
+    json_null(&j, "of_floor");
+  }
+  json_end_object(&j);
+  json_newline(&j);
+}
+
+static int run_one(const char* what, hy_device* device) {
+  bool all = strcmp(what, "all") == 0, found = false;
+  for (int i = 0; i < N_BENCHMARKS; i++) {
+    if (!all && strcmp(what, benchmarks[i].name) != 0) continue;
+    found = true;
+    hy_status status = benchmarks[i].run(device);
+    if (status != HY_OK) return cli_fail(status);
+  }
+  return found ? CLI_DONE
+               : cli_usage(&cli_bench, "no benchmark '%s'; there are dispatch, alloc, copy and all",
+                           what);
+}
+
+static int run(int argc, char** argv) {
+  int n;
+  int code = cli_parse(&cli_bench, NULL, 0, argc, argv, &n);
+  if (code != CLI_DONE || n < 0) return code;
+  if (n == 0) return cli_usage(&cli_bench, "which one? dispatch, alloc, copy or all");
+  hy_device* device;
+  code = cli_open_device(&device);
+  for (int i = 0; i < n && code == CLI_DONE; i++) code = run_one(argv[i], device);
+  return code;
+}

@@ -1,0 +1,31 @@
+// Benchmarks: each prints rows of a value beside its peer and its floor, measured in turns in one
+// run.
+#ifndef HALYARD_CLI_BENCH_H_
+#define HALYARD_CLI_BENCH_H_
+
+#include "halyard/halyard.h"
+
+// Times in seconds or nanoseconds are better when lower, rates when higher; `ratio` is always
+// better when above 1.
+typedef struct bench_row {
+  const char* name;
+  const char* shape;
+  const char* dtype;
+  double value;
+  const char* unit;  // "ns", "GB/s" ...
+  const char* peer;  // NULL where there is none
+  double peer_value;
+  double ratio;     // ours to the peer's
+  double floor;     // what the machine allows, in the same unit; 0 where unknown
+  double of_floor;  // how much of it was reached
+} bench_row;
+
+void bench_print(const bench_row* row);
+double bench_now(void);  // seconds, monotonic
+
+// Each runs to the end and prints its rows.
+hy_status bench_dispatch(hy_device* device);
+hy_status bench_alloc(hy_device* device);
+hy_status bench_copy(hy_device* device);
+
+#endif  // HALYARD_CLI_BENCH_H_

@@ -1,0 +1,29 @@
+// Writes JSON to a stream: values in order, commas and escapes by themselves. One line, unless the
+// caller breaks it.
+#ifndef HALYARD_CLI_JSON_H_
+#define HALYARD_CLI_JSON_H_
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef struct json {
+  FILE* file;
+  bool needs_comma;
+} json;
+
+json json_to(FILE* file);
+// A key goes before a value inside an object; NULL inside an array.
+void json_begin_object(json* j, const char* key);
+void json_end_object(json* j);
+void json_begin_array(json* j, const char* key);
+void json_end_array(json* j);
+void json_text(json* j, const char* key, const char* value);  // NULL writes null
+void json_int(json* j, const char* key, int64_t value);
+void json_uint(json* j, const char* key, uint64_t value);
+void json_real(json* j, const char* key, double value);  // NaN and infinities write null
+void json_bool(json* j, const char* key, bool value);
+void json_null(json* j, const char* key);
+void json_newline(json* j);
+
+#endif  // HALYARD_CLI_JSON_H_

@@ -1,0 +1,45 @@
+// halyard: the commands a user meets.
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const cli_command* const commands[] = {&cli_info, &cli_ops, &cli_verify, &cli_bench};
+#define N_COMMANDS ((int)(sizeof commands / sizeof commands[0]))
+
+static void print_overview(FILE* file) {
+  fprintf(file,
+          "halyard %s: one C library under every AI accelerator\n\nUsage: halyard COMMAND "
+          "[options]\n\n",
+          hy_version());
+  for (int i = 0; i < N_COMMANDS; i++)
+    fprintf(file, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+  fprintf(file, "\n'halyard COMMAND --help' tells more, with an example.\n");
+}
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    print_overview(stderr);
+    return CLI_USAGE;
+  }
+  const char* name = argv[1];
+  if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+    print_overview(stdout);
+    return CLI_DONE;
+  }
+  if (strcmp(name, "--version") == 0) {
+    printf("halyard %s\n", hy_version());
+    return CLI_DONE;
+  }
+  const char* names[N_COMMANDS];
+  for (int i = 0; i < N_COMMANDS; i++) {
+    names[i] = commands[i]->name;
+    if (strcmp(name, names[i]) != 0) continue;
+    int code = commands[i]->run(argc - 1, argv + 1);
+    hy_shutdown();
+    return code;
+  }
+  const char* near = cli_nearest(name, names, N_COMMANDS);
+  fprintf(stderr, "halyard: no command '%s'%s%s%s\nTry 'halyard --help'.\n", name,
+          near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+  return CLI_USAGE;
+}

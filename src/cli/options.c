@@ -1,0 +1,187 @@
+// Reading the command line.
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+cli_globals cli;
+
+static const cli_option global_options[] = {
+    {"backend", CLI_TEXT, &cli.backend, "NAME[:INDEX]",
+     "device to use, such as cpu or cuda:1; a provider's name prefers it"},
+    {"fallback", CLI_TEXT, &cli.fallback, "A,B,C",
+     "devices to try in order where the first is not available"},
+    {"strict", CLI_FLAG, &cli.strict, NULL,
+     "an op the device lacks is an error, not a fallback to the cpu"},
+    {"threads", CLI_INT, &cli.threads, "N", "threads for the cpu's kernels"},
+    {"trace", CLI_TEXT, &cli.trace, "FILE", "write a Chrome/Perfetto trace of every op"},
+    {"json", CLI_FLAG, &cli.json, NULL, "print for machines"},
+};
+#define N_GLOBALS ((int)(sizeof global_options / sizeof global_options[0]))
+
+static int distance(const char* a, const char* b) {
+  int n = (int)strlen(b);
+  if (n > 63 || strlen(a) > 63) return 64;
+  int row[64];
+  for (int j = 0; j <= n; j++) row[j] = j;
+  for (int i = 1; a[i - 1]; i++) {
+    int diagonal = row[0];
+    row[0] = i;
+    for (int j = 1; j <= n; j++) {
+      int change = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      int least = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+      row[j] = change < least ? change : least;
+    }
+  }
+  return row[n];
+}
+
+const char* cli_nearest(const char* word, const char* const* names, int n) {
+  const char* best = NULL;
+  int least = (int)strlen(word) / 2 + 1;
+  for (int i = 0; i < n; i++) {
+    int d = distance(word, names[i]);
+    if (d < least) {
+      least = d;
+      best = names[i];
+    }
+  }
+  return best;
+}
+
+int cli_usage(const cli_command* command, const char* format, ...) {
+  char text[400];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  fprintf(stderr, "halyard %s: %s\nTry 'halyard %s --help'.\n", command->name, text, command->name);
+  return CLI_USAGE;
+}
+
+static void print_options(const cli_option* options, int n) {
+  for (int i = 0; i < n; i++) {
+    char left[64];
+    snprintf(left, sizeof left, "--%s%s%s", options[i].name, options[i].value_name ? " " : "",
+             options[i].value_name ? options[i].value_name : "");
+    printf("  %-26s %s\n", left, options[i].help);
+  }
+}
+
+static void print_help(const cli_command* command, const cli_option* options, int n) {
+  printf("%s\n\nUsage: halyard %s %s[options]\n", command->summary, command->name,
+         command->arguments);
+  if (n > 0) printf("\nOptions:\n");
+  print_options(options, n);
+  printf("\nFor every command:\n");
+  print_options(global_options, N_GLOBALS);
+  printf("\nExample:\n  %s\n", command->example);
+}
+
+static const cli_option* find_option(const char* name, size_t length, const cli_option* options,
+                                     int n) {
+  for (int i = 0; i < n; i++) {
+    if (strlen(options[i].name) == length && memcmp(options[i].name, name, length) == 0)
+      return &options[i];
+  }
+  return NULL;
+}
+
+static int set_option(const cli_command* command, const cli_option* option, const char* value) {
+  char* end;
+  errno = 0;
+  switch (option->kind) {
+    case CLI_FLAG: *(bool*)option->target = true; return CLI_DONE;
+    case CLI_TEXT: *(const char**)option->target = value; return CLI_DONE;
+    case CLI_INT: {
+      long long number = strtoll(value, &end, 10);
+      if (errno || end == value || *end)
+        return cli_usage(command, "--%s takes a whole number, not '%s'", option->name, value);
+      *(int64_t*)option->target = number;
+      return CLI_DONE;
+    }
+    case CLI_REAL: {
+      double number = strtod(value, &end);
+      if (errno || end == value || *end || !isfinite(number))
+        return cli_usage(command, "--%s takes a number, not '%s'", option->name, value);
+      *(double*)option->target = number;
+      return CLI_DONE;
+    }
+  }
+  return CLI_DONE;
+}
+
+static int unknown_option(const cli_command* command, const char* word, const cli_option* options,
+                          int n) {
+  const char* names[64];
+  int count = 0;
+  for (int i = 0; i < n && count < 64; i++) names[count++] = options[i].name;
+  for (int i = 0; i < N_GLOBALS && count < 64; i++) names[count++] = global_options[i].name;
+  const char* near = cli_nearest(word + 2, names, count);
+  if (near) return cli_usage(command, "no option '%s'; did you mean --%s?", word, near);
+  return cli_usage(command, "no option '%s'", word);
+}
+
+int cli_parse(const cli_command* command, const cli_option* options, int n_options, int argc,
+              char** argv, int* n_positional) {
+  *n_positional = 0;
+  for (int i = 1; i < argc; i++) {
+    const char* word = argv[i];
+    if (strncmp(word, "--", 2) != 0 || word[2] == 0) {
+      argv[(*n_positional)++] = argv[i];
+      continue;
+    }
+    if (strcmp(word, "--help") == 0) {
+      print_help(command, options, n_options);
+      *n_positional = -1;
+      return CLI_DONE;
+    }
+    const char* equals = strchr(word, '=');
+    size_t length = equals ? (size_t)(equals - word) - 2 : strlen(word) - 2;
+    const cli_option* option = find_option(word + 2, length, options, n_options);
+    if (!option) option = find_option(word + 2, length, global_options, N_GLOBALS);
+    if (!option) return unknown_option(command, word, options, n_options);
+    const char* value = equals ? equals + 1 : NULL;
+    if (option->kind == CLI_FLAG && value)
+      return cli_usage(command, "--%s takes no value", option->name);
+    if (option->kind != CLI_FLAG && !value) {
+      if (i + 1 >= argc)
+        return cli_usage(command, "--%s needs %s", option->name, option->value_name);
+      value = argv[++i];
+    }
+    int code = set_option(command, option, value);
+    if (code != CLI_DONE) return code;
+  }
+  if (*n_positional > 0 && command->arguments[0] == 0)
+    return cli_usage(command, "'%s' is one word too many", argv[0]);
+  return CLI_DONE;
+}
+
+int cli_fail(hy_status status) {
+  fprintf(stderr, "halyard: %s\n", hy_last_error()[0] ? hy_last_error() : hy_status_text(status));
+  switch (status) {
+    case HY_UNAVAILABLE:
+    case HY_NOT_FOUND: return CLI_NO_DEVICE;
+    case HY_IO:
+    case HY_FORMAT: return CLI_BAD_FILE;
+    default: return CLI_FAILED;
+  }
+}
+
+int cli_open_device(hy_device** device) {
+  if (cli.strict) hy_set_strict(true);
+  hy_status status;
+  if (cli.fallback) {
+    char list[512];
+    snprintf(list, sizeof list, "%s%s%s", cli.backend ? cli.backend : "", cli.backend ? "," : "",
+             cli.fallback);
+    status = hy_device_get_first(list, device);
+  } else {
+    status = hy_device_get(cli.backend, device);
+  }
+  return status == HY_OK ? CLI_DONE : cli_fail(status);
+}
