@@ -491,6 +491,7 @@ hy_status hy__allocator_attach(hy__allocator* a, hy_stream* stream) {
     if (!cache) cache = cache_new(a);
   }
   if (cache) {
+    while (cache->first) pending_pop(a, cache);
     cache->attached = true;
     cache->stream = stream->handle;
     stream->cache = cache;

@@ -3,6 +3,19 @@
 // Staging of copies between devices, in two halves that are filled and emptied in turns.
 static const size_t stage_bytes = (size_t)4 << 20;
 
+static const char* const kind_names[] = {"host to host", "host to device", "device to host",
+                                         "device to device"};
+
+static void trace(int64_t begin, const char* name, const char* detail, const hy_device* device,
+                  size_t bytes) {
+  if (!begin) return;
+  hy__trace_end(begin, &(hy__trace_event){.kind = HY__TRACE_COPY,
+                                          .name = name,
+                                          .detail = detail,
+                                          .device = device,
+                                          .bytes = bytes});
+}
+
 static hy_status injected(const hy_stream* stream, const char* what, size_t bytes) {
   return hy_fail(HY_DEVICE_FAILED, "%s of %zu bytes on %s failed by an injected fault", what, bytes,
                  stream->device->selector);
@@ -40,7 +53,10 @@ hy_status hy_memcpy(hy_stream* stream, void* dst, const void* src, size_t bytes,
   }
   if (hy__fault(HY_FAULT_COPY)) return injected(stream, "copy", bytes);
   const hy_device* device = stream->device;
-  return device->backend->copy(device->handle, stream->handle, dst, src, bytes, kind);
+  int64_t begin = hy__trace_begin();
+  hy_status status = device->backend->copy(device->handle, stream->handle, dst, src, bytes, kind);
+  trace(begin, "copy", kind_names[kind], device, bytes);
+  return status;
 }
 
 hy_status hy_memset(hy_stream* stream, void* dst, int value, size_t bytes) {
@@ -50,7 +66,10 @@ hy_status hy_memset(hy_stream* stream, void* dst, int value, size_t bytes) {
   if (!dst) return hy_fail(HY_INVALID_ARGUMENT, "hy_memset: dst is NULL");
   if (hy__fault(HY_FAULT_COPY)) return injected(stream, "memset", bytes);
   const hy_device* device = stream->device;
-  return device->backend->set(device->handle, stream->handle, dst, value, bytes);
+  int64_t begin = hy__trace_begin();
+  hy_status status = device->backend->set(device->handle, stream->handle, dst, value, bytes);
+  trace(begin, "set", NULL, device, bytes);
+  return status;
 }
 
 // While one half goes up to the destination, the next comes down from the source.

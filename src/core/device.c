@@ -74,7 +74,7 @@ void hy__devices_close(void) {
   while (opened.newest) {
     hy_device* d = opened.newest;
     opened.newest = d->older;
-    hy_stream_destroy(d->default_stream);
+    hy__streams_close(d);
     hy__allocator_destroy(d->allocator);
     d->backend->device_close(d->handle);
     pthread_mutex_destroy(&d->mutex);

@@ -73,8 +73,9 @@ struct hy_device {
   char selector[32];
   bool is_host;
   hy__allocator* allocator;
-  pthread_mutex_t mutex;  // guards default_stream
+  pthread_mutex_t mutex;  // guards the streams
   hy_stream* default_stream;
+  hy_stream* streams;  // all of them, newest first
   hy_device* older;  // the device opened before this one
   // Available providers in the order they are asked. Load the pointer once and walk that array:
   // hy_set_preferred_provider may switch to another at any time.
@@ -86,12 +87,15 @@ struct hy_device {
 
 struct hy_stream {
   hy_device* device;
+  hy_stream *newer, *older;  // on the same device
   void* handle;             // the backend's
   struct hy__cache* cache;  // free memory that work on this stream may take at once
   hy_status failed;         // the sticky error, HY_OK when there is none
   char failure[320];
 };
 
+// Destroys every stream of the device, after its work.
+void hy__streams_close(hy_device* device);
 // The stream's sticky error, asking the backend for a new one first. HY_OK when the stream is
 // usable; cheap.
 hy_status hy__stream_check(hy_stream* stream);
@@ -102,8 +106,8 @@ hy_status hy__allocator_create(hy_device* device, hy__allocator** allocator);
 void hy__allocator_destroy(hy__allocator* allocator);
 // Whether `address` lies in memory this allocator took from the backend.
 bool hy__allocator_owns(hy__allocator* allocator, const void* address);
-// Gives the stream its cache; with a new handle in a stream that has one, only takes the handle
-// over. Detach once the stream's work is done and before its handle is destroyed.
+// Gives the stream its cache; a stream that has one gets a new handle known, the work on the old
+// one being done. Detach once the stream's work is done and before its handle is destroyed.
 hy_status hy__allocator_attach(hy__allocator* allocator, hy_stream* stream);
 void hy__allocator_detach(hy__allocator* allocator, hy_stream* stream);
 // The open device with memory of its own in which `address` lies; NULL for host memory.

@@ -2,19 +2,18 @@
 
 #include "core/internal.h"
 
-hy_status hy_stream_create(hy_device* device, hy_stream** stream) {
-  if (!device || !stream) {
-    return hy_fail(HY_INVALID_ARGUMENT, "hy_stream_create: %s is NULL",
-                   device ? "stream" : "device");
-  }
-  *stream = NULL;
+// The caller holds the device's mutex.
+static hy_status create(hy_device* device, hy_stream** stream) {
   hy_stream* s = hy__calloc(1, sizeof *s);
-  if (!s) return hy_fail(HY_OUT_OF_MEMORY, "hy_stream_create: no host memory");
+  if (!s) return hy_fail(HY_OUT_OF_MEMORY, "%s: no host memory for a stream", device->selector);
   s->device = device;
   hy_status status = device->backend->stream_create(device->handle, &s->handle);
   if (status != HY_OK) goto fail_stream;
   status = hy__allocator_attach(device->allocator, s);
   if (status != HY_OK) goto fail_attach;
+  s->older = device->streams;
+  if (s->older) s->older->newer = s;
+  device->streams = s;
   *stream = s;
   return HY_OK;
 
@@ -25,16 +24,16 @@ fail_stream:
   return status;
 }
 
-void hy_stream_destroy(hy_stream* stream) {
-  if (!stream) return;
-  hy_device* device = stream->device;
+hy_status hy_stream_create(hy_device* device, hy_stream** stream) {
+  if (!device || !stream) {
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_stream_create: %s is NULL",
+                   device ? "stream" : "device");
+  }
+  *stream = NULL;
   pthread_mutex_lock(&device->mutex);
-  if (device->default_stream == stream) device->default_stream = NULL;
+  hy_status status = create(device, stream);
   pthread_mutex_unlock(&device->mutex);
-  device->backend->stream_sync(device->handle, stream->handle);
-  hy__allocator_detach(device->allocator, stream);
-  device->backend->stream_destroy(device->handle, stream->handle);
-  hy__mfree(stream);
+  return status;
 }
 
 hy_status hy_stream_default(hy_device* device, hy_stream** stream) {
@@ -44,10 +43,28 @@ hy_status hy_stream_default(hy_device* device, hy_stream** stream) {
   }
   hy_status status = HY_OK;
   pthread_mutex_lock(&device->mutex);
-  if (!device->default_stream) status = hy_stream_create(device, &device->default_stream);
+  if (!device->default_stream) status = create(device, &device->default_stream);
   *stream = device->default_stream;
   pthread_mutex_unlock(&device->mutex);
   return status;
+}
+
+void hy_stream_destroy(hy_stream* stream) {
+  if (!stream) return;
+  hy_device* device = stream->device;
+  pthread_mutex_lock(&device->mutex);
+  if (device->default_stream == stream) device->default_stream = NULL;
+  if (stream->older) stream->older->newer = stream->newer;
+  *(stream->newer ? &stream->newer->older : &device->streams) = stream->older;
+  pthread_mutex_unlock(&device->mutex);
+  device->backend->stream_sync(device->handle, stream->handle);
+  hy__allocator_detach(device->allocator, stream);
+  device->backend->stream_destroy(device->handle, stream->handle);
+  hy__mfree(stream);
+}
+
+void hy__streams_close(hy_device* device) {
+  while (device->streams) hy_stream_destroy(device->streams);
 }
 
 hy_device* hy_stream_device(const hy_stream* stream) {
