@@ -9,5 +9,6 @@
 #include "halyard/stream.h"
 #include "halyard/tensor.h"
 #include "halyard/trace.h"
+#include "halyard/trace.h"
 
 #endif  // HALYARD_HALYARD_H_

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "halyard/trace.h"
 
 cli_globals cli;
 
@@ -174,7 +175,8 @@ int cli_fail(hy_status status) {
 
 int cli_open_device(hy_device** device) {
   if (cli.strict) hy_set_strict(true);
-  hy_status status;
+  hy_status status = cli.trace ? hy_trace_start(cli.trace) : HY_OK;
+  if (status != HY_OK) return cli_fail(status);
   if (cli.fallback) {
     char list[512];
     snprintf(list, sizeof list, "%s%s%s", cli.backend ? cli.backend : "", cli.backend ? "," : "",

@@ -56,6 +56,24 @@ static bool is_empty(const hy_call* call) {
   return true;
 }
 
+static void trace(int64_t begin, const hy_device* device, const hy_call* call,
+                  const hy_provider* provider, hy_support reason) {
+  bool native = provider || device->is_host;
+  char words[400];
+  uint64_t bytes = 0;
+  for (int i = 0; i < call->n_in + call->n_out; i++) {
+    const hy_tensor* t = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
+    if (hy__present(t)) bytes += hy_tensor_bytes(t);
+  }
+  hy__trace_end(begin, &(hy__trace_event){.kind = native ? HY__TRACE_OP : HY__TRACE_FALLBACK,
+                                          .name = hy_op_name(call->op),
+                                          .detail = hy_call_describe(call, words, sizeof words),
+                                          .device = device,
+                                          .provider = provider ? provider->name : "reference",
+                                          .reason = native ? NULL : hy_support_text(reason),
+                                          .bytes = bytes});
+}
+
 hy_status hy_run(hy_stream* stream, const hy_call* call) {
   if (!stream || !call)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_run: the %s is NULL", stream ? "call" : "stream");
@@ -63,12 +81,14 @@ hy_status hy_run(hy_stream* stream, const hy_call* call) {
   HY_TRY(hy__stream_check(stream));
   if (is_empty(call)) return HY_OK;
   if (hy__fault(HY_FAULT_KERNEL)) return hy__call_fail(call, HY_DEVICE_FAILED, "injected fault");
-  hy_device* device = stream->device;
   hy_support reason;
-  const hy_provider* provider = choose_provider(device, call, &reason);
-  if (provider) return provider->run(device->handle, stream->handle, call);
-  if (device->is_host) return hy__reference_checked(call);
-  return hy__fall_back(stream, call, reason);
+  const hy_provider* provider = choose_provider(stream->device, call, &reason);
+  int64_t begin = hy__trace_begin();
+  hy_status status = provider ? provider->run(stream->device->handle, stream->handle, call)
+                     : stream->device->is_host ? hy__reference_checked(call)
+                                               : hy__fall_back(stream, call, reason);
+  if (begin) trace(begin, stream->device, call, provider, reason);
+  return status;
 }
 
 hy_status hy_place(hy_device* device, const hy_call* call, hy_placement* placement) {

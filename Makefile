@@ -1,0 +1,57 @@
+# Two commands do everything on a fresh Debian machine: `make run` and `make test`.
+# Both install what is missing and say what it is; nothing that is there is installed again.
+
+BUILD := build/release
+PYTHON := .venv/bin/python
+CTEST := ctest --output-on-failure
+
+.PHONY: all run test test-unit test-asan test-tsan test-torch test-install lint format bench nightly clean setup setup-test
+
+all: setup
+	cmake --preset release
+	cmake --build --preset release
+
+run: all
+	$(BUILD)/bin/halyard info
+	$(BUILD)/bin/halyard verify --quick
+
+test: setup-test lint all test-unit test-asan test-tsan test-install test-torch
+	@echo "make test: everything passed"
+
+setup:
+	@scripts/setup.sh build
+
+setup-test:
+	@scripts/setup.sh test
+
+test-unit: all
+	cd $(BUILD) && $(CTEST)
+
+test-asan: setup-test
+	cmake --preset asan
+	cmake --build --preset asan
+	cd build/asan && $(CTEST)
+
+test-tsan: setup-test
+	cmake --preset tsan
+	cmake --build --preset tsan
+	cd build/tsan && $(CTEST)
+
+# The installed library, used from outside: CMake package, pkg-config, the example plugin.
+test-install: all
+	tests/integration/install.sh $(BUILD)
+
+test-torch: setup-test all
+	$(PYTHON) -m pytest -q tests/torch
+
+lint: setup-test
+	scripts/lint.sh
+
+format: setup-test
+	git ls-files '*.c' '*.h' | xargs clang-format-14 -i
+
+bench: all
+	$(BUILD)/bin/halyard bench all
+
+clean:
+	rm -rf build

@@ -1,0 +1,54 @@
+#!/bin/sh
+# Installs what is missing from Debian's packages and PyPI, by name, and says what it installs.
+#   scripts/setup.sh build   what building needs
+#   scripts/setup.sh test    what the tests need as well
+set -eu
+
+missing() { # package command-or-file ...: adds the package when something of it is not there
+  package=$1
+  shift
+  for thing in "$@"; do
+    case $thing in
+      /*) [ -e "$thing" ] && continue ;;
+      *) command -v "$thing" >/dev/null 2>&1 && continue ;;
+    esac
+    packages="$packages $package"
+    return
+  done
+}
+
+packages=
+missing gcc gcc
+missing libc6-dev /usr/include/stdio.h
+missing cmake cmake
+missing ninja-build ninja
+if [ "$1" = test ]; then
+  missing g++ g++
+  missing pkg-config pkg-config
+  missing libcmocka-dev /usr/include/cmocka.h
+  missing clang-format-14 clang-format-14
+  missing clang-tidy-14 clang-tidy-14
+  missing python3 python3
+  # Debian keeps ensurepip, which a virtual environment needs, in a package of its own.
+  python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || packages="$packages python3-venv"
+fi
+
+if [ -n "$packages" ]; then
+  echo "setup: installing from Debian's packages:$packages"
+  as_root=
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null 2>&1 || { echo "setup: run as root, or install sudo, or install by hand:$packages" >&2; exit 1; }
+    as_root=sudo
+  fi
+  $as_root apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $packages >/dev/null
+fi
+
+if [ "$1" = test ]; then
+  wanted="torch==2.13.0 numpy pytest"
+  if ! .venv/bin/python -c 'import torch, numpy, pytest; assert torch.__version__.startswith("2.13.0")' 2>/dev/null; then
+    echo "setup: installing from PyPI into .venv: $wanted"
+    [ -x .venv/bin/python ] || python3 -m venv .venv
+    .venv/bin/python -m pip install -q --disable-pip-version-check $wanted
+  fi
+fi
