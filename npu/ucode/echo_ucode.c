@@ -205,7 +205,7 @@ PROGRAM(p_pow,
         FMS(R8, R4, R4, R7), MUL(R9, R4, R7), FNMA(R10, R7, K_HALF, R4), SUB(R11, R4, R10),
         FNMA(R11, R7, K_HALF, R11), FMA(R6, R9, R5, R11), FNMA(R6, R8, K_HALF, R6),
         MUL(R7, R3, K_LN2_HI), ADD(R5, R7, R10), SUB(R8, R5, R7), SUB(R8, R10, R8), ADD(R6, R6, R8),
-        FMA(R6, R3, K_LN2_LO, R6),
+        FMA(R6, R3, K_LN2_LO, R6), ADD(R7, R5, R6), SUB(R8, R7, R5), SUB(R6, R6, R8), MOV(R5, R7),
         // R9 = exp(y (R5 + R6))
         MIN(R7, R1, K_POW2_40), MAX(R7, R7, K_NEG_POW2_40), MUL(R9, R7, R5), FMS(R10, R7, R5, R9),
         FMA(R10, R7, R6, R10), EXP(R9, R11, R12), FMA(R10, R9, R10, R9), CLT(R11, R9, K_INF),
