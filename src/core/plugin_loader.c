@@ -51,12 +51,13 @@ hy_status hy__plugin_open(const char* path, const char* name, const hy_backend**
   hy_backend_query query;
   memcpy(&query, &symbol, sizeof query);
   *backend = NULL;
+  hy_fail(HY_OK, "it gave no reason");  // unless the plugin does
   hy_status status = query(HY_ABI_VERSION, hy__host(), backend);
   if (status == HY_ABI_MISMATCH)
     return hy_fail(status, "plugin %s needs a newer interface than version %u of this library",
                    path, HY_ABI_VERSION);
   if (status != HY_OK)
-    return hy_fail(status, "plugin %s refused to start: %s", path, hy_status_text(status));
+    return hy_fail(status, "plugin %s refused to start: %s", path, hy_last_error());
   const hy_backend* b = *backend;
   if (!b) return hy_fail(HY_FORMAT, "plugin %s gave no backend", path);
   // The name is where it has to be in every table that hy__backend_import accepts.

@@ -231,7 +231,8 @@ hy_status guarded_queue_query(guarded_queue* queue) {
 
 void guarded_queue_error(guarded_queue* queue, hy_async_error* error) {
   pthread_mutex_lock(&queue->mutex);
-  *error = queue->error;
+  error->status = queue->error.status;
+  if (error->status != HY_OK) *error = queue->error;
   pthread_mutex_unlock(&queue->mutex);
 }
 
