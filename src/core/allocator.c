@@ -387,8 +387,7 @@ static hy__block* steal(hy__allocator* a, hy__cache* thief, hy__pool pool, size_
     if (cache == thief) continue;
     hy__block* block = bins_find(&cache->bins[pool], size);
     if (!block) continue;
-    if (cache->attached &&
-        device->backend->stream_query(device->handle, cache->stream) != HY_OK) {
+    if (cache->attached && device->backend->stream_query(device->handle, cache->stream) != HY_OK) {
       continue;
     }
     bins_remove(&cache->bins[pool], block);

@@ -38,8 +38,8 @@ hy_status hy_event_record(hy_event* event, hy_stream* stream) {
                    event->device->selector, stream->device->selector);
   }
   HY_TRY(hy__stream_check(stream));
-  HY_TRY(event->device->backend->event_record(event->device->handle, event->handle,
-                                              stream->handle));
+  HY_TRY(
+      event->device->backend->event_record(event->device->handle, event->handle, stream->handle));
   event->recorded = true;
   return HY_OK;
 }

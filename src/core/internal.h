@@ -76,7 +76,7 @@ struct hy_device {
   pthread_mutex_t mutex;  // guards the streams
   hy_stream* default_stream;
   hy_stream* streams;  // all of them, newest first
-  hy_device* older;  // the device opened before this one
+  hy_device* older;    // the device opened before this one
   // Available providers in the order they are asked. Load the pointer once and walk that array:
   // hy_set_preferred_provider may switch to another at any time.
   const hy_provider* const* _Atomic providers;
@@ -88,9 +88,9 @@ struct hy_device {
 struct hy_stream {
   hy_device* device;
   hy_stream *newer, *older;  // on the same device
-  void* handle;             // the backend's
-  struct hy__cache* cache;  // free memory that work on this stream may take at once
-  hy_status failed;         // the sticky error, HY_OK when there is none
+  void* handle;              // the backend's
+  struct hy__cache* cache;   // free memory that work on this stream may take at once
+  hy_status failed;          // the sticky error, HY_OK when there is none
   char failure[320];
 };
 

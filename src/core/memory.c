@@ -264,8 +264,9 @@ static hy_status check_request(const char* caller, hy_device* device, size_t byt
   }
   *address = NULL;
   if (hy__fault(HY_FAULT_ALLOCATION)) {
-    return hy_fail(HY_OUT_OF_MEMORY, "%s: allocation of %zu bytes on %s failed by an injected fault",
-                   caller, bytes, device->selector);
+    return hy_fail(HY_OUT_OF_MEMORY,
+                   "%s: allocation of %zu bytes on %s failed by an injected fault", caller, bytes,
+                   device->selector);
   }
   return HY_OK;
 }

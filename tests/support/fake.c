@@ -170,17 +170,17 @@ static hy_status stream_wait_event(void* handle, void* stream, void* event) {
   return HY_OK;
 }
 
-#define FAKE_TABLE(flag_bits, pin, unpin, error_function)                                       \
-  {                                                                                             \
-    .size = sizeof(hy_backend), .abi = HY_ABI_VERSION, .flags = flag_bits, .name = "fake",      \
-    .version = "1", .description = "a device driven by the test", .device_sync = device_sync,   \
-    .memory_alloc = memory_alloc, .memory_free = memory_free, .memory_info = memory_info,       \
-    .host_alloc = pin, .host_free = unpin, .copy = copy, .set = set,                            \
-    .stream_create = stream_create, .stream_destroy = stream_destroy,                           \
-    .stream_sync = stream_sync, .stream_query = stream_query, .stream_error = error_function,   \
-    .event_create = event_create, .event_destroy = event_destroy, .event_record = event_record, \
-    .event_query = event_query, .event_sync = event_sync, .event_elapsed = event_elapsed,       \
-    .stream_wait_event = stream_wait_event                                                      \
+#define FAKE_TABLE(flag_bits, pin, unpin, error_function)                                         \
+  {                                                                                               \
+    .size = sizeof(hy_backend), .abi = HY_ABI_VERSION, .flags = flag_bits, .name = "fake",        \
+    .version = "1", .description = "a device driven by the test", .device_sync = device_sync,     \
+    .memory_alloc = memory_alloc, .memory_free = memory_free, .memory_info = memory_info,         \
+    .host_alloc = pin, .host_free = unpin, .copy = copy, .set = set,                              \
+    .stream_create = stream_create, .stream_destroy = stream_destroy, .stream_sync = stream_sync, \
+    .stream_query = stream_query, .stream_error = error_function, .event_create = event_create,   \
+    .event_destroy = event_destroy, .event_record = event_record, .event_query = event_query,     \
+    .event_sync = event_sync, .event_elapsed = event_elapsed,                                     \
+    .stream_wait_event = stream_wait_event                                                        \
   }
 
 static const hy_backend tables[2][2] = {

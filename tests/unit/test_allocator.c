@@ -308,7 +308,8 @@ static void test_limit_from_the_environment(void** state) {
     assert_int_equal(stats().limit, good[i].limit);
     close_device();
   }
-  static const char* const bad[] = {"many", "2GB", "-1", "fake=", "=", "1,,2", "99999999999T", "1M ,"};
+  static const char* const bad[] = {
+      "many", "2GB", "-1", "fake=", "=", "1,,2", "99999999999T", "1M ,"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     setenv("HALYARD_MEMORY_LIMIT", bad[i], 1);
     CHECK_FAILS(HY_INVALID_ARGUMENT, "HALYARD_MEMORY_LIMIT",
@@ -600,7 +601,8 @@ static void* churn(void* argument) {
   for (int i = 0; i < ROUNDS; i++) {
     int k = i * 7 % 16;
     if (held[k]) {
-      if (held[k][0] != (unsigned char)k || held[k][sizes[k] - 1] != (unsigned char)k) return stream;
+      if (held[k][0] != (unsigned char)k || held[k][sizes[k] - 1] != (unsigned char)k)
+        return stream;
       if (hy_free(device, held[k]) != HY_OK) return stream;
     }
     sizes[k] = (size_t)(1 + i * 37 % 5000);

@@ -51,10 +51,10 @@ static void test_default_finds_the_kind(void** state) {
     void* dst;
     const void* src;
     hy_copy_kind kind;
-  } cases[] = {{a, host_a, HY_COPY_HOST_TO_DEVICE}, {host_b, a, HY_COPY_DEVICE_TO_HOST},
-               {b, a, HY_COPY_DEVICE_TO_DEVICE},    {host_b, host_a, HY_COPY_HOST_TO_HOST},
+  } cases[] = {{a, host_a, HY_COPY_HOST_TO_DEVICE},   {host_b, a, HY_COPY_DEVICE_TO_HOST},
+               {b, a, HY_COPY_DEVICE_TO_DEVICE},      {host_b, host_a, HY_COPY_HOST_TO_HOST},
                {raw, host_a, HY_COPY_HOST_TO_DEVICE}, {a, raw, HY_COPY_DEVICE_TO_DEVICE},
-               {near, a, HY_COPY_DEVICE_TO_HOST},   {b, near, HY_COPY_HOST_TO_DEVICE}};
+               {near, a, HY_COPY_DEVICE_TO_HOST},     {b, near, HY_COPY_HOST_TO_DEVICE}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     fill(host_a, BYTES, (unsigned)i);
     CHECK_OK(hy_memcpy(on_first, cases[i].dst, cases[i].src, BYTES, HY_COPY_DEFAULT));
@@ -104,9 +104,11 @@ static void test_bad_arguments(void** state) {
   unsigned char* a = take(on_first, BYTES);
   fill(host, BYTES, 1);
   CHECK_FAILS(HY_INVALID_ARGUMENT, "stream is NULL", hy_memcpy(NULL, a, host, 1, HY_COPY_DEFAULT));
-  CHECK_FAILS(HY_INVALID_ARGUMENT, "dst is NULL", hy_memcpy(on_first, NULL, host, 1, HY_COPY_DEFAULT));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "dst is NULL",
+              hy_memcpy(on_first, NULL, host, 1, HY_COPY_DEFAULT));
   CHECK_FAILS(HY_INVALID_ARGUMENT, "src is NULL", hy_memcpy(on_first, a, NULL, 1, HY_COPY_DEFAULT));
-  CHECK_FAILS(HY_INVALID_ARGUMENT, "9 is no kind", hy_memcpy(on_first, a, host, 1, (hy_copy_kind)9));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "9 is no kind",
+              hy_memcpy(on_first, a, host, 1, (hy_copy_kind)9));
   CHECK_FAILS(HY_INVALID_ARGUMENT, "dst is NULL", hy_memset(on_first, NULL, 0, 1));
   CHECK_FAILS(HY_INVALID_ARGUMENT, "stream is NULL", hy_memset(NULL, a, 0, 1));
   CHECK_FAILS(HY_INVALID_ARGUMENT, "src_stream is NULL", hy_memcpy_peer(on_first, a, NULL, a, 1));

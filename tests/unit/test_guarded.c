@@ -80,9 +80,9 @@ static void test_ops_run_in_order(void** state) {
   float values[N], result[N];
   for (int i = 0; i < N; i++) values[i] = (float)i;
   hy_tensor x = vector(stream, values, N), y = vector(stream, NULL, N);
-  CHECK_OK(hy_add(stream, &y, &x, &x, hy_int(1)));                  // 2x
-  CHECK_OK(hy_mul(stream, &x, &y, &x));                             // 2x^2
-  CHECK_OK(hy_sub(stream, &y, &x, &y, hy_int(1)));                  // 2x^2 - 2x
+  CHECK_OK(hy_add(stream, &y, &x, &x, hy_int(1)));  // 2x
+  CHECK_OK(hy_mul(stream, &x, &y, &x));             // 2x^2
+  CHECK_OK(hy_sub(stream, &y, &x, &y, hy_int(1)));  // 2x^2 - 2x
   read_back(stream, &y, result);
   for (int i = 0; i < N; i++) assert_true(result[i] == 2.0f * (float)i * (float)(i - 1));
   // A view that runs backwards over every second element.

@@ -10,8 +10,8 @@ hy_status guarded_memory_open(guarded_memory* memory, size_t size) {
   *memory = (guarded_memory){.size = size};
   memory->window = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory->window == MAP_FAILED) goto fail_window;
-  memory->store = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  memory->store =
+      mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory->store == MAP_FAILED) goto fail_store;
   pthread_mutex_init(&memory->mutex, NULL);
   return HY_OK;
