@@ -38,8 +38,12 @@ static hy_status open_locked(hy__backend_entry* entry, int index, hy_device** ou
   d->index = index;
   d->is_host = entry->table.flags & HY_BACKEND_HOST_MEMORY;
   snprintf(d->selector, sizeof d->selector, "%s:%d", entry->name, index);
+  hy_fail(HY_OK, "it gave no reason");
   hy_status status = d->backend->device_open(index, &d->handle);
-  if (status != HY_OK) goto fail_open;
+  if (status != HY_OK) {
+    status = hy_fail(status, "%s could not be opened: %s", d->selector, hy_last_error());
+    goto fail_open;
+  }
   order_providers(entry, d);
   status = hy__allocator_create(d, &d->allocator);
   if (status != HY_OK) goto fail_allocator;

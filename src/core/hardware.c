@@ -83,7 +83,8 @@ int hy__list_hardware(const char* sysfs, hy_hardware* list, int capacity) {
     n++;
   }
   closedir(folder);
-  qsort(list, (size_t)(n < capacity ? n : capacity), sizeof *list, compare);
+  int filled = n < capacity ? n : capacity;
+  if (filled > 0) qsort(list, (size_t)filled, sizeof *list, compare);
   return n;
 }
 

@@ -37,6 +37,7 @@ hy_status hy__plugin_open(const char* path, const char* name, const hy_backend**
   struct stat st;
   if (stat(path, &st)) return hy_fail(HY_IO, "plugin %s: %s", path, strerror(errno));
   if (!S_ISREG(st.st_mode)) return hy_fail(HY_IO, "plugin %s is not a file", path);
+  HY_TRY(hy__check_shared_object(path));
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* error = dlerror();
@@ -129,17 +130,23 @@ static hy_status scan_place(const char* place) {
   return note(place);
 }
 
+// The folder `halyard` beside the library; for a program that has the library inside, in the
+// library folder of the same tree.
 static hy_status scan_install_folder(void) {
-  Dl_info info;
-  char library[PATH_MAX], folder[PATH_MAX];
   static const char here;
-  if (!dladdr(&here, &info) || !info.dli_fname || info.dli_fname[0] != '/' ||
-      !realpath(info.dli_fname, library))
-    return HY_OK;
-  library[base_name(library) - library] = 0;
-  if ((size_t)snprintf(folder, sizeof folder, "%shalyard", library) >= sizeof folder) return HY_OK;
+  static const char* const places[] = {"halyard", "../" HALYARD_LIBDIR "/halyard"};
+  Dl_info info;
+  char file[PATH_MAX], folder[PATH_MAX + 64];
+  if (!dladdr(&here, &info) || !info.dli_fname) return HY_OK;
+  // A program's own name may be relative to a folder that is no longer the current one.
+  const char* name = info.dli_fname[0] == '/' ? info.dli_fname : "/proc/self/exe";
+  if (!realpath(name, file)) return HY_OK;
+  file[base_name(file) - file] = 0;
   hy_status status = HY_OK;
-  scan_folder(folder, &status);
+  for (int i = 0; i < 2 && status == HY_OK; i++) {
+    snprintf(folder, sizeof folder, "%s%s", file, places[i]);
+    scan_folder(folder, &status);
+  }
   return status;
 }
 

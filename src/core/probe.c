@@ -1,5 +1,6 @@
 // Finding out, and saying, why a backend or provider cannot be had when there is no code for it;
 // and the loading of vendor libraries that backends share.
+#include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -141,9 +142,9 @@ void hy__probe_absent(const hy__known_backend* known, const char* name, hy_probe
   }
   snprintf(probe->reason, sizeof probe->reason, "%s%sthis build has no %s backend", hardware,
            library, known->name);
-  for (size_t i = 0; i < sizeof upper; i++)
-    upper[i] =
-        known->name[i] >= 'a' && known->name[i] <= 'z' ? known->name[i] - 32 : known->name[i];
+  size_t length = 0;
+  for (; known->name[length]; length++) upper[length] = (char)toupper(known->name[length]);
+  upper[length] = 0;
   bool vendor = known->remedy[0] && probe->stage < HY_STAGE_LOADED;
   bool elsewhere = known->pci_vendor && !here;
   snprintf(probe->remedy, sizeof probe->remedy,

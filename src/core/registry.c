@@ -110,7 +110,8 @@ hy_status hy_load_plugin(const char* path) {
                    path);
   const hy_backend* backend;
   HY_TRY(hy__plugin_open(path, name, &backend));
-  return add(backend);
+  hy_status status = add(backend);
+  return status == HY_OK ? HY_OK : hy_fail(status, "plugin %s: %s", path, hy_last_error());
 }
 
 hy_status hy__registry_add_plugin(const char* name, const char* path) {
@@ -211,7 +212,8 @@ static hy_status load(hy__backend_entry* entry) {
            hy_version());
   entry->probe.stage = HY_STAGE_FOUND;
   HY_TRY(hy__plugin_open(entry->plugin, entry->name, &backend));
-  HY_TRY(hy__backend_import(backend, &table, &providers));
+  hy_status status = hy__backend_import(backend, &table, &providers);
+  if (status != HY_OK) return hy_fail(status, "plugin %s: %s", entry->plugin, hy_last_error());
   install(entry, &table, providers);
   entry->probe.stage = HY_STAGE_LOADED;
   entry->probe.remedy[0] = 0;
@@ -221,6 +223,7 @@ static hy_status load(hy__backend_entry* entry) {
 static hy_status probe_code(hy__backend_entry* entry) {
   if (!entry->table.size) HY_TRY(load(entry));
   int count = 0;
+  hy_fail(HY_OK, "it gave no reason");
   HY_TRY(entry->table.probe(&entry->probe, &count));
   if (count < 1) return hy_fail(HY_UNAVAILABLE, "%s has no device", entry->name);
   if (count > HY__MAX_DEVICES) count = HY__MAX_DEVICES;
@@ -263,6 +266,7 @@ void hy__entry_probe_provider(hy__backend_entry* entry, int index) {
   hy_probe* probe = &provider->probe;
   hy__probe_begin(probe);
   hy_status status = HY_OK;
+  hy_fail(HY_OK, "it gave no reason");
   if (provider->table.probe)
     status = provider->table.probe(probe);
   else

@@ -100,6 +100,8 @@ void hy__use_inline_streams(hy_backend* backend);
 
 // ---- Plugins ----
 
+// HY_FORMAT for a file that the loader should not be let near.
+hy_status hy__check_shared_object(const char* path);
 // Loads a plugin and returns its table, not yet checked.
 hy_status hy__plugin_open(const char* path, const char* name, const hy_backend** backend);
 // The backend's name in ".../libhalyard_<name>.so"; false for another kind of file name.

@@ -1,0 +1,162 @@
+// The plugin ABI does not move: a plugin built today is loaded by every later library of the same
+// version. A field may be added at the end of a struct that leads with its size; nothing else here
+// may ever change.
+#include "halyard/plugin.h"
+#include "support/check.h"
+
+#if defined(__LP64__)
+
+#define AT(type, field, offset) \
+  _Static_assert(offsetof(type, field) == (offset), #type "." #field " has moved")
+#define SIZE(type, size) _Static_assert(sizeof(type) == (size), #type " has changed its size")
+
+// In arrays or by value: not even the size may change.
+SIZE(hy_tensor, 152);
+SIZE(hy_scalar, 16);
+SIZE(hy_dims, 72);
+SIZE(hy_attrs, 128);
+SIZE(hy_call, 160);
+SIZE(hy_declaration, 8);
+
+AT(hy_tensor, data, 0);
+AT(hy_tensor, dtype, 8);
+AT(hy_tensor, layout, 12);
+AT(hy_tensor, ndim, 16);
+AT(hy_tensor, reserved, 20);
+AT(hy_tensor, shape, 24);
+AT(hy_tensor, stride, 88);
+
+AT(hy_scalar, as, 0);
+AT(hy_scalar, kind, 8);
+AT(hy_scalar, reserved, 12);
+
+AT(hy_dims, dim, 0);
+AT(hy_dims, n, 64);
+
+AT(hy_call, op, 0);
+AT(hy_call, n_in, 4);
+AT(hy_call, n_out, 8);
+AT(hy_call, reserved, 12);
+AT(hy_call, in, 16);
+AT(hy_call, out, 24);
+AT(hy_call, attrs, 32);
+
+AT(hy_probe, size, 0);
+AT(hy_probe, stage, 8);
+AT(hy_probe, status, 12);
+AT(hy_probe, library, 16);
+AT(hy_probe, reason, 272);
+AT(hy_probe, remedy, 784);
+
+AT(hy_host, size, 0);
+AT(hy_host, abi, 8);
+AT(hy_host, fail, 16);
+AT(hy_host, log, 24);
+AT(hy_host, reference, 32);
+AT(hy_host, op_name, 40);
+AT(hy_host, last_error, 48);
+AT(hy_host, open_library, 56);
+AT(hy_host, visible_devices, 64);
+
+AT(hy_device_info, size, 0);
+AT(hy_device_info, name, 8);
+AT(hy_device_info, compute_major, 136);
+AT(hy_device_info, compute_minor, 140);
+AT(hy_device_info, memory_total, 144);
+AT(hy_device_info, memory_free, 152);
+AT(hy_device_info, max_shared_memory, 160);
+AT(hy_device_info, core_count, 168);
+AT(hy_device_info, capabilities, 172);
+AT(hy_device_info, dtypes, 176);
+AT(hy_device_info, driver_version, 180);
+AT(hy_device_info, sdk_version, 244);
+AT(hy_device_info, pci, 308);
+AT(hy_device_info, properties, 324);
+
+AT(hy_declaration, op, 0);
+AT(hy_declaration, dtypes, 4);
+
+AT(hy_provider, size, 0);
+AT(hy_provider, name, 8);
+AT(hy_provider, version, 16);
+AT(hy_provider, probe, 24);
+AT(hy_provider, declares, 32);
+AT(hy_provider, n_declares, 40);
+AT(hy_provider, supports, 48);
+AT(hy_provider, run, 56);
+
+AT(hy_async_error, status, 0);
+AT(hy_async_error, op, 4);
+AT(hy_async_error, message, 8);
+
+AT(hy_backend, size, 0);
+AT(hy_backend, abi, 8);
+AT(hy_backend, flags, 12);
+AT(hy_backend, name, 16);
+AT(hy_backend, version, 24);
+AT(hy_backend, description, 32);
+AT(hy_backend, probe, 40);
+AT(hy_backend, device_info, 48);
+AT(hy_backend, device_open, 56);
+AT(hy_backend, device_close, 64);
+AT(hy_backend, device_sync, 72);
+AT(hy_backend, memory_alloc, 80);
+AT(hy_backend, memory_free, 88);
+AT(hy_backend, memory_info, 96);
+AT(hy_backend, host_alloc, 104);
+AT(hy_backend, host_free, 112);
+AT(hy_backend, copy, 120);
+AT(hy_backend, set, 128);
+AT(hy_backend, stream_create, 136);
+AT(hy_backend, stream_destroy, 144);
+AT(hy_backend, stream_sync, 152);
+AT(hy_backend, stream_query, 160);
+AT(hy_backend, stream_error, 168);
+AT(hy_backend, event_create, 176);
+AT(hy_backend, event_destroy, 184);
+AT(hy_backend, event_record, 192);
+AT(hy_backend, event_query, 200);
+AT(hy_backend, event_sync, 208);
+AT(hy_backend, event_elapsed, 216);
+AT(hy_backend, stream_wait_event, 224);
+AT(hy_backend, providers, 232);
+AT(hy_backend, n_providers, 240);
+AT(hy_backend, reserved, 244);
+
+#endif
+
+// Numbers that plugins have compiled in.
+static void enumerators_keep_their_values(void** state) {
+  (void)state;
+  assert_int_equal(HY_ABI_VERSION, 1);
+  assert_int_equal(HY_OK, 0);
+  assert_int_equal(HY_OUT_OF_MEMORY, 7);
+  assert_int_equal(HY_UNAVAILABLE, 9);
+  assert_int_equal(HY_UNSUPPORTED, 10);
+  assert_int_equal(HY_NOT_READY, 12);
+  assert_int_equal(HY_DEVICE_FAILED, 13);
+  assert_int_equal(HY_ABI_MISMATCH, 16);
+  assert_int_equal(HY_INTERNAL, 17);
+  assert_int_equal(HY_F32, 1);
+  assert_int_equal(HY_BF16, 4);
+  assert_int_equal(HY_BOOL, 10);
+  assert_int_equal(HY_I4, 13);
+  assert_int_equal(HY_LAYOUT_SPARSE_2_4, 2);
+  assert_int_equal(HY_STAGE_READY, 6);
+  assert_int_equal(HY_CAP_FP32, 1);
+  assert_int_equal(HY_CAP_FP64, 4096);
+  assert_int_equal(HY_SUPPORT_NO_OP, 1);
+  assert_int_equal(HY_SUPPORT_NO_HARDWARE, 6);
+  assert_int_equal(HY_COPY_HOST_TO_DEVICE, 1);
+  assert_int_equal(HY_COPY_DEVICE_TO_DEVICE, 3);
+  assert_int_equal(HY_BACKEND_HOST_MEMORY, 1);
+  assert_int_equal(HY_OP_copy, 1);
+  assert_int_equal(HY_OP_add, 40);
+  assert_int_equal(HY_MAX_DIMS, 8);
+  assert_int_equal(HY_MAX_EQUATION, 96);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(enumerators_keep_their_values)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

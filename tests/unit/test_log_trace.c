@@ -1,0 +1,269 @@
+// Log lines and trace files.
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "core/internal.h"
+#include "halyard/trace.h"
+#include "support/check.h"
+
+static char folder[] = "/tmp/halyard-trace-XXXXXX";
+static char lines[8192];
+static hy_device device = {.selector = "cuda:0"}, host = {.selector = "cpu:0", .is_host = true};
+
+static void collect(void* user, int level, const char* line) {
+  (void)user;
+  size_t used = strlen(lines);
+  snprintf(lines + used, sizeof lines - used, "%d %s\n", level, line);
+}
+
+static int setup(void** state) {
+  (void)state;
+  unsetenv("HALYARD_LOG");
+  unsetenv("HALYARD_TRACE");
+  hy_set_log_level(-1);
+  lines[0] = 0;
+  strcpy(folder + sizeof folder - 7, "XXXXXX");
+  return mkdtemp(folder) ? 0 : 1;
+}
+
+static int teardown(void** state) {
+  (void)state;
+  hy_trace_stop();
+  hy_shutdown();
+  hy_set_log_sink(NULL, NULL);
+  unsetenv("HALYARD_LOG");
+  unsetenv("HALYARD_TRACE");
+  hy_set_log_level(-1);
+  char command[128];
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  return system(command);
+}
+
+static const char* inside(const char* name) {
+  static char path[128];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  return path;
+}
+
+// The file's text, in a buffer that the next call reuses; NULL when there is no file.
+static const char* text_of(const char* name) {
+  static char text[1 << 16];
+  FILE* f = fopen(inside(name), "r");
+  if (!f) return NULL;
+  text[fread(text, 1, sizeof text - 1, f)] = 0;
+  fclose(f);
+  return text;
+}
+
+static void record(hy__trace_kind kind, const hy_device* on, const char* reason) {
+  int64_t begin = hy__trace_begin();
+  if (!begin) return;
+  hy__trace_event event = {.kind = kind,
+                           .name = "add",
+                           .detail = "f32[2, 3]",
+                           .device = on,
+                           .provider = "cublas",
+                           .reason = reason,
+                           .bytes = 24};
+  hy__trace_end(begin, &event);
+}
+
+static void silent_unless_asked(void** state) {
+  (void)state;
+  hy_set_log_sink(collect, NULL);
+  hy__log(1, "a warning");
+  assert_int_equal(hy__trace_begin(), 0);
+  assert_string_equal(lines, "");
+}
+
+static void levels(void** state) {
+  (void)state;
+  hy_set_log_sink(collect, NULL);
+  setenv("HALYARD_LOG", "2", 1);
+  hy_set_log_level(-1);
+  hy__log(1, "one %d", 1);
+  hy__log(2, "two");
+  hy__log(3, "three");
+  assert_string_equal(lines, "1 halyard: one 1\n2 halyard: two\n");
+  lines[0] = 0;
+  hy_set_log_level(0);
+  hy__log(1, "one");
+  assert_string_equal(lines, "");
+  hy_set_log_level(99);
+  assert_int_equal(hy__log_level(), 3);
+  setenv("HALYARD_LOG", "loud", 1);
+  hy_set_log_level(-1);
+  assert_int_equal(hy__log_level(), 1);
+  assert_non_null(strstr(lines, "HALYARD_LOG is \"loud\""));
+}
+
+static void events_are_tagged(void** state) {
+  (void)state;
+  hy_set_log_sink(collect, NULL);
+  hy_set_log_level(3);
+  record(HY__TRACE_OP, &device, NULL);
+  record(HY__TRACE_OP, &host, NULL);
+  record(HY__TRACE_FALLBACK, &device, "the kernel lacks this data type");
+  record(HY__TRACE_COPY, &device, NULL);
+  record(HY__TRACE_VIEW, NULL, NULL);
+  const char* at = lines;
+  const char* starts[] = {"3 [NPU] add f32[2, 3] cuda:0 cublas 24 B ",
+                          "3 [CPU] add f32[2, 3] cpu:0 ", "3 [CPU] add f32[2, 3] cuda:0 ",
+                          "3 [COPY] add f32[2, 3] cuda:0 ", "3 [VIEW] add f32[2, 3] cublas "};
+  for (int i = 0; i < 5; i++) {
+    if (strncmp(at, starts[i], strlen(starts[i]))) fail_msg("%s", at);
+    assert_non_null(strstr(at, " us"));
+    if (i == 2) assert_non_null(strstr(at, "us (fallback: the kernel lacks this data type)\n"));
+    at = strchr(at, '\n') + 1;
+  }
+  hy_set_log_level(2);
+  assert_int_equal(hy__trace_begin(), 0);
+}
+
+// What the event writes to standard error while that is `file`.
+static void through(int file, char* text, size_t size, int from) {
+  int saved = dup(STDERR_FILENO);
+  dup2(file, STDERR_FILENO);
+  record(HY__TRACE_OP, &device, NULL);
+  dup2(saved, STDERR_FILENO);
+  close(saved);
+  ssize_t n = read(from, text, size - 1);
+  text[n > 0 ? n : 0] = 0;
+}
+
+static void colours_only_on_a_terminal(void** state) {
+  (void)state;
+  unsetenv("NO_COLOR");
+  hy_set_log_level(3);
+  char text[512];
+  int ends[2];
+  assert_int_equal(pipe(ends), 0);
+  through(ends[1], text, sizeof text, ends[0]);
+  close(ends[0]);
+  close(ends[1]);
+  assert_int_equal(strncmp(text, "[NPU] add", 9), 0);
+
+  int master = posix_openpt(O_RDWR | O_NOCTTY);
+  if (master < 0 || grantpt(master) || unlockpt(master)) {
+    print_message("no pseudo terminal can be had here\n");
+    skip();
+  }
+  int terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
+  assert_true(terminal >= 0);
+  through(terminal, text, sizeof text, master);
+  assert_int_equal(strncmp(text, "\033[32m[NPU] \033[0madd", 18), 0);
+  setenv("NO_COLOR", "1", 1);
+  through(terminal, text, sizeof text, master);
+  assert_int_equal(strncmp(text, "[NPU] add", 9), 0);
+  unsetenv("NO_COLOR");
+  close(terminal);
+  close(master);
+}
+
+static void writes_a_trace(void** state) {
+  (void)state;
+  record(HY__TRACE_OP, &device, NULL);  // before it starts
+  char path[128];
+  strcpy(path, inside("t.json"));
+  CHECK_OK(hy_trace_start(path));
+  assert_null(text_of("t.json"));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, path, hy_trace_start(inside("u.json")));
+  record(HY__TRACE_OP, &device, NULL);
+  record(HY__TRACE_FALLBACK, &device, "a \"quoted\\ \n reason\x01");
+  CHECK_OK(hy_trace_stop());
+  CHECK_OK(hy_trace_stop());
+  record(HY__TRACE_OP, &device, NULL);
+  const char* text = text_of("t.json");
+  assert_non_null(text);
+  assert_int_equal(
+      strncmp(text, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n{\"ph\":\"X\",", 50), 0);
+  assert_non_null(
+      strstr(text,
+             "\"cat\":\"op\",\"name\":\"add\",\"args\":{\"bytes\":24,\"device\":\"cuda:0\","
+             "\"provider\":\"cublas\",\"tensors\":\"f32[2, 3]\"}},\n{"));
+  assert_non_null(strstr(text, "\"reason\":\"a \\\"quoted\\\\ \\u000a reason\\u0001\"}}\n]}\n"));
+  // A trace of nothing is valid too, and replaces the file of before.
+  CHECK_OK(hy_trace_start(path));
+  CHECK_OK(hy_trace_stop());
+  assert_string_equal(text_of("t.json"), "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n]}\n");
+}
+
+static void refuses_bad_paths(void** state) {
+  (void)state;
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "path", hy_trace_start(NULL));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "path", hy_trace_start(""));
+  CHECK_FAILS(HY_IO, "/nonexistent/x.json", hy_trace_start("/nonexistent/x.json"));
+  CHECK_OK(hy_trace_start(inside("t.json")));
+  // Something that cannot be replaced by a file takes its place.
+  char command[128];
+  snprintf(command, sizeof command, "mkdir -p %s/t.json/x", folder);
+  assert_int_equal(system(command), 0);
+  CHECK_FAILS(HY_IO, "t.json", hy_trace_stop());
+  snprintf(command, sizeof command, "test -z \"$(ls %s | grep part)\"", folder);
+  assert_int_equal(system(command), 0);
+}
+
+static void starts_by_environment(void** state) {
+  (void)state;
+  setenv("HALYARD_TRACE", inside("env.json"), 1);
+  CHECK_OK(hy_init());
+  record(HY__TRACE_COPY, &device, NULL);
+  hy_shutdown();
+  assert_non_null(strstr(text_of("env.json"), "\"cat\":\"copy\""));
+  setenv("HALYARD_TRACE", "/nonexistent/x.json", 1);
+  CHECK_FAILS(HY_IO, "/nonexistent/x.json", hy_init());
+  unsetenv("HALYARD_TRACE");
+  CHECK_OK(hy_init());
+}
+
+static void* record_many(void* unused) {
+  for (int i = 0; i < 100; i++) record(HY__TRACE_OP, &device, NULL);
+  return unused;
+}
+
+static void many_threads_write_whole_events(void** state) {
+  (void)state;
+  hy_set_log_sink(collect, NULL);
+  CHECK_OK(hy_trace_start(inside("m.json")));
+  pthread_t threads[4];
+  for (int i = 0; i < 4; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, record_many, NULL), 0);
+  hy_set_log_level(3);
+  hy_set_log_level(0);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  CHECK_OK(hy_trace_stop());
+  const char* text = text_of("m.json");
+  int events = 0;
+  for (const char* at = text; (at = strstr(at, "\n{\"ph\":\"X\"")); at++) events++;
+  assert_int_equal(events, 400);
+}
+
+static void survives_lack_of_memory(void** state) {
+  (void)state;
+  int n = 1;
+  for (; n < 10; n++) {
+    hy_inject_fault(HY_FAULT_HOST_ALLOCATION, n);
+    hy_status status = hy_trace_start(inside("t.json"));
+    hy_inject_fault(HY_FAULT_HOST_ALLOCATION, 0);
+    if (status == HY_OK) break;
+    assert_int_equal(status, HY_OUT_OF_MEMORY);
+  }
+  assert_int_equal(n, 3);
+  CHECK_OK(hy_trace_stop());
+}
+
+int main(void) {
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+  const struct CMUnitTest tests[] = {
+      TEST(silent_unless_asked),     TEST(levels),
+      TEST(events_are_tagged),       TEST(colours_only_on_a_terminal),
+      TEST(writes_a_trace),          TEST(refuses_bad_paths),
+      TEST(starts_by_environment),   TEST(many_threads_write_whole_events),
+      TEST(survives_lack_of_memory),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

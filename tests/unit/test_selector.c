@@ -1,0 +1,215 @@
+// From what a user writes to a device, and what the messages say.
+#include <stdlib.h>
+
+#include "core/registry.h"
+#include "support/check.h"
+#include "support/stub.h"
+
+static hy_provider quick, careful;
+static const hy_provider* providers[] = {&quick, &careful};
+
+static int setup(void** state) {
+  (void)state;
+  unsetenv("HALYARD_BACKEND");
+  unsetenv("HALYARD_PLUGIN_PATH");
+  stub_reset();
+  stub.device_count = 3;
+  quick = stub_provider("quick");
+  careful = stub_provider("careful");
+  hy_backend backend = stub_backend("three");
+  backend.providers = providers;
+  backend.n_providers = 2;
+  return hy_register_backend(&backend);
+}
+
+static int teardown(void** state) {
+  (void)state;
+  hy_shutdown();
+  return 0;
+}
+
+static void chooses_by_name_and_index(void** state) {
+  (void)state;
+  hy_device *device, *same;
+  CHECK_OK(hy_device_get("three:2", &device));
+  assert_string_equal(hy_device_selector(device), "three:2");
+  assert_string_equal(hy_device_backend(device), "three");
+  assert_int_equal(hy_device_index(device), 2);
+  assert_false(hy_device_is_host(device));
+  CHECK_OK(hy_device_get(" three:2 ", &same));
+  assert_ptr_equal(device, same);
+  CHECK_OK(hy_device_get("three", &same));
+  assert_int_equal(hy_device_index(same), 0);
+  assert_true(hy_device_supports_dtype(device, HY_F32));
+  assert_false(hy_device_supports_dtype(device, HY_F64));
+  assert_false(hy_device_supports_dtype(device, (hy_dtype)99));
+  CHECK_OK(hy_device_get("cpu", &device));
+  assert_true(hy_device_is_host(device));
+}
+
+static void refuses_what_is_not_a_selector(void** state) {
+  (void)state;
+  const char* wrong[] = {":",      ":1",      "cpu:",   "cpu:x",           "cpu:1x",
+                         "cpu:-1", "cpu:0:0", "cpu: 0", "cpu:99999999999", " ",
+                         "cpu:+0"};
+  for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    hy_device* device = (hy_device*)&i;
+    if (hy_device_get(wrong[i], &device) != HY_INVALID_ARGUMENT) fail_msg("\"%s\"", wrong[i]);
+    assert_null(device);
+  }
+  char text[200];
+  memset(text, 'a', sizeof text);
+  text[sizeof text - 1] = 0;
+  hy_device* device;
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "too long", hy_device_get(text, &device));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_device_get("cpu", NULL));
+  CHECK_FAILS(HY_NOT_FOUND, "3 devices", hy_device_get("three:3", &device));
+}
+
+static void suggests_near_misses(void** state) {
+  (void)state;
+  const char* pairs[][2] = {{"cdua", "did you mean cuda?"},
+                            {"CUDA", "did you mean cuda?"},
+                            {"openbls", "did you mean openblas?"},
+                            {"thre", "did you mean three?"},
+                            {"ascnd", "did you mean ascend?"},
+                            {"camb", "did you mean cambricon?"},
+                            {"cp", "did you mean cpu?"}};
+  hy_device* device;
+  for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+    CHECK_FAILS(HY_NOT_FOUND, pairs[i][1], hy_device_get(pairs[i][0], &device));
+    assert_non_null(strstr(hy_last_error(), "available: three:0 to three:2, cpu"));
+  }
+  assert_int_equal(hy_device_get("zzzzzz", &device), HY_NOT_FOUND);
+  assert_null(strstr(hy_last_error(), "did you mean"));
+}
+
+static void known_providers_are_no_typing_errors(void** state) {
+  (void)state;
+  const char* names[] = {"cudnn",    "mkl",        "mkldnn", "onednn", "openmp",     "xeon",
+                         "openblas", "cusparselt", "mha",    "nnpack", "opt_einsum", "triton"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    hy_device* device;
+    hy_status status = hy_device_get(names[i], &device);
+    if (status != HY_OK) {
+      assert_int_equal(status, HY_UNAVAILABLE);
+      assert_non_null(strstr(hy_last_error(), "available: "));
+    }
+  }
+}
+
+static void a_provider_selects_its_device(void** state) {
+  (void)state;
+  hy_device* device;
+  CHECK_OK(hy_device_get("careful:1", &device));
+  assert_string_equal(hy_device_selector(device), "three:1");
+  const hy_provider* const* order = atomic_load(&device->providers);
+  assert_int_equal(device->n_providers, 2);
+  assert_string_equal(order[0]->name, "careful");
+  assert_string_equal(order[1]->name, "quick");
+  CHECK_OK(hy_set_preferred_provider(device, NULL));
+  order = atomic_load(&device->providers);
+  assert_string_equal(order[0]->name, "quick");
+  CHECK_FAILS(HY_NOT_FOUND, "quick, careful", hy_set_preferred_provider(device, "nobody"));
+  CHECK_FAILS(HY_NOT_FOUND, "no three:9", hy_device_get("careful:9", &device));
+}
+
+static void takes_the_first_available(void** state) {
+  (void)state;
+  hy_device* device;
+  CHECK_OK(hy_device_get_first("ascend, mkl , three:1,cpu", &device));
+  assert_string_equal(hy_device_selector(device), "three:1");
+  CHECK_FAILS(HY_UNAVAILABLE, "none of \"ascend,cambricon\"",
+              hy_device_get_first("ascend,cambricon", &device));
+  CHECK_FAILS(HY_NOT_FOUND, "cdua", hy_device_get_first("ascend,cdua,cpu", &device));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "empty", hy_device_get_first("ascend,,cpu", &device));
+  CHECK_OK(hy_device_get_first(NULL, &device));
+  assert_string_equal(hy_device_selector(device), "three:0");
+}
+
+static void the_default_and_its_order(void** state) {
+  (void)state;
+  hy_device* device;
+  CHECK_OK(hy_device_get(NULL, &device));
+  assert_string_equal(hy_device_selector(device), "three:0");
+  CHECK_OK(hy_set_default("cpu"));
+  CHECK_OK(hy_device_get("", &device));
+  assert_string_equal(hy_device_selector(device), "cpu:0");
+  CHECK_FAILS(HY_UNAVAILABLE, "ascend", hy_set_default("ascend"));
+  CHECK_OK(hy_device_get(NULL, &device));
+  assert_string_equal(hy_device_selector(device), "cpu:0");
+  setenv("HALYARD_BACKEND", "ascend,three:2", 1);
+  CHECK_OK(hy_set_default(NULL));
+  CHECK_OK(hy_device_get(NULL, &device));
+  assert_string_equal(hy_device_selector(device), "three:2");
+  setenv("HALYARD_BACKEND", "ascend", 1);
+  CHECK_OK(hy_set_default(""));
+  CHECK_FAILS(HY_UNAVAILABLE, "ascend is not available", hy_device_get(NULL, &device));
+  assert_null(device);
+}
+
+static void the_current_device_is_the_threads(void** state) {
+  (void)state;
+  hy_device *device, *current;
+  CHECK_OK(hy_device_get("three:1", &device));
+  CHECK_OK(hy_set_current_device(device));
+  CHECK_OK(hy_current_device(&current));
+  assert_ptr_equal(device, current);
+  CHECK_OK(hy_set_current_device(NULL));
+  CHECK_OK(hy_current_device(&current));
+  assert_string_equal(hy_device_selector(current), "three:0");
+}
+
+static void reads_visible_devices(void** state) {
+  (void)state;
+  const struct {
+    const char* value;
+    int count, visible, first, last;  // visible -1: refused
+  } cases[] = {
+      {NULL, 3, 3, 0, 2},           {"", 3, 0, 0, 0},       {"  ", 3, 0, 0, 0},
+      {"-1", 3, 0, 0, 0},           {"1", 3, 1, 1, 1},      {"2,0", 3, 2, 2, 0},
+      {" 2 , 0 ", 3, 2, 2, 0},      {"0,-1,2", 3, 1, 0, 0}, {"0,1,2", 3, 3, 0, 2},
+      {"3", 3, -1, 0, 0},           {"0,0", 3, -1, 0, 0},   {"0,", 3, -1, 0, 0},
+      {",0", 3, -1, 0, 0},          {"0;1", 3, -1, 0, 0},   {"x", 3, -1, 0, 0},
+      {"0x1", 3, -1, 0, 0},         {"-2", 3, -1, 0, 0},    {"1 2", 3, -1, 0, 0},
+      {"99999999999", 3, -1, 0, 0}, {"-12", 3, -1, 0, 0},   {"0", 0, -1, 0, 0},
+      {NULL, 0, 0, 0, 0},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    int map[3] = {7, 7, 7}, n = 9;
+    if (cases[i].value)
+      setenv("HALYARD_TEST_VISIBLE", cases[i].value, 1);
+    else
+      unsetenv("HALYARD_TEST_VISIBLE");
+    hy_status status =
+        hy__visible_devices("HALYARD_TEST_UNSET HALYARD_TEST_VISIBLE", cases[i].count, map, &n);
+    if (cases[i].visible < 0) {
+      if (status != HY_INVALID_ARGUMENT || n != 0) fail_msg("\"%s\" was taken", cases[i].value);
+      assert_non_null(strstr(hy_last_error(), "HALYARD_TEST_VISIBLE"));
+      continue;
+    }
+    if (status != HY_OK || n != cases[i].visible)
+      fail_msg("\"%s\": %d, %s", cases[i].value, n, hy_last_error());
+    if (n > 0) assert_true(map[0] == cases[i].first && map[n - 1] == cases[i].last);
+  }
+  // The first that is set counts, even when empty.
+  setenv("HALYARD_TEST_VISIBLE", "", 1);
+  setenv("HALYARD_TEST_OTHER", "1", 1);
+  int map[3], n = 9;
+  CHECK_OK(hy__visible_devices("HALYARD_TEST_VISIBLE HALYARD_TEST_OTHER", 3, map, &n));
+  assert_int_equal(n, 0);
+  unsetenv("HALYARD_TEST_VISIBLE");
+  unsetenv("HALYARD_TEST_OTHER");
+}
+
+int main(void) {
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+  const struct CMUnitTest tests[] = {
+      TEST(chooses_by_name_and_index),     TEST(refuses_what_is_not_a_selector),
+      TEST(suggests_near_misses),          TEST(known_providers_are_no_typing_errors),
+      TEST(a_provider_selects_its_device), TEST(takes_the_first_available),
+      TEST(the_default_and_its_order),     TEST(the_current_device_is_the_threads),
+      TEST(reads_visible_devices),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
