@@ -195,7 +195,7 @@ typedef struct hy_backend {
   hy_status (*device_sync)(void* device);
 
   // Raw memory, 64-byte aligned; the library caches on top. HY_OUT_OF_MEMORY makes the library
-  // flush and retry.
+  // flush and retry. Cached memory is freed only after device_sync.
   hy_status (*memory_alloc)(void* device, size_t bytes, void** address);
   void (*memory_free)(void* device, void* address);
   hy_status (*memory_info)(void* device, uint64_t* free_bytes, uint64_t* total_bytes);

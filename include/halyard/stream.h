@@ -44,10 +44,11 @@ HY_API hy_status hy_free(hy_device* device,
                          void* address);  // NULL is fine; an unknown address is an error
 // Tells the allocator that `address` is also used on `stream`.
 HY_API hy_status hy_record_stream(hy_stream* stream, void* address);
-// Memory straight from the backend, outside the cache, its statistics and its limit.
+// Memory straight from the backend, outside the cache, its statistics and its limit. Freed at once:
+// the work that used it must be done.
 HY_API hy_status hy_alloc_raw(hy_device* device, size_t bytes, void** address);
 HY_API void hy_free_raw(hy_device* device, void* address);
-// Host memory that copies to and from the device quickly.
+// Host memory that copies to and from the device quickly; freed at once as well.
 HY_API hy_status hy_host_alloc(hy_device* device, size_t bytes, void** address);
 HY_API void hy_host_free(hy_device* device, void* address);
 HY_API bool hy_host_is_pinned(hy_device* device, const void* address);
