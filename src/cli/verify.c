@@ -1,0 +1,72 @@
+// halyard verify: conformance of a device against the reference.
+#include <string.h>
+
+#include "cli/cli.h"
+#include "verify/verify.h"
+
+static int find_op(const char* name, hy_op* op) {
+  *op = name ? hy_op_from_name(name) : HY_OP_NONE;
+  if (!name || *op != HY_OP_NONE) return CLI_DONE;
+  const char* names[HY_OP_END];
+  for (int i = 0; i < hy_op_count(); i++) names[i] = hy_op_at(i)->name;
+  const char* near = cli_nearest(name, names, hy_op_count());
+  if (near) return cli_usage(&cli_verify, "no op '%s'; did you mean '%s'?", name, near);
+  return cli_usage(&cli_verify, "no op '%s'; 'halyard ops' lists them", name);
+}
+
+static int verify(hy__verify_options* options, const char* junit, bool all) {
+  // With --json, standard output is for machines alone.
+  hy__report_options look = {cli.json ? stderr : stdout, junit, all};
+  hy__report* report;
+  hy__verify_summary summary;
+  hy_status status = hy__report_create(&look, options, &report);
+  if (status != HY_OK) return cli_fail(status);
+  options->on_op = hy__report_op;
+  options->context = report;
+  status = hy__verify(options, &summary);
+  if (status == HY_OK) status = hy__report_finish(report, &summary, stdout);
+  hy__report_destroy(report);
+  if (status != HY_OK) return cli_fail(status);
+  return hy__verify_passed(&summary) ? CLI_DONE : CLI_FAILED;
+}
+
+static int run(int argc, char** argv) {
+  hy__verify_options options = {.index = -1};
+  int64_t seed = 1, index = -1;
+  bool determinism = false, all = false;
+  const char *op = NULL, *junit = NULL;
+  const cli_option list[] = {
+      {"op", CLI_TEXT, &op, "OP", "only this op"},
+      {"seed", CLI_INT, &seed, "S", "seed of the generated cases; 1 if not given"},
+      {"case", CLI_INT, &index, "N", "only this case of the op"},
+      {"quick", CLI_FLAG, &options.quick, NULL, "small shapes, for slow simulators"},
+      {"determinism", CLI_FLAG, &determinism, NULL, "run each call twice: the bits must agree"},
+      {"size", CLI_INT, &options.limit, "N", "no dimension larger than this"},
+      {"simple", CLI_FLAG, &options.simple, NULL, "contiguous tensors, no special values"},
+      {"junit", CLI_TEXT, &junit, "FILE", "also write a JUnit report"},
+      {"all", CLI_FLAG, &all, NULL, "list every op, not only those with something to tell"},
+  };
+  int n_positional;
+  int code =
+      cli_parse(&cli_verify, list, (int)(sizeof list / sizeof list[0]), argc, argv, &n_positional);
+  if (code != CLI_DONE || n_positional < 0) return code;
+  code = find_op(op, &options.op);
+  if (code != CLI_DONE) return code;
+  if (index >= 0 && !op) return cli_usage(&cli_verify, "--case needs --op");
+  if (index >= 0 && index >= hy__case_count(options.op))
+    return cli_usage(&cli_verify, "%s has cases 0 to %d", op, hy__case_count(options.op) - 1);
+  if (options.limit < 0) return cli_usage(&cli_verify, "--size takes a size from 1");
+  options.seed = (uint64_t)seed;
+  options.index = index < 0 ? -1 : (int)index;
+  if (determinism) options.mode = HY__VERIFY_DETERMINISM;
+  code = cli_open_device(&options.device);
+  return code == CLI_DONE ? verify(&options, junit, all) : code;
+}
+
+const cli_command cli_verify = {
+    .name = "verify",
+    .arguments = "",
+    .summary = "compare a device with the reference, op by op",
+    .example = "halyard verify --backend cuda:0 --op softmax --seed 7",
+    .run = run,
+};

@@ -1,0 +1,64 @@
+// Cases of the ops that create from nothing, and of dropout.
+#include "verify/case.h"
+
+static hy_tensor* add_created(hy__case* c, int most_dims) {
+  int64_t shape[HY_MAX_DIMS];
+  int ndim = hy__draw_shape(c, most_dims == 1, most_dims, shape);
+  return hy__add_output(c, c->dtype, ndim, shape);
+}
+
+void hy__cases_fill(hy__case* c) {
+  add_created(c, 4);
+  c->call.attrs.value.value = hy__draw_scalar(c, c->dtype);
+  if (c->dtype == HY_U8) c->call.attrs.value.value = hy_int(hy__draw_int(c, 0, 255));
+}
+
+void hy__cases_arange(hy__case* c) {
+  add_created(c, 1);
+  bool whole = !hy_dtype_is_float(c->dtype) || hy__draw_bool(c);
+  double start = hy__draw_real(c, -4, 4), step = hy__draw_real(c, -1, 1);
+  int64_t first = hy__draw_int(c, 0, 9), stride = hy__draw_int(c, -1, 3);
+  // Narrow integers must not run out of their range.
+  if (hy_dtype_bits(c->dtype) == 8) stride = 0;
+  c->call.attrs.arange.start = whole ? hy_int(first) : hy_float(start);
+  c->call.attrs.arange.step = whole ? hy_int(stride) : hy_float(step);
+  if (hy__mistake(c, 1, HY_SHAPE, "a matrix where a vector is needed")) {
+    c->call.n_out = 0;
+    hy__add_output(c, c->dtype, 2, (int64_t[]){2, 2});
+  }
+}
+
+static void add_random(hy__case* c, double a, double b) {
+  add_created(c, 4);
+  c->call.attrs.random.seed = hy__draw(c);
+  c->call.attrs.random.offset = hy__draw(c) >> 40;
+  c->call.attrs.random.a = a;
+  c->call.attrs.random.b = b;
+}
+
+void hy__cases_random(hy__case* c) {
+  double a = hy__draw_real(c, -1, 1), b = hy__draw_real(c, 1, 3);
+  bool standard = hy__draw_bool(c);
+  add_random(c, standard ? 0 : a, standard ? 1 : b);
+}
+
+void hy__cases_randint(hy__case* c) {
+  double low = (double)hy__draw_int(c, 0, 20), high = low + (double)hy__draw_int(c, 1, 100);
+  add_random(c, low, high);
+}
+
+void hy__cases_bernoulli(hy__case* c) {
+  add_random(c, hy__draw_real(c, 0, 1), 0);
+  if (hy__mistake(c, 1, HY_INVALID_ARGUMENT, "a probability above 1")) c->call.attrs.random.a = 1.5;
+}
+
+void hy__cases_dropout(hy__case* c) {
+  int64_t shape[HY_MAX_DIMS];
+  int ndim = hy__draw_shape(c, 0, 4, shape);
+  hy__add_input(c, c->dtype, ndim, shape);
+  c->call.attrs.dropout.seed = hy__draw(c);
+  c->call.attrs.dropout.offset = hy__draw(c) >> 40;
+  c->call.attrs.dropout.p = hy__draw_bool(c) ? 0.5 : hy__draw_real(c, 0, 1);
+  if (hy__mistake(c, 1, HY_INVALID_ARGUMENT, "a negative probability"))
+    c->call.attrs.dropout.p = -0.5;
+}

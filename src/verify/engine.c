@@ -1,0 +1,327 @@
+// Runs cases on a device and judges them.
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/internal.h"
+#include "verify/compare.h"
+#include "verify/verify.h"
+
+typedef enum outcome { PASSED, FAILED, REFUSED, UNSUPPORTED, NO_CASE } outcome;
+
+typedef struct engine {
+  const hy__verify_options* options;
+  hy_device* device;
+  hy_stream* stream;
+  hy__case* c;
+  uint32_t declared;  // of the op at hand
+  void* memory;       // on the device, as large as the largest image so far
+  size_t memory_size;
+  unsigned char *want, *got, *mask;  // on the host, equally large
+} engine;
+
+// What came of one case.
+typedef struct verdict {
+  outcome outcome;
+  bool native;
+  hy_support reason;
+  char message[800];
+} verdict;
+
+static hy_status make_room(engine* e, size_t bytes) {
+  if (bytes <= e->memory_size) return HY_OK;
+  size_t size = (bytes + 0xffff) / 0x10000 * 0x10000;
+  hy_free(e->device, e->memory);
+  e->memory = NULL;
+  e->memory_size = 0;
+  free(e->want);
+  free(e->got);
+  free(e->mask);
+  e->want = aligned_alloc(64, size);
+  e->got = aligned_alloc(64, size);
+  e->mask = aligned_alloc(64, size);
+  if (!e->want || !e->got || !e->mask)
+    return hy_fail(HY_OUT_OF_MEMORY, "no host memory for a case of %zu bytes", size);
+  HY_TRY(hy_alloc(e->stream, size, &e->memory));
+  e->memory_size = size;
+  return HY_OK;
+}
+
+typedef struct moved {
+  hy_call call;
+  hy_tensor in[HY_MAX_INPUTS], out[HY_MAX_OUTPUTS];
+} moved;
+
+// The case's call over a copy of its image at `memory`.
+static void move_call(const hy__case* c, void* memory, moved* m) {
+  m->call = c->call;
+  m->call.in = m->in;
+  m->call.out = m->out;
+  for (int i = 0; i < HY_MAX_INPUTS && i < c->call.n_in; i++)
+    m->in[i] = hy__rebase(c, &c->in[i], memory);
+  for (int i = 0; i < c->call.n_out; i++) m->out[i] = hy__rebase(c, &c->out[i], memory);
+}
+
+// Runs the call on the device and brings the image back to `got`. `*ran` is the call's own status,
+// wherever it showed; the return value is about everything else.
+static hy_status run_on_device(engine* e, unsigned char* got, hy_status* ran, char* why,
+                               size_t why_size) {
+  moved m;
+  move_call(e->c, e->memory, &m);
+  HY_TRY(hy_memcpy(e->stream, e->memory, e->c->image, e->c->used, HY_COPY_HOST_TO_DEVICE));
+  HY_TRY(hy_stream_sync(e->stream));
+  *ran = hy_run(e->stream, &m.call);
+  if (*ran == HY_OK) *ran = hy_stream_sync(e->stream);
+  if (*ran != HY_OK) {
+    snprintf(why, why_size, "%s", hy_last_error());
+    if (hy_stream_sync(e->stream) != HY_OK) HY_TRY(hy_stream_reset(e->stream));
+  }
+  HY_TRY(hy_memcpy(e->stream, got, e->memory, e->c->used, HY_COPY_DEVICE_TO_HOST));
+  return hy_stream_sync(e->stream);
+}
+
+static hy_status run_reference(engine* e, unsigned char* want) {
+  moved m;
+  memcpy(want, e->c->image, e->c->used);
+  move_call(e->c, want, &m);
+  return hy__reference(&m.call);
+}
+
+static outcome fail(verdict* v, const char* format, ...) __attribute__((format(printf, 2, 3)));
+static outcome fail(verdict* v, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(v->message, sizeof v->message, format, arguments);
+  va_end(arguments);
+  return FAILED;
+}
+
+static outcome judge_refusal(engine* e, hy_status ran, const char* why, verdict* v) {
+  const hy__case* c = e->c;
+  if (ran == HY_OK)
+    return fail(v, "%s must be refused with %s and was accepted", c->what,
+                hy_status_name(c->expected));
+  if (ran != c->expected)
+    return fail(v, "%s must be refused with %s, not %s (%s)", c->what, hy_status_name(c->expected),
+                hy_status_name(ran), why);
+  if (c->by_value)
+    hy__mark_outputs(c, e->mask);
+  else
+    memset(e->mask, 0, c->used);
+  return hy__check_untouched(c, e->mask, e->got, v->message, sizeof v->message) ? REFUSED : FAILED;
+}
+
+static outcome judge_values(engine* e, verdict* v) {
+  char why[400] = "";
+  hy__case* c = e->c;
+  hy_status expected = run_reference(e, e->want);
+  if (expected != c->expected)
+    return fail(v, "the reference answers %s instead of %s: %s", hy_status_name(expected),
+                hy_status_name(c->expected), hy_last_error());
+  hy_status ran, status = run_on_device(e, e->got, &ran, why, sizeof why);
+  if (status != HY_OK) return fail(v, "the device stopped: %s", hy_last_error());
+  if (c->expected != HY_OK) return judge_refusal(e, ran, why, v);
+  if (ran != HY_OK) return fail(v, "%s: %s", hy_status_name(ran), why);
+  hy__mark_outputs(c, e->mask);
+  if (!hy__check_untouched(c, e->mask, e->want, v->message, sizeof v->message)) {
+    char found[sizeof v->message];
+    memcpy(found, v->message, sizeof found);
+    return fail(v, "by the reference itself, %.700s", found);
+  }
+  if (!hy__check_untouched(c, e->mask, e->got, v->message, sizeof v->message)) return FAILED;
+  return hy__check_outputs(c, e->want, e->got, v->message, sizeof v->message) ? PASSED : FAILED;
+}
+
+static outcome judge_determinism(engine* e, verdict* v) {
+  char why[400] = "";
+  if (e->c->expected != HY_OK) return NO_CASE;
+  unsigned char* images[2] = {e->want, e->got};
+  for (int i = 0; i < 2; i++) {
+    hy_status ran, status = run_on_device(e, images[i], &ran, why, sizeof why);
+    if (status != HY_OK) return fail(v, "the device stopped: %s", hy_last_error());
+    if (ran != HY_OK) return fail(v, "%s: %s", hy_status_name(ran), why);
+  }
+  for (size_t i = 0; i < e->c->used; i++) {
+    if (e->want[i] != e->got[i])
+      return fail(v, "the same call gave other bits the second time, first at byte %zu", i);
+  }
+  return PASSED;
+}
+
+static hy_dtype first_dtype(const hy_call* call) {
+  return call->n_in > 0 && hy__present(&call->in[0]) ? call->in[0].dtype : call->out[0].dtype;
+}
+
+// The types for which a provider of the device promises the op.
+static uint32_t declared_dtypes(hy_device* device, hy_op op) {
+  uint32_t dtypes = 0;
+  hy_placement placement;
+  for (int d = 1; d < HY_DTYPE_COUNT; d++) {
+    if (hy_place_op(device, op, (hy_dtype)d, &placement) == HY_OK &&
+        placement.reason == HY_SUPPORT_YES)
+      dtypes |= HY_DTYPE_BIT(d);
+  }
+  return dtypes;
+}
+
+static int count_declared(hy_device* device) {
+  int count = 0;
+  for (int i = 0; i < hy_op_count(); i++) count += declared_dtypes(device, hy_op_at(i)->op) != 0;
+  return count;
+}
+
+// One case, start to end.
+static hy_status try_case(engine* e, const hy__case_key* key, verdict* v) {
+  v->outcome = NO_CASE;
+  v->native = false;
+  v->reason = HY_SUPPORT_YES;
+  v->message[0] = 0;
+  hy__case* c = e->c;
+  hy_status made = hy__case_make(c, key);
+  if (made == HY_NOT_FOUND) return HY_OK;
+  HY_TRY(made);
+  HY_TRY(make_room(e, c->used));
+  hy_placement placement = {NULL, HY_SUPPORT_YES};
+  if (c->expected == HY_OK) {
+    moved m;
+    move_call(c, e->memory, &m);
+    HY_TRY(hy_place(e->device, &m.call, &placement));
+  }
+  v->native = placement.provider != NULL;
+  v->reason = placement.reason;
+  if (placement.reason != HY_SUPPORT_YES && hy__case_is_promised(c) &&
+      (e->declared & HY_DTYPE_BIT(first_dtype(&c->call)))) {
+    v->outcome =
+        fail(v, "a provider declares %s for %s and does not run this call: %s", hy_op_name(key->op),
+             hy_dtype_name(first_dtype(&c->call)), hy_support_text(placement.reason));
+    return HY_OK;
+  }
+  v->outcome =
+      e->options->mode == HY__VERIFY_DETERMINISM ? judge_determinism(e, v) : judge_values(e, v);
+  if (v->outcome == PASSED && !v->native) v->outcome = UNSUPPORTED;
+  return HY_OK;
+}
+
+// Looks for a smaller case that fails in place of `key`: short dimensions first, then plain memory.
+static hy_status shrink(engine* e, const hy__case_key* key, hy__op_verdict* op) {
+  static const int64_t limits[] = {1, 2, 3, 5, 9, 0};
+  verdict v;
+  op->first = *key;
+  for (int i = 0; i < 6; i++) {
+    for (int simple = 1; simple >= 0; simple--) {
+      hy__case_key smaller = *key;
+      smaller.limit = limits[i];
+      smaller.simple = simple || key->simple;
+      if (key->limit > 0 && (limits[i] == 0 || limits[i] > key->limit)) smaller.limit = key->limit;
+      HY_TRY(try_case(e, &smaller, &v));
+      if (v.outcome != FAILED) continue;
+      op->first = smaller;
+      snprintf(op->failure, sizeof op->failure, "%s", v.message);
+      hy_call_describe(&e->c->call, op->call, sizeof op->call);
+      return HY_OK;
+    }
+  }
+  return HY_OK;
+}
+
+static hy_status verify_case(engine* e, const hy__case_key* key, hy__op_verdict* op) {
+  verdict v;
+  HY_TRY(try_case(e, key, &v));
+  if (v.outcome == NO_CASE) return HY_OK;
+  op->cases++;
+  if (v.native) op->native |= HY_DTYPE_BIT(first_dtype(&e->c->call));
+  switch (v.outcome) {
+    case PASSED: op->passed++; break;
+    case REFUSED: op->refused++; break;
+    case UNSUPPORTED:
+      if (op->unsupported++ == 0) op->reason = v.reason;
+      break;
+    case FAILED:
+      if (op->failed++ > 0) break;
+      snprintf(op->failure, sizeof op->failure, "%s", v.message);
+      hy_call_describe(&e->c->call, op->call, sizeof op->call);
+      return shrink(e, key, op);
+    case NO_CASE: break;
+  }
+  return HY_OK;
+}
+
+static hy_status verify_op(engine* e, const hy_op_info* info, hy__op_verdict* op) {
+  const hy__verify_options* o = e->options;
+  memset(op, 0, sizeof *op);
+  op->info = info;
+  op->declared = e->declared = declared_dtypes(e->device, info->op);
+  int first = o->index >= 0 ? o->index : 0;
+  int end = o->index >= 0 ? o->index + 1 : hy__case_count(info->op);
+  for (int i = first; i < end; i++) {
+    hy__case_key key = {info->op, o->seed, i, o->quick, o->limit, o->simple};
+    HY_TRY(verify_case(e, &key, op));
+  }
+  uint32_t missing = op->declared & ~op->native;
+  if (o->index < 0 && o->mode == HY__VERIFY_VALUES && missing && op->failed == 0) {
+    op->cases++;
+    op->failed++;
+    snprintf(op->failure, sizeof op->failure,
+             "declared for %s, and no generated call of that type ran on the device",
+             hy_dtype_name((hy_dtype)__builtin_ctz(missing)));
+  }
+  return HY_OK;
+}
+
+static hy_status verify_all(engine* e, hy__verify_summary* s) {
+  const hy__verify_options* o = e->options;
+  hy__op_verdict op;
+  for (int i = 0; i < hy_op_count(); i++) {
+    const hy_op_info* info = hy_op_at(i);
+    if (o->op != HY_OP_NONE && info->op != o->op) continue;
+    HY_TRY(verify_op(e, info, &op));
+    if (op.cases == 0) continue;
+    s->ops++;
+    s->cases += op.cases;
+    s->passed += op.passed;
+    s->failed += op.failed;
+    s->refused += op.refused;
+    s->unsupported += op.unsupported;
+    if (o->on_op) o->on_op(o->context, &op);
+  }
+  return HY_OK;
+}
+
+hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summary) {
+  memset(summary, 0, sizeof *summary);
+  engine e = {.options = options, .device = options->device};
+  bool was_deterministic = hy_deterministic();
+  hy_status status = hy__case_create(&e.c);
+  if (status == HY_OK) status = hy_stream_create(e.device, &e.stream);
+  if (status == HY_OK) {
+    if (options->mode == HY__VERIFY_DETERMINISM) hy_set_deterministic(true);
+    summary->declared = count_declared(e.device);
+    summary->declares_nothing = summary->declared == 0 && !hy_device_is_host(e.device);
+    status = verify_all(&e, summary);
+    hy_set_deterministic(was_deterministic);
+  }
+  hy_free(e.device, e.memory);
+  hy_stream_destroy(e.stream);
+  hy__case_destroy(e.c);
+  free(e.want);
+  free(e.got);
+  free(e.mask);
+  return status;
+}
+
+bool hy__verify_passed(const hy__verify_summary* summary) {
+  return summary->failed == 0 && !summary->declares_nothing && summary->cases > 0;
+}
+
+const char* hy__verify_command(const hy__verify_options* options, const hy__case_key* key,
+                               char* buffer, size_t size) {
+  static const char* const modes[] = {"", " --determinism"};
+  char limit[32] = "";
+  if (key->limit > 0) snprintf(limit, sizeof limit, " --size %lld", (long long)key->limit);
+  snprintf(buffer, size, "halyard verify --backend %s --op %s --seed %llu --case %d%s%s%s%s",
+           hy_device_selector(options->device), hy_op_name(key->op), (unsigned long long)key->seed,
+           key->index, modes[options->mode], key->quick ? " --quick" : "", limit,
+           key->simple ? " --simple" : "");
+  return buffer;
+}

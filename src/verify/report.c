@@ -1,0 +1,147 @@
+// What a run of conformance tells: a table for people, a line of JSON, a JUnit file.
+#include <stdlib.h>
+#include <string.h>
+
+#include "verify/verify.h"
+
+struct hy__report {
+  hy__report_options options;
+  const hy__verify_options* run;
+  FILE* junit;
+  char partial[512];  // where the JUnit file grows
+  bool headed;
+};
+
+hy_status hy__report_create(const hy__report_options* options, const hy__verify_options* run,
+                            hy__report** report) {
+  hy__report* r = *report = calloc(1, sizeof *r);
+  if (!r) return hy_fail(HY_OUT_OF_MEMORY, "no host memory for the report");
+  r->options = *options;
+  r->run = run;
+  if (!options->junit) return HY_OK;
+  // The number of tests heads the file and is known at the end: the cases go to a file of their
+  // own.
+  snprintf(r->partial, sizeof r->partial, "%s.partial", options->junit);
+  r->junit = fopen(r->partial, "w+");
+  if (!r->junit) {
+    hy__report_destroy(r);
+    *report = NULL;
+    return hy_fail(HY_IO, "%s cannot be written", options->junit);
+  }
+  return HY_OK;
+}
+
+void hy__report_destroy(hy__report* r) {
+  if (r && r->junit) {
+    fclose(r->junit);
+    remove(r->partial);
+  }
+  free(r);
+}
+
+static void print_xml(FILE* file, const char* text) {
+  for (; *text; text++) {
+    switch (*text) {
+      case '<': fputs("&lt;", file); break;
+      case '>': fputs("&gt;", file); break;
+      case '&': fputs("&amp;", file); break;
+      case '"': fputs("&quot;", file); break;
+      default:
+        if ((unsigned char)*text >= 32) fputc(*text, file);
+    }
+  }
+}
+
+static void junit_op(FILE* file, const hy__op_verdict* v, const char* command) {
+  fprintf(file, "  <testcase classname=\"verify\" name=\"%s\" assertions=\"%d\"", v->info->name,
+          v->cases);
+  if (v->failed > 0) {
+    fprintf(file, ">\n    <failure message=\"");
+    print_xml(file, v->failure);
+    fprintf(file, "\">%d of %d cases failed&#10;", v->failed, v->cases);
+    print_xml(file, v->call);
+    fprintf(file, "&#10;");
+    print_xml(file, command);
+    fprintf(file, "</failure>\n  </testcase>\n");
+  } else if (v->native == 0 && v->unsupported > 0) {
+    fprintf(file, ">\n    <skipped message=\"falls back to the cpu: ");
+    print_xml(file, hy_support_text(v->reason));
+    fprintf(file, "\"/>\n  </testcase>\n");
+  } else {
+    fprintf(file, "/>\n");
+  }
+}
+
+static void table_op(hy__report* r, const hy__op_verdict* v, const char* command) {
+  FILE* file = r->options.table;
+  if (v->failed == 0 && v->unsupported == 0 && !r->options.all) return;
+  if (!r->headed)
+    fprintf(file, "%-24s %7s %7s %7s %7s %11s\n", "op", "cases", "passed", "failed", "refused",
+            "unsupported");
+  r->headed = true;
+  fprintf(file, "%-24s %7d %7d %7d %7d %11d", v->info->name, v->cases, v->passed, v->failed,
+          v->refused, v->unsupported);
+  if (v->unsupported > 0) fprintf(file, "  %s", hy_support_text(v->reason));
+  fprintf(file, "\n");
+  if (v->failed == 0) return;
+  fprintf(file, "  FAILED: %s\n", v->failure);
+  if (v->call[0]) fprintf(file, "  in: %s\n  repeat: %s\n", v->call, command);
+}
+
+void hy__report_op(void* report, const hy__op_verdict* v) {
+  hy__report* r = report;
+  char command[300] = "";
+  if (v->failed > 0) hy__verify_command(r->run, &v->first, command, sizeof command);
+  if (r->junit) junit_op(r->junit, v, command);
+  if (r->options.table) table_op(r, v, command);
+}
+
+static hy_status finish_junit(hy__report* r, const hy__verify_summary* s) {
+  char whole[520];
+  snprintf(whole, sizeof whole, "%s.new", r->options.junit);
+  FILE* file = fopen(whole, "w");
+  if (!file) return hy_fail(HY_IO, "%s cannot be written", r->options.junit);
+  fprintf(file,
+          "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"halyard verify %s\" "
+          "tests=\"%d\" failures=\"%d\" assertions=\"%d\">\n",
+          hy_device_selector(r->run->device), s->ops + s->declares_nothing,
+          s->failed + s->declares_nothing, s->cases);
+  if (s->declares_nothing)
+    fprintf(file,
+            "  <testcase classname=\"verify\" name=\"declarations\">\n    <failure message=\"no "
+            "provider declares any op\"/>\n  </testcase>\n");
+  rewind(r->junit);
+  char block[4096];
+  for (size_t n; (n = fread(block, 1, sizeof block, r->junit)) > 0;) fwrite(block, 1, n, file);
+  fprintf(file, "</testsuite>\n");
+  bool bad = ferror(r->junit) || ferror(file);
+  bad |= fclose(file) != 0;
+  if (bad || rename(whole, r->options.junit) != 0) {
+    remove(whole);
+    return hy_fail(HY_IO, "%s could not be written", r->options.junit);
+  }
+  return HY_OK;
+}
+
+hy_status hy__report_finish(hy__report* r, const hy__verify_summary* s, FILE* json) {
+  const char* selector = hy_device_selector(r->run->device);
+  if (r->options.table) {
+    if (s->declares_nothing)
+      fprintf(r->options.table,
+              "FAILED: no provider of %s declares an op, so nothing would be proved\n", selector);
+    fprintf(r->options.table,
+            "%s: %s. %d cases of %d ops: %d passed, %d failed, %d refused as they must be, %d "
+            "unsupported; seed %llu\n",
+            selector, hy__verify_passed(s) ? "passed" : "FAILED", s->cases, s->ops, s->passed,
+            s->failed, s->refused, s->unsupported, (unsigned long long)r->run->seed);
+  }
+  hy_status status = r->junit ? finish_junit(r, s) : HY_OK;
+  if (json)
+    fprintf(json,
+            "{\"backend\":\"%s\",\"device\":\"%s\",\"seed\":%llu,\"ops\":%d,\"cases\":%d,"
+            "\"passed\":%d,\"failed\":%d,"
+            "\"refused\":%d,\"unsupported\":%d}\n",
+            hy_device_backend(r->run->device), selector, (unsigned long long)r->run->seed, s->ops,
+            s->cases, s->passed, s->failed + s->declares_nothing, s->refused, s->unsupported);
+  return status;
+}

@@ -1,0 +1,74 @@
+// Conformance: every op of the table on a device against the reference.
+//
+// A device passes when nothing failed and everything its providers declare ran natively. A call
+// that the device does not run itself falls back to the cpu: its result is compared all the same,
+// and it is counted as unsupported, with the reason.
+#ifndef HALYARD_VERIFY_VERIFY_H_
+#define HALYARD_VERIFY_VERIFY_H_
+
+#include <stdio.h>
+
+#include "verify/case.h"
+
+typedef enum hy__verify_mode {
+  HY__VERIFY_VALUES,      // results against the reference, sentinels, refusals
+  HY__VERIFY_DETERMINISM  // the same call twice gives the same bits
+} hy__verify_mode;
+
+typedef struct hy__op_verdict {
+  const hy_op_info* info;
+  int cases, passed, failed, refused, unsupported;
+  uint32_t declared;   // types that a provider promises
+  uint32_t native;     // types with at least one call that ran on the device itself
+  hy_support reason;   // of the first unsupported call
+  hy__case_key first;  // the smallest case found that fails
+  char failure[1200];  // what is wrong with it, in words; empty when nothing failed
+  char call[800];      // that call
+} hy__op_verdict;
+
+typedef struct hy__verify_options {
+  hy_device* device;
+  hy_op op;  // HY_OP_NONE: all
+  uint64_t seed;
+  int index;  // -1: all
+  bool quick;
+  int64_t limit;
+  bool simple;
+  hy__verify_mode mode;
+  void (*on_op)(void* context, const hy__op_verdict* verdict);  // after each op; may be NULL
+  void* context;
+} hy__verify_options;
+
+typedef struct hy__verify_summary {
+  int ops, cases, passed, failed, refused, unsupported;
+  int declared;           // ops that the device's providers declare
+  bool declares_nothing;  // and is no host: counts as a failure of its own
+} hy__verify_summary;
+
+// A failing case is no failure of this function: HY_OK and summary->failed > 0. Not HY_OK:
+// conformance itself could not go on (no memory, the device is gone). One thread at a time.
+hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summary);
+bool hy__verify_passed(const hy__verify_summary* summary);
+
+// The command that repeats a case.
+const char* hy__verify_command(const hy__verify_options* options, const hy__case_key* key,
+                               char* buffer, size_t size);
+
+// ---- reports ----
+
+typedef struct hy__report hy__report;
+
+typedef struct hy__report_options {
+  FILE* table;        // for people; NULL: none
+  const char* junit;  // a file, written beside and renamed when complete; NULL: none
+  bool all;           // list every op, not only what failed or fell back
+} hy__report_options;
+
+hy_status hy__report_create(const hy__report_options* options, const hy__verify_options* run,
+                            hy__report** report);
+void hy__report_op(void* report, const hy__op_verdict* verdict);  // an on_op function
+// The end of the table, the JUnit file, and the JSON line on `json` (NULL: none).
+hy_status hy__report_finish(hy__report* report, const hy__verify_summary* summary, FILE* json);
+void hy__report_destroy(hy__report* report);
+
+#endif  // HALYARD_VERIFY_VERIFY_H_
