@@ -1,0 +1,40 @@
+// C = A B, in float32 arithmetic, of any strides and of float32, bfloat16 or float16 in memory.
+//
+// B is cut into panels of PANEL columns and A into panels of ROWS rows, both in blocks of DEPTH of
+// the inner dimension. A's block is packed once by all threads; then each task packs one panel of B
+// into its own cache and multiplies all of A with it. Every element of C is summed in one order, k
+// ascending within a block and blocks ascending, whatever the number of threads.
+#ifndef HALYARD_CPU_GEMM_H_
+#define HALYARD_CPU_GEMM_H_
+
+#include "halyard/tensor.h"
+
+enum { HY__GEMM_DEPTH = 256, HY__GEMM_MAX_ROWS = 16, HY__GEMM_MAX_PANEL = 32 };
+
+// A matrix in memory: element (i, j) lies at data + i * row + j * column, in elements.
+typedef struct hy__matrix {
+  void* data;
+  hy_dtype dtype;  // f32, bf16, f16
+  int64_t row, column;
+} hy__matrix;
+
+// What an instruction set gives the driver.
+typedef struct hy__gemm_kernel {
+  int rows, panel;
+  // packed[k * rows + i] for `rows` rows of a block of `depth`; rows past `m` are zero.
+  void (*pack_a)(const hy__matrix* a, int64_t i, int m, int64_t k, int depth, float* packed);
+  // packed[k * panel + j] likewise for columns.
+  void (*pack_b)(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, float* packed);
+  // c[i * stride + j] = (accumulate ? c : 0) + sum over k, for m x n of the tile.
+  void (*multiply)(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
+                   int n, bool accumulate);
+} hy__gemm_kernel;
+
+const hy__gemm_kernel* hy__gemm_kernel_scalar(void);
+const hy__gemm_kernel* hy__gemm_kernel_avx512(void);  // NULL where it was not compiled
+
+// C is f32 with column stride 1. Returns false when there is no memory for the packed block.
+bool hy__gemm(const hy__gemm_kernel* kernel, int64_t m, int64_t n, int64_t k, const hy__matrix* a,
+              const hy__matrix* b, float* c, int64_t c_row, bool accumulate);
+
+#endif  // HALYARD_CPU_GEMM_H_

@@ -1,0 +1,26 @@
+// Threads for the cpu's kernels.
+//
+// One pool for the process, made on first use with HALYARD_THREADS threads (all the cores this
+// process may use, when unset), the calling thread among them. Idle threads spin for some
+// microseconds, since kernels follow one another closely, and then sleep without using the
+// processor. Safe from several threads at once: a caller that finds the pool busy does its work
+// alone. Safe after fork: the child makes its own threads.
+#ifndef HALYARD_CPU_POOL_H_
+#define HALYARD_CPU_POOL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Calls task(context, i) for every i of 0 .. count - 1, spread over the threads in unspecified
+// order; returns when all are done. Calls from inside a task run serially.
+typedef void (*hy__task)(void* context, int64_t i);
+void hy__pool_run(hy__task task, void* context, int64_t count);
+
+// Threads that hy__pool_run uses, the caller's included.
+int hy__pool_threads(void);
+// Changes their number from the next run on; at least 1.
+void hy__pool_set_threads(int n);
+// Ends the threads; the next run makes new ones. No run may be under way.
+void hy__pool_stop(void);
+
+#endif  // HALYARD_CPU_POOL_H_
