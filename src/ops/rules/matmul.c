@@ -1,11 +1,5 @@
 // Shapes and types of matrix products.
-#include "ops/internal.h"
-
-static hy_status check_matrix(const hy_call* call, int i, int ndim) {
-  if (call->in[i].ndim == ndim) return HY_OK;
-  return hy__call_fail(call, HY_SHAPE, "input %d has %d dimensions; %d are needed", i,
-                       call->in[i].ndim, ndim);
-}
+#include "ops/rules/need.h"
 
 static hy_status check_inner(const hy_call* call, int64_t a, int64_t b) {
   if (a == b) return HY_OK;
@@ -15,8 +9,8 @@ static hy_status check_inner(const hy_call* call, int64_t a, int64_t b) {
 
 hy_status hy__shape_mm(const hy_call* call, hy_tensor* out) {
   const hy_tensor *a = &call->in[0], *b = &call->in[1];
-  HY_TRY(check_matrix(call, 0, 2));
-  HY_TRY(check_matrix(call, 1, 2));
+  HY_TRY(hy__need_ndim(call, 0, 2));
+  HY_TRY(hy__need_ndim(call, 1, 2));
   HY_TRY(check_inner(call, a->shape[1], b->shape[0]));
   out->ndim = 2;
   out->shape[0] = a->shape[0];
@@ -26,8 +20,8 @@ hy_status hy__shape_mm(const hy_call* call, hy_tensor* out) {
 
 hy_status hy__shape_bmm(const hy_call* call, hy_tensor* out) {
   const hy_tensor *a = &call->in[0], *b = &call->in[1];
-  HY_TRY(check_matrix(call, 0, 3));
-  HY_TRY(check_matrix(call, 1, 3));
+  HY_TRY(hy__need_ndim(call, 0, 3));
+  HY_TRY(hy__need_ndim(call, 1, 3));
   if (a->shape[0] != b->shape[0])
     return hy__call_fail(call, HY_SHAPE, "the batch sizes %lld and %lld differ; expand one first",
                          (long long)a->shape[0], (long long)b->shape[0]);
@@ -40,29 +34,22 @@ hy_status hy__shape_bmm(const hy_call* call, hy_tensor* out) {
 }
 
 hy_status hy__shape_addmm(const hy_call* call, hy_tensor* out) {
-  const hy_tensor *x = &call->in[0], *a = &call->in[1], *b = &call->in[2];
-  HY_TRY(check_matrix(call, 1, 2));
-  HY_TRY(check_matrix(call, 2, 2));
+  const hy_tensor *a = &call->in[1], *b = &call->in[2];
+  HY_TRY(hy__need_ndim(call, 1, 2));
+  HY_TRY(hy__need_ndim(call, 2, 2));
   HY_TRY(check_inner(call, a->shape[1], b->shape[0]));
   out->ndim = 2;
   out->shape[0] = a->shape[0];
   out->shape[1] = b->shape[1];
-  bool fits = x->ndim <= 2;
-  for (int d = 0; fits && d < x->ndim; d++)
-    fits = x->shape[d] == 1 || x->shape[d] == out->shape[d + 2 - x->ndim];
-  if (!fits)
-    return hy__call_fail(call, HY_SHAPE, "x must broadcast to the product's shape [%lld, %lld]",
-                         (long long)out->shape[0], (long long)out->shape[1]);
-  return HY_OK;
+  return hy__need_broadcast(call, 0, 2, out->shape);
 }
 
 hy_status hy__shape_linear(const hy_call* call, hy_tensor* out) {
-  const hy_tensor *x = &call->in[0], *weight = &call->in[1], *bias = &call->in[2];
-  HY_TRY(check_matrix(call, 1, 2));
+  const hy_tensor *x = &call->in[0], *weight = &call->in[1];
+  HY_TRY(hy__need_ndim(call, 1, 2));
   if (x->ndim < 1) return hy__call_fail(call, HY_SHAPE, "x needs at least 1 dimension");
   HY_TRY(check_inner(call, x->shape[x->ndim - 1], weight->shape[1]));
-  if (hy__present(bias) && (bias->ndim != 1 || bias->shape[0] != weight->shape[0]))
-    return hy__call_fail(call, HY_SHAPE, "the bias must be [%lld]", (long long)weight->shape[0]);
+  HY_TRY(hy__need_shape(call, 2, 1, weight->shape));
   out->ndim = x->ndim;
   for (int d = 0; d < x->ndim - 1; d++) out->shape[d] = x->shape[d];
   out->shape[x->ndim - 1] = weight->shape[0];
