@@ -2,6 +2,7 @@
 #ifndef HALYARD_TESTS_REFERENCE_CALL_H_
 #define HALYARD_TESTS_REFERENCE_CALL_H_
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,6 +18,7 @@ static inline hy_tensor tensor_of(void* data, hy_dtype dtype, int ndim, const in
   return t;
 }
 
+#define scalar(data, dtype) tensor_of(data, dtype, 0, NULL)
 // tensor(x, HY_F32, 2, 3) is x as a 2 x 3 matrix.
 #define TENSOR_RANK(...) ((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
 #define tensor(data, dtype, ...) \
@@ -29,11 +31,32 @@ static inline hy_status reference(hy_op op, hy_tensor* out, const hy_tensor* in,
   return hy__reference(&call);
 }
 
-#define assert_floats(actual, ...)                                                               \
-  do {                                                                                           \
-    const float expected_[] = {__VA_ARGS__};                                                     \
-    for (size_t i_ = 0; i_ < sizeof expected_ / sizeof expected_[0]; i_++)                       \
-      assert_float_equal((actual)[i_], expected_[i_], 1e-6f + 1e-6f * fabsf(expected_[i_]));     \
-  } while (0)
+// run(HY_OP_cat, ATTRS(.dim = {1}), OUTPUTS(out), a, b)
+#define ATTRS(...) ((hy_attrs){__VA_ARGS__})
+#define OUTPUTS(...) \
+  (hy_tensor[]) {    \
+    __VA_ARGS__      \
+  }
+#define run(op, attrs, outputs, ...)                 \
+  reference(op, outputs, (hy_tensor[]){__VA_ARGS__}, \
+            (int)(sizeof((hy_tensor[]){__VA_ARGS__}) / sizeof(hy_tensor)), attrs)
+
+// NaN equals NaN here, and an infinity only itself.
+static inline void check_floats(const float* actual, const float* expected, size_t n,
+                                double tolerance) {
+  for (size_t i = 0; i < n; i++) {
+    double a = actual[i], e = expected[i];
+    bool good = isnan(e) ? isnan(a) : a == e || fabs(a - e) <= tolerance * (1 + fabs(e));
+    if (!good) fail_msg("element %zu is %.9g, not %.9g", i, a, e);
+  }
+}
+
+#define assert_floats_near(actual, tolerance, ...)   \
+  check_floats(actual, (const float[]){__VA_ARGS__}, \
+               sizeof((const float[]){__VA_ARGS__}) / sizeof(float), tolerance)
+#define assert_floats(actual, ...) assert_floats_near(actual, 1e-6, __VA_ARGS__)
+
+#define assert_indices(actual, ...) \
+  assert_memory_equal(actual, ((const int64_t[]){__VA_ARGS__}), sizeof((int64_t[]){__VA_ARGS__}))
 
 #endif  // HALYARD_TESTS_REFERENCE_CALL_H_

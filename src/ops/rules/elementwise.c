@@ -1,4 +1,5 @@
 // Shapes and types of the elementwise ops.
+#include "ops/rules/common.h"
 #include "ops/rules/promote.h"
 
 // ---- shapes ----
@@ -34,9 +35,7 @@ hy_status hy__shape_broadcast(const hy_call* call, hy_tensor* out) {
 // The result has the first input's shape; the others broadcast to it.
 hy_status hy__shape_broadcast_first(const hy_call* call, hy_tensor* out) {
   HY_TRY(broadcast(call, call->in, call->n_in, out));
-  bool same = out->ndim == call->in[0].ndim;
-  for (int d = 0; same && d < out->ndim; d++) same = out->shape[d] == call->in[0].shape[d];
-  if (!same)
+  if (!hy__same_shape(out, &call->in[0]))
     return hy__call_fail(call, HY_SHAPE,
                          "the second input must broadcast to the shape of the first");
   return HY_OK;
@@ -64,25 +63,14 @@ hy_status hy__shape_vector(const hy_call* call, hy_tensor* out) {
 
 // ---- types ----
 
-// Each input's type must be one the op knows.
-static hy_status check_inputs(const hy_call* call, int first, int n) {
-  uint32_t known = hy_op_describe(call->op)->dtypes;
-  for (int i = first; i < n; i++) {
-    if (hy__present(&call->in[i]) && !(known & HY_DTYPE_BIT(call->in[i].dtype)))
-      return hy__call_fail(call, HY_DTYPE, "%s is not a type this op takes",
-                           hy_dtype_name(call->in[i].dtype));
-  }
-  return HY_OK;
-}
-
 hy_status hy__dtype_same(const hy_call* call, hy_tensor* out) {
-  HY_TRY(check_inputs(call, 0, 1));
+  HY_TRY(hy__check_dtypes(call, 0, 1));
   out->dtype = call->in[0].dtype;
   return HY_OK;
 }
 
 hy_status hy__dtype_cast(const hy_call* call, hy_tensor* out) {
-  HY_TRY(check_inputs(call, 0, 1));
+  HY_TRY(hy__check_dtypes(call, 0, 1));
   hy_dtype to = call->attrs.cast.dtype;
   if (to <= HY_NONE || to >= HY_DTYPE_COUNT || to == HY_I4)
     return hy__call_fail(call, HY_DTYPE, "there is no cast to %s", hy_dtype_name(to));
@@ -91,32 +79,32 @@ hy_status hy__dtype_cast(const hy_call* call, hy_tensor* out) {
 }
 
 hy_status hy__dtype_float(const hy_call* call, hy_tensor* out) {
-  HY_TRY(check_inputs(call, 0, 1));
+  HY_TRY(hy__check_dtypes(call, 0, 1));
   out->dtype = hy__to_float(call->in[0].dtype);
   return HY_OK;
 }
 
 hy_status hy__dtype_bool(const hy_call* call, hy_tensor* out) {
-  HY_TRY(check_inputs(call, 0, 1));
+  HY_TRY(hy__check_dtypes(call, 0, 1));
   out->dtype = HY_BOOL;
   return HY_OK;
 }
 
 hy_status hy__dtype_promote(const hy_call* call, hy_tensor* out) {
-  HY_TRY(check_inputs(call, 0, call->n_in));
+  HY_TRY(hy__check_dtypes(call, 0, call->n_in));
   out->dtype = hy__compute_dtype(call);
   return HY_OK;
 }
 
 hy_status hy__dtype_compare(const hy_call* call, hy_tensor* out) {
-  HY_TRY(check_inputs(call, 0, call->n_in));
+  HY_TRY(hy__check_dtypes(call, 0, call->n_in));
   out->dtype = HY_BOOL;
   return HY_OK;
 }
 
 // All inputs have one type.
 hy_status hy__dtype_alike(const hy_call* call, hy_tensor* out) {
-  HY_TRY(check_inputs(call, 0, call->n_in));
+  HY_TRY(hy__check_dtypes(call, 0, call->n_in));
   for (int i = 1; i < call->n_in; i++) {
     if (hy__present(&call->in[i]) && call->in[i].dtype != call->in[0].dtype)
       return hy__call_fail(call, HY_DTYPE,
@@ -129,18 +117,14 @@ hy_status hy__dtype_alike(const hy_call* call, hy_tensor* out) {
 }
 
 hy_status hy__dtype_where(const hy_call* call, hy_tensor* out) {
-  HY_TRY(check_inputs(call, 0, 1));
-  for (int i = 1; i < 3; i++) {
-    if (!(HY_ALL_DTYPES & HY_DTYPE_BIT(call->in[i].dtype)))
-      return hy__call_fail(call, HY_DTYPE, "%s is not a type this op takes",
-                           hy_dtype_name(call->in[i].dtype));
-  }
+  HY_TRY(hy__check_dtypes(call, 0, 1));
+  HY_TRY(hy__check_dtypes_among(call, 1, 3, HY_ALL_DTYPES));
   out->dtype = hy__promote_tensors(call->in + 1, 2);
   return HY_OK;
 }
 
 hy_status hy__dtype_masked(const hy_call* call, hy_tensor* out) {
-  HY_TRY(check_inputs(call, 0, 1));
+  HY_TRY(hy__check_dtypes(call, 0, 1));
   if (call->in[1].dtype != HY_BOOL)
     return hy__call_fail(call, HY_DTYPE, "the mask is bool, not %s",
                          hy_dtype_name(call->in[1].dtype));

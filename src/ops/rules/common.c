@@ -1,0 +1,81 @@
+#include "ops/rules/common.h"
+
+#define DESCRIBE(t) hy_tensor_describe(t, (char[160]){0}, 160)
+
+hy_status hy__check_dtypes_among(const hy_call* call, int first, int end, uint32_t known) {
+  for (int i = first; i < end; i++) {
+    const hy_tensor* t = &call->in[i];
+    if (!hy__present(t)) continue;
+    if (!(known & HY_DTYPE_BIT(t->dtype)))
+      return hy__call_fail(call, HY_DTYPE, "%s is not a type this op takes",
+                           hy_dtype_name(t->dtype));
+    if (t->layout != HY_LAYOUT_STRIDED)
+      return hy__call_fail(call, HY_LAYOUT, "a %s tensor is not a layout this op takes",
+                           hy_layout_name(t->layout));
+  }
+  return HY_OK;
+}
+
+hy_status hy__check_dtypes(const hy_call* call, int first, int end) {
+  return hy__check_dtypes_among(call, first, end, hy_op_describe(call->op)->dtypes);
+}
+
+hy_status hy__check_index_dtype(const hy_call* call, int i) {
+  hy_dtype dtype = call->in[i].dtype;
+  if (dtype != HY_NONE && dtype != HY_I32 && dtype != HY_I64)
+    return hy__call_fail(call, HY_DTYPE, "indices are i32 or i64, not %s", hy_dtype_name(dtype));
+  return HY_OK;
+}
+
+hy_status hy__one_dim(const hy_call* call, int64_t dim, int ndim, int* out) {
+  *out = hy__wrap_dim(dim, ndim);
+  if (*out < 0)
+    return hy__call_fail(call, HY_SHAPE, "dimension %lld is none of the %d of the tensor",
+                         (long long)dim, ndim);
+  return HY_OK;
+}
+
+hy_status hy__dims_mask(const hy_call* call, const hy_dims* dims, int ndim, uint32_t* mask) {
+  uint32_t all = (1u << ndim) - 1, named = 0;
+  if (dims->n < 0 || dims->n > HY_MAX_DIMS)
+    return hy__call_fail(call, HY_INVALID_ARGUMENT, "a list of %lld dimensions",
+                         (long long)dims->n);
+  for (int i = 0; i < dims->n; i++) {
+    int dim;
+    HY_TRY(hy__one_dim(call, dims->dim[i], ndim, &dim));
+    if (named & (1u << dim))
+      return hy__call_fail(call, HY_SHAPE, "dimension %d is named twice", dim);
+    named |= 1u << dim;
+  }
+  *mask = dims->n == 0 ? all : named & all;
+  return HY_OK;
+}
+
+bool hy__same_shape(const hy_tensor* a, const hy_tensor* b) {
+  if (a->ndim != b->ndim) return false;
+  for (int d = 0; d < a->ndim; d++) {
+    if (a->shape[d] != b->shape[d]) return false;
+  }
+  return true;
+}
+
+void hy__copy_shape(hy_tensor* out, const hy_tensor* t) {
+  out->ndim = t->ndim;
+  for (int d = 0; d < t->ndim; d++) out->shape[d] = t->shape[d];
+}
+
+hy_status hy__expect_shape(const hy_call* call, const hy_tensor* t, const char* name,
+                           const hy_tensor* like, const char* like_name) {
+  if (!hy__same_shape(t, like))
+    return hy__call_fail(call, HY_SHAPE, "%s is %s and must have the shape of %s, %s", name,
+                         DESCRIBE(t), like_name, DESCRIBE(like));
+  return HY_OK;
+}
+
+hy_status hy__expect_vector(const hy_call* call, const hy_tensor* t, const char* name,
+                            int64_t size) {
+  if (hy__present(t) && (t->ndim != 1 || t->shape[0] != size))
+    return hy__call_fail(call, HY_SHAPE, "%s is %s and must be a vector of %lld", name, DESCRIBE(t),
+                         (long long)size);
+  return HY_OK;
+}
