@@ -1,0 +1,29 @@
+# `cmake --install`: the library, the command line, headers, a CMake package, a pkg-config file and an empty
+# plugin folder.
+include(CMakePackageConfigHelpers)
+set(HALYARD_PLUGIN_DIR ${CMAKE_INSTALL_LIBDIR}/halyard)
+set(HALYARD_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/halyard)
+
+add_library(halyard_headers INTERFACE)
+target_include_directories(halyard_headers INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+set_target_properties(halyard_headers PROPERTIES EXPORT_NAME headers)
+
+install(TARGETS halyard halyard_headers EXPORT halyardTargets)
+if(TARGET halyard_cli)
+  install(TARGETS halyard_cli)
+endif()
+install(DIRECTORY include/halyard DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY DESTINATION ${HALYARD_PLUGIN_DIR})
+
+install(EXPORT halyardTargets NAMESPACE halyard:: DESTINATION ${HALYARD_PACKAGE_DIR})
+configure_package_config_file(cmake/halyardConfig.cmake.in ${CMAKE_BINARY_DIR}/generated/halyardConfig.cmake
+  INSTALL_DESTINATION ${HALYARD_PACKAGE_DIR} PATH_VARS CMAKE_INSTALL_INCLUDEDIR HALYARD_PLUGIN_DIR)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/generated/halyardConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/generated/halyardConfig.cmake
+              ${CMAKE_BINARY_DIR}/generated/halyardConfigVersion.cmake DESTINATION ${HALYARD_PACKAGE_DIR})
+
+# Knows the prefix by where it lies, so that an installed tree can be moved.
+file(RELATIVE_PATH HALYARD_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+configure_file(cmake/halyard.pc.in ${CMAKE_BINARY_DIR}/generated/halyard.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/generated/halyard.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
