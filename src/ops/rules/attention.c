@@ -96,8 +96,10 @@ hy_status hy__shape_paged_attention(const hy_call* call, hy_tensor* out) {
   HY_TRY(hy__need_ndim(call, 1, 4));
   HY_TRY(hy__need_ndim(call, 2, 4));
   HY_TRY(hy__need_ndim(call, 3, 2));
-  HY_TRY(hy__need_shape(call, 1, 4, (int64_t[]){k->shape[0], k->shape[1], k->shape[2], q->shape[2]}));
-  HY_TRY(hy__need_shape(call, 2, 4, (int64_t[]){k->shape[0], k->shape[1], k->shape[2], v->shape[3]}));
+  HY_TRY(
+      hy__need_shape(call, 1, 4, (int64_t[]){k->shape[0], k->shape[1], k->shape[2], q->shape[2]}));
+  HY_TRY(
+      hy__need_shape(call, 2, 4, (int64_t[]){k->shape[0], k->shape[1], k->shape[2], v->shape[3]}));
   HY_TRY(hy__need_shape(call, 4, 1, (int64_t[]){table->shape[0] + 1}));
   HY_TRY(hy__need_shape(call, 5, 1, (int64_t[]){table->shape[0]}));
   if (k->shape[1] == 0) return hy__call_fail(call, HY_SHAPE, "the cache's blocks hold no keys");

@@ -6,6 +6,9 @@ static int category(hy_dtype dtype) {
 }
 
 hy_dtype hy__promote_tensors(const hy_tensor* tensors, int n) {
+  bool alike = n > 0;
+  for (int i = 1; i < n; i++) alike = alike && tensors[i].dtype == tensors[0].dtype;
+  if (alike) return tensors[0].dtype;
   hy_dtype with_dims = HY_NONE, without_dims = HY_NONE;
   for (int i = 0; i < n; i++) {
     hy_dtype* slot = tensors[i].ndim > 0 ? &with_dims : &without_dims;
