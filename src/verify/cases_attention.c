@@ -1,0 +1,185 @@
+// Cases of attention and rotary positions.
+#include <math.h>
+
+#include "ops/reference/element.h"
+#include "ops/reference/walk.h"
+#include "verify/case.h"
+
+typedef struct attention {
+  int lead;
+  int64_t heads, kv_heads, queries, keys, size, value_size;
+} attention;
+
+static attention draw_attention(hy__case* c) {
+  attention a;
+  a.lead = (int)hy__draw_int(c, 0, 1);
+  a.kv_heads = hy__draw_small(c, 3);
+  a.heads = a.kv_heads * hy__draw_small(c, 3);
+  a.queries = hy__draw_size(c);
+  a.keys = hy__draw_bool(c) ? a.queries : hy__draw_size_from_1(c);
+  if (a.keys == 0) a.keys = 3;
+  a.size = hy__draw_size_from_1(c);
+  a.value_size = hy__draw_int(c, 0, 3) ? a.size : hy__draw_size_from_1(c);
+  if (a.size > 64) a.size = 64;
+  if (a.value_size > 64) a.value_size = 64;
+  c->terms = a.keys + a.size;
+  c->scale = 8;
+  c->wide = true;
+  return a;
+}
+
+static hy_tensor* add_heads(hy__case* c, const attention* a, int64_t heads, int64_t rows,
+                            int64_t size) {
+  hy_tensor* t = hy__add_input(
+      c, c->dtype, a->lead + 3,
+      (int64_t[4]){a->lead ? 2 : heads, a->lead ? heads : rows, a->lead ? rows : size, size});
+  hy__fill_uniform(c, t, -2, 2);
+  return t;
+}
+
+// None, of bool, or of numbers that are added; every query sees at least the first key.
+static void add_mask(hy__case* c, const attention* a) {
+  uint64_t kind = hy__draw(c) % 4;
+  if (kind < 2) {
+    hy__add_absent(c);
+    return;
+  }
+  bool per_head = hy__draw_bool(c);
+  hy_tensor* mask = hy__add_input(c, kind == 2 ? HY_BOOL : c->dtype, 3,
+                                  (int64_t[]){per_head ? a->heads : 1, a->queries, a->keys});
+  int64_t numel = hy_tensor_numel(mask);
+  for (int64_t i = 0; i < numel; i++) {
+    bool seen = i % a->keys == 0 || hy__draw_bool(c);
+    if (kind == 2)
+      hy__store_i(HY_BOOL, hy__element(mask, i), seen);
+    else
+      hy__store_f(c->dtype, hy__element(mask, i), seen ? hy__draw_real(c, -1, 1) : -INFINITY);
+  }
+}
+
+static void draw_attributes(hy__case* c, const attention* a) {
+  double scale = hy__draw_real(c, 0.1, 1);
+  c->call.attrs.attention.scale = hy__draw_bool(c) ? 1 / sqrt((double)a->size) : scale;
+  c->call.attrs.attention.causal = (hy_causal)hy__draw_int(c, 0, HY_CAUSAL_BOTTOM_RIGHT);
+  // A query that sees no key at all has no average to give.
+  if (a->queries > a->keys && c->call.attrs.attention.causal == HY_CAUSAL_BOTTOM_RIGHT)
+    c->call.attrs.attention.causal = HY_CAUSAL_TOP_LEFT;
+}
+
+void hy__cases_sdpa(hy__case* c) {
+  attention a = draw_attention(c);
+  add_heads(c, &a, a.heads, a.queries, a.size);
+  add_heads(c, &a, a.kv_heads, a.keys, a.size);
+  add_heads(c, &a, a.kv_heads, a.keys, a.value_size);
+  add_mask(c, &a);
+  draw_attributes(c, &a);
+  if (hy__mistake(c, 1, HY_SHAPE, "head sizes that differ")) {
+    c->call.n_in = 1;
+    add_heads(c, &a, a.kv_heads, a.keys, a.size + 1);
+    add_heads(c, &a, a.kv_heads, a.keys, a.size);
+    hy__add_absent(c);
+  }
+  if (hy__mistake(c, 2, HY_SHAPE, "query heads that are no multiple of the key heads")) {
+    c->call.n_in = 1;
+    add_heads(c, &a, a.heads + 1, a.keys, a.size);
+    add_heads(c, &a, a.heads + 1, a.keys, a.size);
+    hy__add_absent(c);
+  }
+  if (hy__mistake(c, 3, HY_SHAPE, "a mask that does not broadcast")) {
+    c->call.n_in = 3;
+    hy__add_input(c, HY_BOOL, 2, (int64_t[]){a.queries + 1, a.keys + 2});
+  }
+}
+
+void hy__cases_sdpa_backward(hy__case* c) {
+  attention a = draw_attention(c);
+  if (a.queries == 0) a.queries = 2;
+  hy_tensor in[4], dout;
+  dout = *add_heads(c, &a, a.heads, a.queries, a.value_size);
+  in[0] = *add_heads(c, &a, a.heads, a.queries, a.size);
+  in[1] = *add_heads(c, &a, a.kv_heads, a.keys, a.size);
+  in[2] = *add_heads(c, &a, a.kv_heads, a.keys, a.value_size);
+  add_mask(c, &a);
+  in[3] = c->in[4];
+  draw_attributes(c, &a);
+  c->call.n_in = 4;
+  hy__add_result(c, HY_OP_sdpa, &c->call.attrs, 4, in, 0);
+  hy__add_result(c, HY_OP_sdpa, &c->call.attrs, 4, in, 1);
+  c->in[c->call.n_in++] = in[3];
+  c->terms = a.keys + a.queries * (a.heads / a.kv_heads) + a.size;
+  (void)dout;
+}
+
+// Sequences of different lengths in blocks that lie in any order.
+void hy__cases_paged_attention(hy__case* c) {
+  int64_t kv_heads = hy__draw_small(c, 2), heads = kv_heads * hy__draw_small(c, 3);
+  int64_t size = hy__draw_small(c, 16), block = hy__draw_small(c, 4);
+  int64_t sequences = hy__draw_int(c, 1, 4), most = hy__draw_small(c, 4);
+  int64_t length[4], queries[4], tokens = 0, blocks = sequences * most + 1;
+  for (int s = 0; s < sequences; s++) {
+    length[s] = hy__draw_int(c, 1, most * block);
+    queries[s] = hy__draw_int(c, 1, length[s] < 3 ? length[s] : 3);
+    tokens += queries[s];
+  }
+  hy_dtype index = hy__draw_bool(c) ? HY_I32 : HY_I64;
+  hy_tensor* t = hy__add_input(c, c->dtype, 3, (int64_t[]){tokens, heads, size});
+  hy__fill_uniform(c, t, -2, 2);
+  for (int i = 0; i < 2; i++) {
+    t = hy__add_input(c, c->dtype, 4, (int64_t[]){blocks, block, kv_heads, size});
+    hy__fill_uniform(c, t, -2, 2);
+  }
+  // Integer inputs describe the batch; stay contiguous, or an expanded one would repeat a value.
+  hy_tensor* table = hy__add_contiguous(c, index, 2, (int64_t[]){sequences, most});
+  for (int64_t i = 0; i < sequences * most; i++)
+    hy__store_i(index, hy__element(table, i), (i * 7 + 1) % (sequences * most) % blocks);
+  hy_tensor* start = hy__add_contiguous(c, index, 1, (int64_t[]){sequences + 1});
+  hy_tensor* context = hy__add_contiguous(c, index, 1, &sequences);
+  int64_t at = 0;
+  for (int s = 0; s <= sequences; s++) {
+    hy__store_i(index, hy__element(start, s), at);
+    if (s == sequences) break;
+    hy__store_i(index, hy__element(context, s), length[s]);
+    at += queries[s];
+  }
+  c->call.attrs.scale.scale = 1 / sqrt((double)size);
+  c->terms = most * block + size;
+  c->scale = 8;
+  c->wide = true;
+  if (hy__mistake_in_data(c, 1, HY_INDEX, "a block that is not there"))
+    hy__store_i(index, hy__element(table, 0), blocks);
+  if (hy__mistake_in_data(c, 2, HY_INDEX, "a context longer than its blocks"))
+    hy__store_i(index, hy__element(context, 0), most * block + 1);
+  if (hy__mistake(c, 3, HY_SHAPE, "query heads that are no multiple of the key heads")) {
+    hy_tensor kept[6];
+    for (int i = 0; i < 6; i++) kept[i] = c->in[i];
+    c->call.n_in = 0;
+    hy__add_input(c, c->dtype, 3, (int64_t[]){tokens, heads + 1, size});
+    kept[1].shape[2] = kept[2].shape[2] = heads + 2;
+    for (int i = 1; i < 6; i++) c->in[c->call.n_in++] = kept[i];
+  }
+}
+
+void hy__cases_rope(hy__case* c) {
+  int64_t shape[4], half[4];
+  int ndim = (int)hy__draw_int(c, 1, 4);
+  for (int d = 0; d < ndim; d++) shape[d] = d == 0 ? hy__draw_size(c) : hy__draw_small(c, 5);
+  shape[ndim - 1] = 2 * hy__draw_small(c, 8);
+  for (int d = 0; d < ndim; d++) half[d] = d + 2 >= ndim ? shape[d] : 1;
+  half[ndim - 1] = shape[ndim - 1] / 2;
+  int skip = ndim > 2 && hy__draw_bool(c) ? ndim - 2 : 0;
+  bool wide = hy__draw_bool(c) && c->dtype != HY_F64;
+  c->mixed |= wide && c->dtype != HY_F32;
+  hy__add_input(c, c->dtype, ndim, shape);
+  for (int i = 0; i < 2; i++) {
+    hy_tensor* t = hy__add_input(c, wide ? HY_F32 : c->dtype, ndim - skip, half + skip);
+    hy__fill_uniform(c, t, -1, 1);
+  }
+  c->call.attrs.rope.interleaved = hy__draw_bool(c);
+  c->call.attrs.rope.inverse = hy__draw_int(c, 0, 3) == 0;
+  if (hy__mistake(c, 1, HY_SHAPE, "an odd last dimension")) {
+    c->call.n_in = 0;
+    hy__add_input(c, c->dtype, 2, (int64_t[]){2, 5});
+    hy__add_input(c, c->dtype, 2, (int64_t[]){2, 2});
+    hy__add_input(c, c->dtype, 2, (int64_t[]){2, 2});
+  }
+}

@@ -1,0 +1,228 @@
+// Cases of normalisation and losses.
+#include <math.h>
+#include <string.h>
+
+#include "ops/reference/element.h"
+#include "ops/reference/walk.h"
+#include "verify/case.h"
+
+// The slope of a norm is 1 / sqrt(var + eps): values that spread well keep it below 8.
+static void scaled(hy__case* c, int64_t terms) {
+  c->terms = terms > 0 ? terms : 1;
+  c->scale = c->flavour == HY__FLAVOUR_SPECIAL ? 1e3 : 16;
+  c->wide = true;
+}
+
+static hy_tensor* add_maybe(hy__case* c, int ndim, const int64_t* shape) {
+  bool present = hy__draw_int(c, 0, 3) > 0;
+  hy_tensor* t = hy__add_input(c, c->dtype, ndim, shape);
+  if (present) return t;
+  *t = hy_tensor_absent();
+  return NULL;
+}
+
+// ---- layer norm and rms norm ----
+
+// x of 1 to 3 dimensions, the last one or two of which are normalised; returns how many elements
+// that is.
+static int64_t draw_norm(hy__case* c, int* ndim, int64_t* shape, int* norm_dims) {
+  *norm_dims = (int)hy__draw_int(c, 1, 2);
+  int lead = (int)hy__draw_int(c, 0, 2);
+  *ndim = lead + *norm_dims;
+  int64_t size = 1;
+  for (int d = 0; d < *ndim; d++) {
+    shape[d] = d < lead ? hy__draw_size(c) : hy__draw_size_from_1(c);
+    if (d > 0 && d < *ndim - 1 && shape[d] > 9) shape[d] = 9;
+    if (d >= lead) size *= shape[d];
+  }
+  double eps = hy__draw_bool(c) ? 1e-5 : 1e-2;
+  c->call.attrs.norm.norm_dims = *norm_dims;
+  // A line of one element, or of equal ones, has no spread: only eps keeps its slope down.
+  c->call.attrs.norm.eps = c->flavour == HY__FLAVOUR_PLAIN ? eps : 1e-2;
+  scaled(c, size);
+  return size;
+}
+
+void hy__cases_layer_norm(hy__case* c) {
+  int ndim, norm_dims;
+  int64_t shape[HY_MAX_DIMS];
+  draw_norm(c, &ndim, shape, &norm_dims);
+  hy__add_input(c, c->dtype, ndim, shape);
+  add_maybe(c, norm_dims, shape + ndim - norm_dims);
+  if (c->call.op == HY_OP_layer_norm) add_maybe(c, norm_dims, shape + ndim - norm_dims);
+  if (hy__mistake(c, 1, HY_SHAPE, "a weight of the wrong size")) {
+    c->call.n_in = 1;
+    hy__add_input(c, c->dtype, 1, (int64_t[]){shape[ndim - 1] + 1});
+    if (c->call.op == HY_OP_layer_norm) hy__add_absent(c);
+  }
+  if (hy__mistake(c, 2, HY_SHAPE, "more dimensions to normalise than there are"))
+    c->call.attrs.norm.norm_dims = 5;
+}
+
+void hy__cases_rms_norm(hy__case* c) {
+  hy__cases_layer_norm(c);
+}
+
+void hy__cases_layer_norm_backward(hy__case* c) {
+  int ndim, norm_dims;
+  int64_t shape[HY_MAX_DIMS];
+  int64_t size = draw_norm(c, &ndim, shape, &norm_dims);
+  bool layer = c->call.op == HY_OP_layer_norm_backward;
+  hy__add_input(c, c->dtype, ndim, shape);
+  hy_tensor in[3] = {*hy__add_input(c, c->dtype, ndim, shape), hy_tensor_absent(),
+                     hy_tensor_absent()};
+  hy_op forward = layer ? HY_OP_layer_norm : HY_OP_rms_norm;
+  if (layer) hy__add_result(c, forward, &c->call.attrs, 3, in, 1);
+  hy__add_result(c, forward, &c->call.attrs, layer ? 3 : 2, in, layer ? 2 : 1);
+  add_maybe(c, norm_dims, shape + ndim - norm_dims);
+  // The weight's gradient sums over all lines.
+  int64_t numel = 1;
+  for (int d = 0; d < ndim; d++) numel *= shape[d];
+  scaled(c, size + numel / size);
+  if (hy__mistake(c, 1, HY_SHAPE, "x and dy of different shapes")) {
+    shape[ndim - 1]++;
+    hy_tensor kept[5];
+    memcpy(kept, c->in, sizeof kept);
+    int n = c->call.n_in;
+    c->call.n_in = 0;
+    hy__add_input(c, c->dtype, ndim, shape);
+    for (int i = 1; i < n; i++) c->in[c->call.n_in++] = kept[i];
+  }
+}
+
+void hy__cases_rms_norm_backward(hy__case* c) {
+  hy__cases_layer_norm_backward(c);
+}
+
+// ---- batch norm ----
+
+static int draw_batch(hy__case* c, int64_t* shape) {
+  int ndim = (int)hy__draw_int(c, 2, 4);
+  shape[0] = hy__draw_small(c, 6) + 1;
+  shape[1] = hy__draw_small(c, 5);
+  for (int d = 2; d < ndim; d++) shape[d] = hy__draw_small(c, 4);
+  c->call.attrs.batch_norm.training = hy__draw_bool(c);
+  c->call.attrs.batch_norm.momentum = 0.1;
+  c->call.attrs.batch_norm.eps = 1e-2;
+  int64_t numel = 1;
+  for (int d = 0; d < ndim; d++) numel *= shape[d];
+  scaled(c, numel / shape[1]);
+  return ndim;
+}
+
+static void add_running(hy__case* c, int64_t channels) {
+  hy__add_input(c, c->dtype, 1, &channels);
+  hy_tensor* var = hy__add_input(c, c->dtype, 1, &channels);
+  hy__fill_uniform(c, var, 0.2, 4);
+}
+
+void hy__cases_batch_norm(hy__case* c) {
+  int64_t shape[HY_MAX_DIMS];
+  int ndim = draw_batch(c, shape);
+  hy__add_input(c, c->dtype, ndim, shape);
+  add_maybe(c, 1, &shape[1]);
+  add_maybe(c, 1, &shape[1]);
+  if (c->call.attrs.batch_norm.training) {
+    hy__add_absent(c);
+    hy__add_absent(c);
+  } else {
+    add_running(c, shape[1]);
+  }
+  if (hy__mistake(c, 1, HY_SHAPE, "a weight of the wrong size")) {
+    hy_tensor kept[5];
+    memcpy(kept, c->in, sizeof kept);
+    c->call.n_in = 1;
+    hy__add_input(c, c->dtype, 1, (int64_t[]){shape[1] + 1});
+    for (int i = 2; i < 5; i++) c->in[c->call.n_in++] = kept[i];
+  }
+  if (hy__mistake(c, 2, HY_INVALID_ARGUMENT, "no statistics where none are computed")) {
+    c->call.attrs.batch_norm.training = false;
+    c->in[3] = c->in[4] = hy_tensor_absent();
+  }
+}
+
+void hy__cases_batch_norm_update(hy__case* c) {
+  int64_t shape[HY_MAX_DIMS];
+  int ndim = draw_batch(c, shape);
+  add_running(c, shape[1]);
+  hy__add_input(c, c->dtype, ndim, shape);
+  c->call.attrs.batch_norm.training = true;
+  c->scale *= 16;
+}
+
+void hy__cases_batch_norm_backward(hy__case* c) {
+  int64_t shape[HY_MAX_DIMS];
+  int ndim = draw_batch(c, shape);
+  hy__add_input(c, c->dtype, ndim, shape);
+  hy_tensor in[5] = {*hy__add_input(c, c->dtype, ndim, shape)};
+  for (int i = 1; i < 5; i++) in[i] = hy_tensor_absent();
+  hy_attrs attrs = c->call.attrs;
+  attrs.batch_norm.training = true;
+  hy__add_result(c, HY_OP_batch_norm, &attrs, 5, in, 1);
+  hy__add_result(c, HY_OP_batch_norm, &attrs, 5, in, 2);
+  add_maybe(c, 1, &shape[1]);
+}
+
+// ---- cross entropy ----
+
+static int draw_classes(hy__case* c, int64_t* shape, int64_t* target) {
+  int ndim = (int)hy__draw_int(c, 1, 3);
+  int at = ndim == 1 ? 0 : 1, n = 0;
+  for (int d = 0; d < ndim; d++) {
+    shape[d] = d == at ? hy__draw_size_from_1(c) : d == 2 ? hy__draw_small(c, 4) : hy__draw_size(c);
+    if (d != at) target[n++] = shape[d];
+  }
+  return ndim;
+}
+
+static void add_cross_entropy(hy__case* c, int ndim, const int64_t* shape, const int64_t* target) {
+  int64_t classes = shape[ndim == 1 ? 0 : 1];
+  hy__add_input(c, c->dtype, ndim, shape);
+  hy_tensor* labels = hy__add_input(c, HY_I64, ndim - 1, target);
+  hy__fill_ints(c, labels, 0, classes - 1);
+  c->call.attrs.cross_entropy.ignore_index = hy__draw_bool(c) ? -100 : 0;
+  c->call.attrs.cross_entropy.reduction = (hy_reduction)hy__draw_int(c, 0, HY_REDUCTION_SUM);
+  c->call.attrs.cross_entropy.label_smoothing = hy__draw_bool(c) ? 0 : hy__draw_real(c, 0, 0.5);
+  if (c->call.attrs.cross_entropy.ignore_index < 0 && hy_tensor_numel(labels) > 2)
+    hy__store_i(HY_I64, hy__element(labels, 1), -100);
+  hy_tensor* weight = add_maybe(c, 1, &classes);
+  if (weight) hy__fill_uniform(c, weight, 0.2, 2);
+  scaled(c, hy_tensor_numel(&c->in[0]) < 64 ? 64 : hy_tensor_numel(&c->in[0]));
+}
+
+void hy__cases_cross_entropy(hy__case* c) {
+  int64_t shape[3], target[3];
+  int ndim = draw_classes(c, shape, target);
+  add_cross_entropy(c, ndim, shape, target);
+  if (hy__mistake_in_data(c, 1, HY_INDEX, "a class that is not there")) {
+    c->call.n_in = 0;
+    hy__add_input(c, c->dtype, 2, (int64_t[]){2, 3});
+    hy__fill_ints(c, hy__add_input(c, HY_I64, 1, (int64_t[]){2}), 3, 3);
+    hy__add_absent(c);
+  }
+  if (hy__mistake(c, 2, HY_SHAPE, "more targets than rows")) {
+    c->call.n_in = 0;
+    hy__add_input(c, c->dtype, 2, (int64_t[]){2, 3});
+    hy__fill_ints(c, hy__add_input(c, HY_I64, 1, (int64_t[]){3}), 0, 2);
+    hy__add_absent(c);
+  }
+  if (hy__mistake(c, 3, HY_DTYPE, "targets that are no indices")) {
+    c->call.n_in = 0;
+    hy__add_input(c, c->dtype, 2, (int64_t[]){2, 3});
+    hy__add_input(c, HY_F32, 1, (int64_t[]){2});
+    hy__add_absent(c);
+  }
+}
+
+void hy__cases_cross_entropy_backward(hy__case* c) {
+  int64_t shape[3], target[3];
+  int ndim = draw_classes(c, shape, target);
+  add_cross_entropy(c, ndim, shape, target);
+  bool each = c->call.attrs.cross_entropy.reduction == HY_REDUCTION_NONE;
+  // The gradient of the loss has the loss's type and shape, which the op itself tells.
+  hy_tensor in[3], loss[HY_MAX_OUTPUTS];
+  memcpy(in, c->in, sizeof in);
+  hy_call forward = {.op = HY_OP_cross_entropy, .n_in = 3, .in = in, .attrs = c->call.attrs};
+  hy_dtype dtype = hy_infer(&forward, loss) == HY_OK ? loss[0].dtype : c->dtype;
+  hy__add_input(c, dtype, each ? ndim - 1 : 0, target);
+}

@@ -1,0 +1,56 @@
+// Cases of the optimizers.
+#include "verify/case.h"
+
+static int draw_parameter(hy__case* c, int64_t* shape) {
+  c->scale = c->flavour == HY__FLAVOUR_SPECIAL ? 1e4 : 32;
+  c->wide = true;
+  return hy__draw_shape(c, 0, 3, shape);
+}
+
+void hy__cases_adamw(hy__case* c) {
+  hy_attrs_adamw* a = &c->call.attrs.adamw;
+  int64_t shape[HY_MAX_DIMS];
+  int ndim = draw_parameter(c, shape);
+  hy__add_input(c, c->dtype, ndim, shape);
+  hy__add_input(c, c->dtype, ndim, shape);
+  hy_tensor* v = hy__add_input(c, c->dtype, ndim, shape);
+  hy__fill_uniform(c, v, 0.01, 2);
+  hy__add_input(c, c->dtype, ndim, shape);
+  a->lr = hy__draw_real(c, 1e-4, 0.1);
+  a->beta1 = 0.9;
+  a->beta2 = 0.999;
+  a->eps = 1e-8;
+  a->weight_decay = hy__draw_bool(c) ? 0 : 0.01;
+  a->step = hy__draw_int(c, 1, 100);
+  a->maximize = hy__draw_bool(c);
+  if (hy__mistake(c, 1, HY_SHAPE, "a gradient of the wrong shape")) {
+    c->call.n_in = 3;
+    shape[ndim] = 2;
+    hy__add_input(c, c->dtype, ndim + 1, shape);
+  }
+}
+
+void hy__cases_sgd(hy__case* c) {
+  hy_attrs_sgd* a = &c->call.attrs.sgd;
+  int64_t shape[HY_MAX_DIMS];
+  int ndim = draw_parameter(c, shape);
+  bool velocity = hy__draw_bool(c);
+  hy__add_input(c, c->dtype, ndim, shape);
+  if (velocity)
+    hy__add_input(c, c->dtype, ndim, shape);
+  else
+    hy__add_absent(c);
+  hy__add_input(c, c->dtype, ndim, shape);
+  a->lr = hy__draw_real(c, 1e-3, 0.5);
+  a->momentum = velocity ? 0.9 : 0;
+  a->nesterov = velocity && hy__draw_bool(c);
+  a->dampening = velocity && !a->nesterov && hy__draw_bool(c) ? 0.1 : 0;
+  a->weight_decay = hy__draw_bool(c) ? 0 : 0.01;
+  a->first = velocity && hy__draw_bool(c);
+  a->maximize = hy__draw_bool(c);
+  if (hy__mistake(c, 1, HY_SHAPE, "a gradient of the wrong shape")) {
+    c->call.n_in = 2;
+    shape[ndim] = 2;
+    hy__add_input(c, c->dtype, ndim + 1, shape);
+  }
+}
