@@ -5,10 +5,14 @@ BUILD := build/release
 PYTHON := .venv/bin/python
 CTEST := ctest --output-on-failure
 
-.PHONY: all run test test-unit test-asan test-tsan test-torch test-install lint format bench nightly clean setup setup-test
+.PHONY: all run test test-unit test-asan test-tsan test-torch test-install lint format bench docs clean setup setup-test
+
+# The unit tests need cmocka, which building and running do not.
+TESTS := OFF
+test test-unit test-install test-torch: TESTS := ON
 
 all: setup
-	cmake --preset release
+	cmake --preset release -DHALYARD_BUILD_TESTS=$(TESTS)
 	cmake --build --preset release
 
 run: all
@@ -24,8 +28,9 @@ setup:
 setup-test:
 	@scripts/setup.sh test
 
-test-unit: all
+test-unit: setup-test all
 	cd $(BUILD) && $(CTEST)
+	$(BUILD)/bin/halyard ops --markdown | diff - docs/ops.md || { echo "docs/ops.md is old: make docs"; exit 1; }
 
 test-asan: setup-test
 	cmake --preset asan
@@ -38,7 +43,7 @@ test-tsan: setup-test
 	cd build/tsan && $(CTEST)
 
 # The installed library, used from outside: CMake package, pkg-config, the example plugin.
-test-install: all
+test-install: setup-test all
 	tests/integration/install.sh $(BUILD)
 
 test-torch: setup-test all
@@ -52,6 +57,9 @@ format: setup-test
 
 bench: all
 	$(BUILD)/bin/halyard bench all
+
+docs: all
+	$(BUILD)/bin/halyard ops --markdown > docs/ops.md
 
 clean:
 	rm -rf build

@@ -71,10 +71,55 @@ static void print_op(hy_device* device, const hy_op_info* op, int* native, int* 
   }
 }
 
+static void print_arguments(const hy_argument* arguments, int n) {
+  for (int i = 0; i < n; i++) {
+    const char* mark = arguments[i].kind == HY_ARGUMENT_OPTIONAL ? "?"
+                       : arguments[i].kind == HY_ARGUMENT_LIST   ? "..."
+                                                                 : "";
+    printf("%s%s%s", i ? ", " : "", arguments[i].name, mark);
+  }
+}
+
+// The op table as a page: docs/ops.md.
+static void print_markdown(void) {
+  printf(
+      "# The operators\n\nWritten by `halyard ops --markdown` from the op table; `make docs` "
+      "renews it. `?` marks an "
+      "optional tensor, `...` a\nlist. Types are those of the first tensor; floats are f32, f64, "
+      "f16 and bf16, ints i8, "
+      "i16, i32, i64 and u8.\n\n| op | inputs | outputs | attributes | types | gradient "
+      "|\n|---|---|---|---|---|---|\n");
+  for (int i = 0; i < hy_op_count(); i++) {
+    const hy_op_info* op = hy_op_at(i);
+    printf("| %s | ", op->name);
+    print_arguments(op->inputs, op->n_inputs);
+    printf(" | ");
+    print_arguments(op->outputs, op->n_outputs);
+    printf(" | ");
+    for (int a = 0; a < op->n_attrs; a++) printf("%s%s", a ? ", " : "", op->attrs[a].name);
+    printf(" |");
+    uint32_t rest = op->dtypes;
+    if ((rest & HY_FLOATS) == HY_FLOATS) printf(" floats"), rest &= ~(uint32_t)HY_FLOATS;
+    if ((rest & HY_INTS) == HY_INTS) printf(" ints"), rest &= ~(uint32_t)HY_INTS;
+    for (int d = 1; d < HY_DTYPE_COUNT; d++) {
+      if (rest & HY_DTYPE_BIT(d)) printf(" %s", hy_dtype_name((hy_dtype)d));
+    }
+    printf(" | %s |\n", op->differentiable ? "yes" : "");
+  }
+}
+
 static int run(int argc, char** argv) {
   int extra;
-  int code = cli_parse(&cli_ops, NULL, 0, argc, argv, &extra);
+  bool markdown = false;
+  const cli_option options[] = {
+      {"markdown", CLI_FLAG, &markdown, NULL, "print the op table as a page, whatever the device"},
+  };
+  int code = cli_parse(&cli_ops, options, 1, argc, argv, &extra);
   if (code != CLI_DONE || extra < 0) return code;
+  if (markdown) {
+    print_markdown();
+    return CLI_DONE;
+  }
   hy_device* device;
   code = cli_open_device(&device);
   if (code != CLI_DONE) return code;
