@@ -1,7 +1,5 @@
 // Shapes and types of attention and rotary positions.
-#include "ops/rules/need.h"
-
-#define INDICES (HY_DTYPE_BIT(HY_I32) | HY_DTYPE_BIT(HY_I64))
+#include "ops/rules/common.h"
 
 // ---- scaled dot product attention ----
 
@@ -13,7 +11,7 @@ static hy_status check_causal(const hy_call* call) {
 
 hy_status hy__dtype_attention(const hy_call* call, hy_tensor* out) {
   HY_TRY(hy__need_alike(call, 0, 3));
-  HY_TRY(hy__need_dtype(call, 3, HY_FLOATS | HY_BOOLS));
+  HY_TRY(hy__check_dtypes_among(call, 3, 4, HY_FLOATS | HY_BOOLS));
   HY_TRY(check_causal(call));
   out[0].dtype = call->in[0].dtype;
   out[1].dtype = call->in[0].dtype == HY_F64 ? HY_F64 : HY_F32;
@@ -23,8 +21,8 @@ hy_status hy__dtype_attention(const hy_call* call, hy_tensor* out) {
 hy_status hy__dtype_attention_backward(const hy_call* call, hy_tensor* out) {
   HY_TRY(hy__need_alike(call, 0, 5));
   uint32_t lse = call->in[0].dtype == HY_F64 ? HY_DTYPE_BIT(HY_F64) : HY_DTYPE_BIT(HY_F32);
-  HY_TRY(hy__need_dtype(call, 5, lse));
-  HY_TRY(hy__need_dtype(call, 6, HY_FLOATS | HY_BOOLS));
+  HY_TRY(hy__check_dtypes_among(call, 5, 6, lse));
+  HY_TRY(hy__check_dtypes_among(call, 6, 7, HY_FLOATS | HY_BOOLS));
   HY_TRY(check_causal(call));
   for (int i = 0; i < 3; i++) out[i].dtype = call->in[0].dtype;
   return HY_OK;
@@ -61,9 +59,9 @@ static hy_status check_attention(const hy_call* call, int q_at, int mask_at) {
 hy_status hy__shape_attention(const hy_call* call, hy_tensor* out) {
   HY_TRY(check_attention(call, 0, 3));
   const hy_tensor *q = &call->in[0], *v = &call->in[2];
-  hy__take_shape(&out[0], q);
+  hy__copy_shape(&out[0], q);
   out[0].shape[q->ndim - 1] = v->shape[q->ndim - 1];
-  hy__take_shape(&out[1], q);
+  hy__copy_shape(&out[1], q);
   out[1].ndim = q->ndim - 1;
   return HY_OK;
 }
@@ -77,7 +75,7 @@ hy_status hy__shape_attention_backward(const hy_call* call, hy_tensor* out) {
   HY_TRY(hy__need_shape(call, 0, q->ndim, shape));
   HY_TRY(hy__need_shape(call, 4, q->ndim, shape));
   HY_TRY(hy__need_shape(call, 5, q->ndim - 1, shape));
-  for (int i = 0; i < 3; i++) hy__take_shape(&out[i], &call->in[1 + i]);
+  for (int i = 0; i < 3; i++) hy__copy_shape(&out[i], &call->in[1 + i]);
   return HY_OK;
 }
 
@@ -85,7 +83,7 @@ hy_status hy__shape_attention_backward(const hy_call* call, hy_tensor* out) {
 
 hy_status hy__dtype_paged_attention(const hy_call* call, hy_tensor* out) {
   HY_TRY(hy__need_alike(call, 0, 3));
-  for (int i = 3; i < 6; i++) HY_TRY(hy__need_dtype(call, i, INDICES));
+  for (int i = 3; i < 6; i++) HY_TRY(hy__check_index_dtype(call, i));
   out->dtype = call->in[0].dtype;
   return HY_OK;
 }
@@ -106,7 +104,7 @@ hy_status hy__shape_paged_attention(const hy_call* call, hy_tensor* out) {
   if (k->shape[2] == 0 ? q->shape[1] != 0 : q->shape[1] % k->shape[2] != 0)
     return hy__call_fail(call, HY_SHAPE, "%lld query heads are no multiple of %lld key heads",
                          (long long)q->shape[1], (long long)k->shape[2]);
-  hy__take_shape(out, q);
+  hy__copy_shape(out, q);
   out->shape[2] = v->shape[3];
   return HY_OK;
 }
@@ -115,7 +113,7 @@ hy_status hy__shape_paged_attention(const hy_call* call, hy_tensor* out) {
 
 // The angles may be wider than x, as they are where x is a half type.
 hy_status hy__dtype_rope(const hy_call* call, hy_tensor* out) {
-  HY_TRY(hy__need_dtype(call, 0, HY_FLOATS));
+  HY_TRY(hy__check_dtypes_among(call, 0, 1, HY_FLOATS));
   HY_TRY(hy__need_alike(call, 1, 2));
   out->dtype = call->in[0].dtype;
   return HY_OK;
@@ -130,6 +128,6 @@ hy_status hy__shape_rope(const hy_call* call, hy_tensor* out) {
   half[x->ndim - 1] /= 2;
   HY_TRY(hy__need_broadcast(call, 1, x->ndim, half));
   HY_TRY(hy__need_broadcast(call, 2, x->ndim, half));
-  hy__take_shape(out, x);
+  hy__copy_shape(out, x);
   return HY_OK;
 }

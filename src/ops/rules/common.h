@@ -26,4 +26,12 @@ hy_status hy__expect_shape(const hy_call* call, const hy_tensor* t, const char* 
 hy_status hy__expect_vector(const hy_call* call, const hy_tensor* t, const char* name,
                             int64_t size);
 
+// Conditions on input i that fail with its name; an absent input meets those on shapes.
+const char* hy__input_name(const hy_call* call, int i);
+hy_status hy__need_ndim(const hy_call* call, int i, int ndim);
+hy_status hy__need_shape(const hy_call* call, int i, int ndim, const int64_t* shape);
+hy_status hy__need_broadcast(const hy_call* call, int i, int ndim, const int64_t* shape);
+// The n inputs from `first` on, absent ones left out, have one type, and it is one of the op's row.
+hy_status hy__need_alike(const hy_call* call, int first, int n);
+
 #endif  // HALYARD_RULES_COMMON_H_

@@ -1,5 +1,5 @@
 // Shapes and types of matrix products.
-#include "ops/rules/need.h"
+#include "ops/rules/common.h"
 
 static hy_status check_inner(const hy_call* call, int64_t a, int64_t b) {
   if (a == b) return HY_OK;
