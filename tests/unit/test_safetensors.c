@@ -1,0 +1,156 @@
+// Weights on disk: what is written is read back, and damaged files are refused by name.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "model/file.h"
+#include "model/safetensors.h"
+#include "support/check.h"
+
+static char folder[64];
+
+static const char* path_of(const char* name) {
+  static char path[128];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  return path;
+}
+
+static void put(const char* name, const void* data, size_t size) {
+  FILE* file = fopen(path_of(name), "wb");
+  assert_non_null(file);
+  assert_int_equal(fwrite(data, 1, size, file), size);
+  fclose(file);
+}
+
+static void put_with_header(const char* name, const char* header, size_t data) {
+  uint8_t bytes[1024] = {(uint8_t)strlen(header)};
+  memcpy(bytes + 8, header, strlen(header));
+  put(name, bytes, 8 + strlen(header) + data);
+}
+
+static void reads_back_what_it_wrote(void** state) {
+  (void)state;
+  float a[6] = {1, 2, 3, 4, 5, 6};
+  uint16_t b[4] = {1, 2, 3, 4};
+  hy__weight list[2] = {{.name = "layer.b"}, {.name = "layer.\"a\""}};
+  CHECK_OK(hy_tensor_init(&list[0].tensor, b, HY_BF16, 1, (int64_t[]){4}));
+  CHECK_OK(hy_tensor_init(&list[1].tensor, a, HY_F32, 2, (int64_t[]){2, 3}));
+  CHECK_OK(hy__weights_save(path_of("model.safetensors"), list, 2));
+  assert_false(hy__file_exists(path_of("model.safetensors.part")));
+  hy__weights* weights;
+  CHECK_OK(hy__weights_open(folder, &weights));
+  assert_int_equal(hy__weights_count(weights), 2);
+  const hy__weight* found = hy__weights_find(weights, "layer.\"a\"");
+  assert_non_null(found);
+  assert_int_equal(found->tensor.ndim, 2);
+  assert_memory_equal(found->tensor.data, a, sizeof a);
+  found = hy__weights_find(weights, "layer.b");
+  assert_int_equal(found->tensor.dtype, HY_BF16);
+  assert_memory_equal(found->tensor.data, b, sizeof b);
+  assert_null(hy__weights_find(weights, "layer.c"));
+  hy__weights_close(weights);
+  unlink(path_of("model.safetensors"));
+}
+
+static void reads_shards_by_their_index(void** state) {
+  (void)state;
+  put_with_header("one.safetensors",
+                  "{\"x\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
+  put_with_header("two.safetensors",
+                  "{\"y\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4);
+  const char* index = "{\"weight_map\":{\"x\":\"one.safetensors\",\"y\":\"two.safetensors\"}}";
+  put("model.safetensors.index.json", index, strlen(index));
+  hy__weights* weights;
+  CHECK_OK(hy__weights_open(folder, &weights));
+  assert_int_equal(hy__weights_count(weights), 2);
+  hy__weights_close(weights);
+  const char* missing = "{\"weight_map\":{\"z\":\"one.safetensors\"}}";
+  put("model.safetensors.index.json", missing, strlen(missing));
+  CHECK_FAILS(hy__weights_open(folder, &weights), HY_FORMAT, "z should be in one.safetensors");
+  const char* outside = "{\"weight_map\":{\"x\":\"../one.safetensors\"}}";
+  put("model.safetensors.index.json", outside, strlen(outside));
+  CHECK_FAILS(hy__weights_open(folder, &weights), HY_FORMAT, "not a plain name");
+  unlink(path_of("model.safetensors.index.json"));
+  CHECK_FAILS(hy__weights_open(folder, &weights), HY_IO, "neither");
+}
+
+static void refuses_damaged_files(void** state) {
+  (void)state;
+  const struct {
+    const char *header, *message;
+    size_t data;
+  } cases[] = {
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", "cut off", 8},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,12]}}", "takes 16 bytes", 16},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[-4],\"data_offsets\":[0,16]}}", "whole number", 16},
+      {"{\"x\":{\"dtype\":\"Q9\",\"shape\":[4],\"data_offsets\":[0,16]}}", "Q9", 16},
+      {"{\"x\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"y\":{\"dtype\":\"U8\","
+       "\"shape\":[4],\"data_offsets\":[2,6]}}",
+       "overlap", 8},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807,2],\"data_offsets\":[0,16]}}",
+       "overflows", 16},
+      {"{\"x\":{\"dtype\":\"F32\"}}", "lacks", 0},
+      {"[1]", "no JSON object", 0},
+      {"{\"x\":", "line 1, column 6", 0},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    hy__weights* weights;
+    put_with_header("bad.safetensors", cases[i].header, cases[i].data);
+    CHECK_FAILS(hy__weights_open_file(path_of("bad.safetensors"), &weights), HY_FORMAT,
+                cases[i].message);
+    assert_null(weights);
+  }
+  hy__weights* weights;
+  put("bad.safetensors", "abc", 3);
+  CHECK_FAILS(hy__weights_open_file(path_of("bad.safetensors"), &weights), HY_FORMAT, "too few");
+  put("bad.safetensors", "\xff\xff\xff\xff\xff\xff\xff\x7f....", 12);
+  CHECK_FAILS(hy__weights_open_file(path_of("bad.safetensors"), &weights), HY_FORMAT,
+              "does not fit");
+}
+
+static void leaves_the_old_file_when_writing_fails(void** state) {
+  (void)state;
+  put("keep.safetensors", "old", 3);
+  hy__weight list = {.name = "x"};
+  CHECK_OK(hy_tensor_init(&list.tensor, NULL, HY_I4, 1, (int64_t[]){0}));
+  CHECK_FAILS(hy__weights_save(path_of("keep.safetensors"), &list, 1), HY_INVALID_ARGUMENT,
+              "cannot be saved");
+  char* text;
+  size_t size;
+  CHECK_OK(hy__read_file(path_of("keep.safetensors"), 100, &text, &size));
+  assert_string_equal(text, "old");
+  free(text);
+  CHECK_FAILS(hy__read_file(path_of("keep.safetensors"), 2, &text, &size), HY_FORMAT,
+              "more than the 2");
+}
+
+static int make_folder(void** state) {
+  (void)state;
+  snprintf(folder, sizeof folder, "/tmp/halyard-test-XXXXXX");
+  return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void** state) {
+  (void)state;
+  const char* names[] = {"one.safetensors", "two.safetensors", "bad.safetensors",
+                         "keep.safetensors"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) unlink(path_of(names[i]));
+  return rmdir(folder);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(reads_back_what_it_wrote),
+      cmocka_unit_test(reads_shards_by_their_index),
+      cmocka_unit_test(refuses_damaged_files),
+      cmocka_unit_test(leaves_the_old_file_when_writing_fails),
+  };
+  return cmocka_run_group_tests_name("safetensors", tests, make_folder, remove_folder);
+}
