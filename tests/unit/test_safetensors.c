@@ -73,12 +73,12 @@ static void reads_shards_by_their_index(void** state) {
   hy__weights_close(weights);
   const char* missing = "{\"weight_map\":{\"z\":\"one.safetensors\"}}";
   put("model.safetensors.index.json", missing, strlen(missing));
-  CHECK_FAILS(hy__weights_open(folder, &weights), HY_FORMAT, "z should be in one.safetensors");
+  CHECK_FAILS(HY_FORMAT, "z should be in one.safetensors", hy__weights_open(folder, &weights));
   const char* outside = "{\"weight_map\":{\"x\":\"../one.safetensors\"}}";
   put("model.safetensors.index.json", outside, strlen(outside));
-  CHECK_FAILS(hy__weights_open(folder, &weights), HY_FORMAT, "not a plain name");
+  CHECK_FAILS(HY_FORMAT, "not a plain name", hy__weights_open(folder, &weights));
   unlink(path_of("model.safetensors.index.json"));
-  CHECK_FAILS(hy__weights_open(folder, &weights), HY_IO, "neither");
+  CHECK_FAILS(HY_IO, "neither", hy__weights_open(folder, &weights));
 }
 
 static void refuses_damaged_files(void** state) {
@@ -103,16 +103,16 @@ static void refuses_damaged_files(void** state) {
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     hy__weights* weights;
     put_with_header("bad.safetensors", cases[i].header, cases[i].data);
-    CHECK_FAILS(hy__weights_open_file(path_of("bad.safetensors"), &weights), HY_FORMAT,
-                cases[i].message);
+    CHECK_FAILS(HY_FORMAT, cases[i].message,
+                hy__weights_open_file(path_of("bad.safetensors"), &weights));
     assert_null(weights);
   }
   hy__weights* weights;
   put("bad.safetensors", "abc", 3);
-  CHECK_FAILS(hy__weights_open_file(path_of("bad.safetensors"), &weights), HY_FORMAT, "too few");
+  CHECK_FAILS(HY_FORMAT, "too few", hy__weights_open_file(path_of("bad.safetensors"), &weights));
   put("bad.safetensors", "\xff\xff\xff\xff\xff\xff\xff\x7f....", 12);
-  CHECK_FAILS(hy__weights_open_file(path_of("bad.safetensors"), &weights), HY_FORMAT,
-              "does not fit");
+  CHECK_FAILS(HY_FORMAT, "does not fit",
+              hy__weights_open_file(path_of("bad.safetensors"), &weights));
 }
 
 static void leaves_the_old_file_when_writing_fails(void** state) {
@@ -120,15 +120,15 @@ static void leaves_the_old_file_when_writing_fails(void** state) {
   put("keep.safetensors", "old", 3);
   hy__weight list = {.name = "x"};
   CHECK_OK(hy_tensor_init(&list.tensor, NULL, HY_I4, 1, (int64_t[]){0}));
-  CHECK_FAILS(hy__weights_save(path_of("keep.safetensors"), &list, 1), HY_INVALID_ARGUMENT,
-              "cannot be saved");
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "cannot be saved",
+              hy__weights_save(path_of("keep.safetensors"), &list, 1));
   char* text;
   size_t size;
   CHECK_OK(hy__read_file(path_of("keep.safetensors"), 100, &text, &size));
   assert_string_equal(text, "old");
   free(text);
-  CHECK_FAILS(hy__read_file(path_of("keep.safetensors"), 2, &text, &size), HY_FORMAT,
-              "more than the 2");
+  CHECK_FAILS(HY_FORMAT, "more than the 2",
+              hy__read_file(path_of("keep.safetensors"), 2, &text, &size));
 }
 
 static int make_folder(void** state) {
