@@ -104,8 +104,11 @@ void hy__log_event(const hy__trace_event* e, int64_t ns) {
   if (e->bytes) snprintf(bytes, sizeof bytes, " %llu B", (unsigned long long)e->bytes);
   if (e->kind == HY__TRACE_FALLBACK)
     snprintf(why, sizeof why, " (fallback: %s)", e->reason ? e->reason : "no reason given");
-  snprintf(text, sizeof text, "%s%s%s%s%s%s%s%s %.1f us%s", e->name, e->detail ? " " : "",
-           e->detail ? e->detail : "", e->device ? " " : "", e->device ? e->device->selector : "",
-           e->provider ? " " : "", e->provider ? e->provider : "", bytes, (double)ns / 1e3, why);
+  // A call in words starts with the op's name.
+  bool named = e->detail && !strncmp(e->detail, e->name, strlen(e->name));
+  snprintf(text, sizeof text, "%s%s%s%s%s%s%s%s %.1f us%s", named ? "" : e->name,
+           e->detail && !named ? " " : "", e->detail ? e->detail : "", e->device ? " " : "",
+           e->device ? e->device->selector : "", e->provider ? " " : "",
+           e->provider ? e->provider : "", bytes, (double)ns / 1e3, why);
   emit(3, tags[tag].colour, tags[tag].tag, text);
 }

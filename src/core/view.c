@@ -1,7 +1,7 @@
 // Views: new shapes and strides over the same memory.
 #include <string.h>
 
-#include "halyard/tensor.h"
+#include "core/internal.h"
 
 #define DESCRIBE(t) hy_tensor_describe(t, (char[160]){0}, 160)
 
@@ -57,6 +57,16 @@ static hy_status resolve_shape(const hy_tensor* t, int ndim, const int64_t* shap
   return HY_OK;
 }
 
+// A view costs nothing, but whoever watches wants to see it.
+static hy_status made(const char* name, const hy_tensor* view) {
+  int64_t begin = hy__trace_begin();
+  if (begin) {
+    hy__trace_event event = {.kind = HY__TRACE_VIEW, .name = name, .detail = DESCRIBE(view)};
+    hy__trace_end(begin, &event);
+  }
+  return HY_OK;
+}
+
 hy_status hy_view(hy_tensor* out, const hy_tensor* t, int ndim, const int64_t* shape) {
   HY_TRY(check_view("view", out, t));
   hy_tensor view = *t;
@@ -69,7 +79,7 @@ hy_status hy_view(hy_tensor* out, const hy_tensor* t, int ndim, const int64_t* s
       stride *= view.shape[d] > 1 ? view.shape[d] : 1;
     }
     *out = view;
-    return HY_OK;
+    return made("view", out);
   }
   // Walk both shapes from the end. `run` is the size of the current stretch of old dimensions that
   // one stride describes; new dimensions must divide it.
@@ -90,7 +100,7 @@ hy_status hy_view(hy_tensor* out, const hy_tensor* t, int ndim, const int64_t* s
     run = taken = 1;
   }
   *out = view;
-  return HY_OK;
+  return made("view", out);
 }
 
 hy_status hy_transpose(hy_tensor* out, const hy_tensor* t, int dim0, int dim1) {
@@ -103,7 +113,7 @@ hy_status hy_transpose(hy_tensor* out, const hy_tensor* t, int dim0, int dim1) {
   view.shape[b] = t->shape[a];
   view.stride[b] = t->stride[a];
   *out = view;
-  return HY_OK;
+  return made("transpose", out);
 }
 
 hy_status hy_permute(hy_tensor* out, const hy_tensor* t, const int* dims) {
@@ -120,7 +130,7 @@ hy_status hy_permute(hy_tensor* out, const hy_tensor* t, const int* dims) {
     view.stride[i] = t->stride[d];
   }
   *out = view;
-  return HY_OK;
+  return made("permute", out);
 }
 
 hy_status hy_squeeze(hy_tensor* out, const hy_tensor* t, int dim) {
@@ -136,7 +146,7 @@ hy_status hy_squeeze(hy_tensor* out, const hy_tensor* t, int dim) {
     }
   }
   *out = view;
-  return HY_OK;
+  return made("squeeze", out);
 }
 
 hy_status hy_unsqueeze(hy_tensor* out, const hy_tensor* t, int dim) {
@@ -154,7 +164,7 @@ hy_status hy_unsqueeze(hy_tensor* out, const hy_tensor* t, int dim) {
   view.stride[at] = at < t->ndim ? t->shape[at] * t->stride[at] : 1;
   view.ndim++;
   *out = view;
-  return HY_OK;
+  return made("unsqueeze", out);
 }
 
 hy_status hy_expand(hy_tensor* out, const hy_tensor* t, int ndim, const int64_t* shape) {
@@ -176,7 +186,7 @@ hy_status hy_expand(hy_tensor* out, const hy_tensor* t, int ndim, const int64_t*
   }
   HY_TRY(hy_tensor_check(&view));
   *out = view;
-  return HY_OK;
+  return made("expand", out);
 }
 
 hy_status hy_slice(hy_tensor* out, const hy_tensor* t, int dim, int64_t start, int64_t stop,
@@ -198,7 +208,7 @@ hy_status hy_slice(hy_tensor* out, const hy_tensor* t, int dim, int64_t start, i
     return hy_fail(HY_SHAPE, "slice: the stride overflows 64 bits");
   view.data = advance(t, length > 0 ? start * t->stride[d] : 0);
   *out = view;
-  return HY_OK;
+  return made("slice", out);
 }
 
 hy_status hy_select(hy_tensor* out, const hy_tensor* t, int dim, int64_t index) {
@@ -217,7 +227,7 @@ hy_status hy_select(hy_tensor* out, const hy_tensor* t, int dim, int64_t index) 
     view.stride[d] = t->stride[d + 1];
   }
   *out = view;
-  return HY_OK;
+  return made("select", out);
 }
 
 hy_status hy_as_strided(hy_tensor* out, const hy_tensor* t, int ndim, const int64_t* shape,
@@ -244,5 +254,5 @@ hy_status hy_as_strided(hy_tensor* out, const hy_tensor* t, int ndim, const int6
     return hy_fail(HY_INDEX, "as_strided: the view would leave the memory of %s", DESCRIBE(t));
   view.data = (char*)t->data + (hy_tensor_numel(&view) > 0 ? shift : 0);
   *out = view;
-  return HY_OK;
+  return made("as_strided", out);
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core/internal.h"
+#include "halyard/ops.h"
 #include "halyard/trace.h"
 #include "support/check.h"
 
@@ -122,6 +123,28 @@ static void events_are_tagged(void** state) {
   }
   hy_set_log_level(2);
   assert_int_equal(hy__trace_begin(), 0);
+}
+
+static void the_library_tells_what_it_does(void** state) {
+  (void)state;
+  hy_set_log_sink(collect, NULL);
+  hy_set_log_level(3);
+  hy_device* cpu;
+  hy_stream* stream;
+  CHECK_OK(hy_device_get("cpu", &cpu));
+  CHECK_OK(hy_stream_default(cpu, &stream));
+  float a[2] = {1, 2}, b[2];
+  hy_tensor x, y;
+  CHECK_OK(hy_tensor_init(&x, a, HY_F32, 2, (int64_t[]){1, 2}));
+  CHECK_OK(hy_tensor_init(&y, b, HY_F32, 2, (int64_t[]){1, 2}));
+  CHECK_OK(hy_add(stream, &y, &x, &x, hy_int(1)));
+  CHECK_OK(hy_memcpy(stream, a, b, sizeof a, HY_COPY_HOST_TO_HOST));
+  CHECK_OK(hy_transpose(&y, &x, 0, 1));
+  const char* add = strstr(lines, "3 [CPU] add(f32[1, 2], f32[1, 2]; alpha=1) -> f32[1, 2] cpu:0 ");
+  const char* copy = strstr(lines, "3 [COPY] copy host to host cpu:0 8 B ");
+  const char* view = strstr(lines, "3 [VIEW] transpose f32[2, 1] ");
+  if (!add || !copy || !view) fail_msg("%s", lines);
+  assert_true(add < copy && copy < view);
 }
 
 // What the event writes to standard error while that is `file`.
@@ -259,10 +282,15 @@ static void survives_lack_of_memory(void** state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
   const struct CMUnitTest tests[] = {
-      TEST(silent_unless_asked),     TEST(levels),
-      TEST(events_are_tagged),       TEST(colours_only_on_a_terminal),
-      TEST(writes_a_trace),          TEST(refuses_bad_paths),
-      TEST(starts_by_environment),   TEST(many_threads_write_whole_events),
+      TEST(silent_unless_asked),
+      TEST(levels),
+      TEST(events_are_tagged),
+      TEST(the_library_tells_what_it_does),
+      TEST(colours_only_on_a_terminal),
+      TEST(writes_a_trace),
+      TEST(refuses_bad_paths),
+      TEST(starts_by_environment),
+      TEST(many_threads_write_whole_events),
       TEST(survives_lack_of_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
