@@ -1,5 +1,6 @@
 #include "echo_cmodel.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,7 @@ struct echo_cmodel {
   int repeat_pending;
   uint32_t repeat[8];
 
+  pthread_mutex_t extent_lock;
   extent* extents;  // sorted by address, disjoint
   size_t extent_count, extent_capacity;
 
@@ -44,6 +46,7 @@ echo_cmodel* echo_cmodel_create(const echo_area areas[ECHO_NPU_AREAS]) {
   m->units.kernels = echo_kernels_best();
   m->timing = echo_timing_from_environment();
   memcpy(m->areas, areas, sizeof m->areas);
+  pthread_mutex_init(&m->extent_lock, NULL);
   return m;
 no_pool:
   echo_ram_destroy(&m->ram);
@@ -60,6 +63,7 @@ void echo_cmodel_destroy(echo_cmodel* m) {
   echo_ram_destroy(&m->ram);
   free(m->units.scratch);
   free(m->extents);
+  pthread_mutex_destroy(&m->extent_lock);
   free(m);
 }
 
@@ -94,14 +98,7 @@ static size_t extent_after(const echo_cmodel* m, uint64_t addr) {
   return low;
 }
 
-int echo_cmodel_track(echo_cmodel* m, uint64_t addr, uint64_t bytes, int allocated) {
-  size_t at = extent_after(m, addr);
-  if (!allocated) {
-    if (at == 0 || m->extents[at - 1].addr != addr) return -1;
-    memmove(m->extents + at - 1, m->extents + at, (m->extent_count - at) * sizeof(extent));
-    --m->extent_count;
-    return 0;
-  }
+static int extent_add(echo_cmodel* m, uint64_t addr, uint64_t bytes) {
   if (m->extent_count == m->extent_capacity) {
     size_t capacity = m->extent_capacity ? 2 * m->extent_capacity : 64;
     extent* grown = realloc(m->extents, capacity * sizeof(extent));
@@ -109,24 +106,43 @@ int echo_cmodel_track(echo_cmodel* m, uint64_t addr, uint64_t bytes, int allocat
     m->extents = grown;
     m->extent_capacity = capacity;
   }
+  size_t at = extent_after(m, addr);
   memmove(m->extents + at + 1, m->extents + at, (m->extent_count - at) * sizeof(extent));
   m->extents[at] = (extent){addr, bytes};
   ++m->extent_count;
   return 0;
 }
 
-static echo_fault check_allocations(const echo_cmodel* m, const echo_command* c) {
-  if (!m->extents) return (echo_fault){0, 0};
-  for (int i = 0; i < ECHO_OPERANDS; ++i) {
-    const echo_operand* op = &c->op[i];
-    if (!op->used) continue;
-    size_t at = extent_after(m, op->addr);
-    if (at == 0) return (echo_fault){ECHO_NPU_FAULT_UNALLOCATED, op->addr};
-    const extent* e = &m->extents[at - 1];
-    if (op->addr - e->addr > e->bytes || op->bytes > e->bytes - (op->addr - e->addr))
-      return (echo_fault){ECHO_NPU_FAULT_UNALLOCATED, op->addr};
-  }
-  return (echo_fault){0, 0};
+static int extent_remove(echo_cmodel* m, uint64_t addr) {
+  size_t at = extent_after(m, addr);
+  if (at == 0 || m->extents[at - 1].addr != addr) return -1;
+  memmove(m->extents + at - 1, m->extents + at, (m->extent_count - at) * sizeof(extent));
+  --m->extent_count;
+  return 0;
+}
+
+int echo_cmodel_track(echo_cmodel* m, uint64_t addr, uint64_t bytes, int allocated) {
+  pthread_mutex_lock(&m->extent_lock);
+  int result = allocated ? extent_add(m, addr, bytes) : extent_remove(m, addr);
+  pthread_mutex_unlock(&m->extent_lock);
+  return result;
+}
+
+static int is_allocated(const echo_cmodel* m, uint64_t addr, uint64_t bytes) {
+  size_t at = extent_after(m, addr);
+  if (at == 0) return 0;
+  const extent* e = &m->extents[at - 1];
+  return addr - e->addr <= e->bytes && bytes <= e->bytes - (addr - e->addr);
+}
+
+static echo_fault check_allocations(echo_cmodel* m, const echo_command* c) {
+  echo_fault fault = {0, 0};
+  pthread_mutex_lock(&m->extent_lock);
+  for (int i = 0; m->extents && !fault.code && i < ECHO_OPERANDS; ++i)
+    if (c->op[i].used && !is_allocated(m, c->op[i].addr, c->op[i].bytes))
+      fault = (echo_fault){ECHO_NPU_FAULT_UNALLOCATED, c->op[i].addr};
+  pthread_mutex_unlock(&m->extent_lock);
+  return fault;
 }
 
 // ---- Registers --------------------------------------------------------------------------------

@@ -24,7 +24,8 @@ void echo_cmodel_run(echo_cmodel* model, uint64_t limit);
 void* echo_cmodel_memory(echo_cmodel* model, uint64_t addr, uint64_t bytes);
 
 // Tells the model of allocations. Once told of one, a command that touches bytes outside every
-// allocation faults with UNALLOCATED. Returns -1 when the table cannot grow.
+// allocation faults with UNALLOCATED. May be called at any time, from any thread. Returns -1 when the
+// table cannot grow or the extent to forget is not there.
 int echo_cmodel_track(echo_cmodel* model, uint64_t addr, uint64_t bytes, int allocated);
 
 // Called before each packet with its ring index; for traces. May be NULL.
