@@ -1,0 +1,226 @@
+#include "model/config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/internal.h"
+#include "model/file.h"
+#include "model/json.h"
+
+static const struct {
+  const char *name, *architecture;
+  hy__family family;
+} families[] = {
+    {"qwen2", "Qwen2ForCausalLM", HY__FAMILY_QWEN2},
+    {"qwen3", "Qwen3ForCausalLM", HY__FAMILY_QWEN3},
+    {"llama", "LlamaForCausalLM", HY__FAMILY_LLAMA},
+};
+#define N_FAMILIES ((int)(sizeof families / sizeof families[0]))
+
+const char* hy__family_name(hy__family family) {
+  for (int i = 0; i < N_FAMILIES; i++) {
+    if (families[i].family == family) return families[i].name;
+  }
+  return "?";
+}
+
+static hy_status read_family(const hy__json* root, hy__config* config) {
+  const char* type;
+  HY_TRY(hy__json_get_text(root, "model_type", NULL, &type));
+  if (!type) return hy_fail(HY_FORMAT, "\"model_type\" is missing");
+  for (int i = 0; i < N_FAMILIES; i++) {
+    if (strcmp(families[i].name, type) != 0) continue;
+    config->family = families[i].family;
+    return HY_OK;
+  }
+  return hy_fail(HY_FORMAT,
+                 "the model type \"%s\" is not supported; there are qwen2, qwen3 and llama", type);
+}
+
+// A size that must be there and lie in 1 .. most.
+static hy_status read_size(const hy__json* root, const char* key, int64_t fallback, int64_t most,
+                           int64_t* value) {
+  HY_TRY(hy__json_get_int(root, key, fallback, value));
+  if (*value == 0 && fallback == 0) return hy_fail(HY_FORMAT, "\"%s\" is missing", key);
+  if (*value < 1 || *value > most)
+    return hy_fail(HY_FORMAT, "\"%s\" is %lld; it lies in 1 .. %lld", key, (long long)*value,
+                   (long long)most);
+  return HY_OK;
+}
+
+static hy_status read_sizes(const hy__json* root, hy__config* c) {
+  HY_TRY(read_size(root, "vocab_size", 0, 1 << 24, &c->vocab_size));
+  HY_TRY(read_size(root, "hidden_size", 0, 1 << 20, &c->hidden_size));
+  HY_TRY(read_size(root, "intermediate_size", 0, 1 << 22, &c->intermediate_size));
+  HY_TRY(read_size(root, "num_hidden_layers", 0, 4096, &c->n_layers));
+  HY_TRY(read_size(root, "num_attention_heads", 0, 4096, &c->n_heads));
+  HY_TRY(read_size(root, "num_key_value_heads", c->n_heads, 4096, &c->n_kv_heads));
+  HY_TRY(read_size(root, "max_position_embeddings", 2048, 1 << 28, &c->max_positions));
+  if (c->n_heads % c->n_kv_heads != 0)
+    return hy_fail(HY_FORMAT, "%lld attention heads cannot share %lld key-value heads",
+                   (long long)c->n_heads, (long long)c->n_kv_heads);
+  int64_t head = c->hidden_size % c->n_heads == 0 ? c->hidden_size / c->n_heads : 0;
+  HY_TRY(read_size(root, "head_dim", head, 1 << 16, &c->head_dim));
+  if (c->head_dim % 2 != 0)
+    return hy_fail(HY_FORMAT, "\"head_dim\" is %lld; rotary positions need an even one",
+                   (long long)c->head_dim);
+  return HY_OK;
+}
+
+// transformers 4: rope_theta beside rope_scaling {rope_type or type, ...}; 5: rope_parameters
+// {rope_theta, rope_type, ...}.
+static hy_status read_rope(const hy__json* root, hy__config* c) {
+  const hy__json* p = hy__json_get(root, "rope_parameters");
+  bool is_new = p && p->kind == HY__JSON_OBJECT;
+  if (!is_new) p = hy__json_get(root, "rope_scaling");
+  HY_TRY(hy__json_get_real(is_new ? p : root, "rope_theta", 10000, &c->rope_theta));
+  if (is_new && !hy__json_get(p, "rope_theta"))
+    HY_TRY(hy__json_get_real(root, "rope_theta", 10000, &c->rope_theta));
+  if (!(c->rope_theta > 1))
+    return hy_fail(HY_FORMAT, "\"rope_theta\" is %g; it is above 1", c->rope_theta);
+  c->rope = HY__ROPE_DEFAULT;
+  if (!p || p->kind == HY__JSON_NULL) return HY_OK;
+  const char *type, *old_type;
+  HY_TRY(hy__json_get_text(p, "type", "default", &old_type));
+  HY_TRY(hy__json_get_text(p, "rope_type", old_type, &type));
+  if (strcmp(type, "default") == 0) return HY_OK;
+  HY_TRY(hy__json_get_real(p, "factor", 1, &c->rope_factor));
+  if (!(c->rope_factor >= 1))
+    return hy_fail(HY_FORMAT, "the rope \"factor\" is %g; it is at least 1", c->rope_factor);
+  if (strcmp(type, "linear") == 0) {
+    c->rope = HY__ROPE_LINEAR;
+    return HY_OK;
+  }
+  if (strcmp(type, "llama3") != 0)
+    return hy_fail(HY_FORMAT,
+                   "the rope type \"%s\" is not supported; there are default, linear and llama3",
+                   type);
+  c->rope = HY__ROPE_LLAMA3;
+  HY_TRY(hy__json_get_real(p, "low_freq_factor", 1, &c->rope_low_factor));
+  HY_TRY(hy__json_get_real(p, "high_freq_factor", 4, &c->rope_high_factor));
+  HY_TRY(hy__json_get_int(p, "original_max_position_embeddings", c->max_positions,
+                          &c->rope_original_positions));
+  if (!(c->rope_low_factor > 0) || !(c->rope_high_factor > c->rope_low_factor) ||
+      c->rope_original_positions < 1)
+    return hy_fail(HY_FORMAT, "the llama3 rope factors are not in order");
+  return HY_OK;
+}
+
+static hy_status read_dtype(const hy__json* root, hy__config* c) {
+  const char *old_name, *name;
+  HY_TRY(hy__json_get_text(root, "torch_dtype", "float32", &old_name));
+  HY_TRY(hy__json_get_text(root, "dtype", old_name, &name));
+  c->dtype = strcmp(name, "float32") == 0    ? HY_F32
+             : strcmp(name, "bfloat16") == 0 ? HY_BF16
+             : strcmp(name, "float16") == 0  ? HY_F16
+                                             : HY_NONE;
+  if (c->dtype == HY_NONE)
+    return hy_fail(HY_FORMAT,
+                   "the dtype \"%s\" is not supported; there are float32, bfloat16 and float16",
+                   name);
+  return HY_OK;
+}
+
+// Options that change the mathematics and that the engine does not have.
+static hy_status refuse_others(const hy__json* root) {
+  const char* activation;
+  bool sliding;
+  HY_TRY(hy__json_get_text(root, "hidden_act", "silu", &activation));
+  if (strcmp(activation, "silu") != 0)
+    return hy_fail(HY_FORMAT, "\"hidden_act\" is \"%s\"; only silu is supported", activation);
+  HY_TRY(hy__json_get_bool(root, "use_sliding_window", false, &sliding));
+  if (sliding)
+    return hy_fail(HY_FORMAT, "\"use_sliding_window\" is true; sliding windows are not supported");
+  const hy__json* layers = hy__json_get(root, "layer_types");
+  for (const hy__json* layer = layers ? layers->first : NULL; layer; layer = layer->next) {
+    if (layer->kind == HY__JSON_STRING && strcmp(layer->text, "full_attention") != 0)
+      return hy_fail(HY_FORMAT, "\"layer_types\" has \"%s\"; only full_attention is supported",
+                     layer->text);
+  }
+  if (hy__json_get(root, "quantization_config"))
+    return hy_fail(
+        HY_FORMAT,
+        "\"quantization_config\": weights that are quantised in the file are not supported");
+  return HY_OK;
+}
+
+static hy_status read_config(const hy__json* root, hy__config* c) {
+  if (root->kind != HY__JSON_OBJECT) return hy_fail(HY_FORMAT, "it is no JSON object");
+  HY_TRY(read_family(root, c));
+  HY_TRY(refuse_others(root));
+  HY_TRY(read_sizes(root, c));
+  HY_TRY(read_rope(root, c));
+  HY_TRY(read_dtype(root, c));
+  HY_TRY(hy__json_get_real(root, "rms_norm_eps", 1e-6, &c->norm_eps));
+  HY_TRY(hy__json_get_bool(root, "tie_word_embeddings", false, &c->tied_embeddings));
+  bool attention_bias;
+  HY_TRY(hy__json_get_bool(root, "attention_bias", false, &attention_bias));
+  c->qkv_bias = c->family == HY__FAMILY_QWEN2 || attention_bias;
+  c->o_bias = c->family != HY__FAMILY_QWEN2 && attention_bias;
+  return hy__json_get_bool(root, "mlp_bias", false, &c->mlp_bias);
+}
+
+hy_status hy__config_parse(const char* name, const char* text, size_t length, hy__config* config) {
+  hy__json_document* document;
+  memset(config, 0, sizeof *config);
+  HY_TRY(hy__json_parse(name, text, length, &document));
+  hy_status status = read_config(hy__json_root(document), config);
+  if (status != HY_OK) hy_fail(status, "%s: %s", name, hy_last_error());
+  hy__json_free(document);
+  return status;
+}
+
+hy_status hy__config_load(const char* folder, hy__config* config) {
+  char path[4096], *text;
+  size_t size;
+  HY_TRY(hy__join_path(folder, "config.json", path, sizeof path));
+  HY_TRY(hy__read_file(path, HY__CONFIG_LIMIT, &text, &size));
+  hy_status status = hy__config_parse(path, text, size, config);
+  hy__mfree(text);
+  return status;
+}
+
+hy_status hy__config_save(const char* folder, const hy__config* c) {
+  char path[4096];
+  hy__writer writer;
+  HY_TRY(hy__join_path(folder, "config.json", path, sizeof path));
+  HY_TRY(hy__write_begin(path, &writer));
+  FILE* f = writer.file;
+  const char* architecture = families[c->family].architecture;
+  const char* dtype = c->dtype == HY_BF16 ? "bfloat16" : c->dtype == HY_F16 ? "float16" : "float32";
+  fprintf(f, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n", architecture,
+          hy__family_name(c->family));
+#define FIELD(key, value) fprintf(f, "  \"" key "\": %lld,\n", (long long)(value))
+  FIELD("vocab_size", c->vocab_size);
+  FIELD("hidden_size", c->hidden_size);
+  FIELD("intermediate_size", c->intermediate_size);
+  FIELD("num_hidden_layers", c->n_layers);
+  FIELD("num_attention_heads", c->n_heads);
+  FIELD("num_key_value_heads", c->n_kv_heads);
+  FIELD("head_dim", c->head_dim);
+  FIELD("max_position_embeddings", c->max_positions);
+#undef FIELD
+  fprintf(f, "  \"hidden_act\": \"silu\",\n  \"rms_norm_eps\": %.17g,\n  \"rope_theta\": %.17g,\n",
+          c->norm_eps, c->rope_theta);
+  if (c->rope == HY__ROPE_LINEAR)
+    fprintf(f, "  \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": %.17g},\n",
+            c->rope_factor);
+  if (c->rope == HY__ROPE_LLAMA3)
+    fprintf(f,
+            "  \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": %.17g, "
+            "\"low_freq_factor\": %.17g, "
+            "\"high_freq_factor\": %.17g, \"original_max_position_embeddings\": %lld},\n",
+            c->rope_factor, c->rope_low_factor, c->rope_high_factor,
+            (long long)c->rope_original_positions);
+  if (c->family != HY__FAMILY_QWEN2)
+    fprintf(f, "  \"attention_bias\": %s,\n", c->qkv_bias ? "true" : "false");
+  if (c->family == HY__FAMILY_LLAMA)
+    fprintf(f, "  \"mlp_bias\": %s,\n", c->mlp_bias ? "true" : "false");
+  fprintf(f, "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"%s\"\n}\n",
+          c->tied_embeddings ? "true" : "false", dtype);
+  if (ferror(f)) {
+    hy__write_abandon(&writer);
+    return hy_fail(HY_IO, "%s: cannot be written", path);
+  }
+  return hy__write_commit(&writer);
+}
