@@ -2,6 +2,7 @@
 #ifndef HALYARD_HALYARD_H_
 #define HALYARD_HALYARD_H_
 
+#include "halyard/array.h"
 #include "halyard/call.h"
 #include "halyard/device.h"
 #include "halyard/ops.h"

@@ -1,0 +1,170 @@
+// Ops on arrays: makes the outputs, runs the call, records it.
+#include <string.h>
+
+#include "ops/autograd/internal.h"
+
+static const hy__grad_rule* const rules[HY_OP_END] = {
+#define HY_IN(name)
+#define HY_IN_OPT(name)
+#define HY_IN_LIST(name)
+#define HY_OUT(name)
+#define HY_OUT_OPT(name)
+#define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
+              grad, cases)                                                                     \
+  [id] = &hy__grad_##grad,
+#include "halyard/ops.def"
+};
+
+// The parts of a call in the making.
+typedef struct application {
+  const hy_op_info* info;
+  const hy__grad_rule* rule;
+  hy_tensor in[HY_MAX_INPUTS], out[HY_MAX_OUTPUTS];
+  hy_call call;
+} application;
+
+static hy_status prepare(application* a, hy_tape* tape, const hy_op_info* info,
+                         hy_array* const* inputs, int n_inputs, const hy_attrs* attrs,
+                         int n_outputs) {
+  const char* name = info->name;
+  a->info = info;
+  a->rule = rules[info->op];
+  if (!tape) return hy_fail(HY_INVALID_ARGUMENT, "%s: the tape is NULL", name);
+  if (n_inputs < 0 || n_inputs > HY_MAX_INPUTS || (n_inputs > 0 && !inputs))
+    return hy_fail(HY_INVALID_ARGUMENT, "%s: %d inputs; at most %d fit in one call", name,
+                   inputs ? n_inputs : 0, HY_MAX_INPUTS);
+  if (n_outputs != info->n_outputs)
+    return hy_fail(HY_INVALID_ARGUMENT, "%s has %d outputs, not %d", name, info->n_outputs,
+                   n_outputs);
+  a->call.op = info->op;
+  a->call.n_in = n_inputs;
+  a->call.n_out = n_outputs;
+  a->call.reserved = 0;
+  a->call.in = a->in;
+  a->call.out = a->out;
+  if (attrs) {
+    a->call.attrs = *attrs;
+  } else {
+    memset(&a->call.attrs, 0, sizeof a->call.attrs);
+  }
+  for (int i = 0; i < n_outputs; i++) a->out[i].dtype = HY_NONE;
+  for (int i = 0; i < n_inputs; i++) {
+    if (inputs[i]) {
+      HY_TRY(hy__array_check_on(tape, name, inputs[i]));
+      a->in[i] = inputs[i]->view;
+    } else {
+      a->in[i].dtype = HY_NONE;
+    }
+  }
+  return HY_OK;
+}
+
+// What the gradients of the inputs that require one need, all together.
+static hy_status gather_needs(const application* a, hy_array* const* inputs, uint32_t* needs) {
+  *needs = 0;
+  for (int i = 0; i < a->call.n_in; i++) {
+    if (!hy_array_requires_grad(inputs[i])) continue;
+    int declared = i < a->info->n_inputs ? i : a->info->n_inputs - 1;
+    uint32_t need = a->rule->needs[declared];
+    if (need & HY__NO_GRADIENT)
+      return hy_fail(HY_UNSUPPORTED, "%s has no gradient for its input %s; detach it",
+                     a->info->name, a->info->inputs[declared].name);
+    *needs |= need;
+  }
+  return HY_OK;
+}
+
+static hy_status record(const application* a, hy_tape* tape, hy_array* const* inputs,
+                        hy_array* const* results, uint32_t needs) {
+  hy__node* node;
+  HY_TRY(hy__node_new(tape, a->rule, inputs, a->call.n_in, &node));
+  node->op = a->call.op;
+  node->step.attrs = a->call.attrs;
+  for (int i = 0; i < a->call.n_in; i++) {
+    bool needed = needs & HY__NEED_LIST || (i < 15 && needs & HY__NEED_IN(i));
+    if (needed && inputs[i]) hy__node_save(&node->in[i].saved, inputs[i]);
+  }
+  for (int i = 0; i < a->call.n_out; i++) {
+    if (needs & HY__NEED_OUT(i)) hy__node_save(&node->saved_out[i], results[i]);
+  }
+  hy_status status = hy__node_attach(node, 0, results[0]);
+  hy__node_release(node);
+  return status;
+}
+
+hy_status hy_array_apply_into(hy_tape* tape, hy_op op, hy_array* const* inputs, int n_inputs,
+                              const hy_attrs* attrs, hy_array* const* outputs, int n_outputs) {
+  const hy_op_info* info = hy_op_describe(op);
+  if (!info) return hy_fail(HY_NOT_FOUND, "%d is no op", (int)op);
+  application a;
+  HY_TRY(prepare(&a, tape, info, inputs, n_inputs, attrs, n_outputs));
+  if (!outputs) return hy_fail(HY_INVALID_ARGUMENT, "%s: the outputs are NULL", info->name);
+  if (hy__tape_wants(tape, inputs, n_inputs) || hy__tape_wants(tape, outputs, n_outputs))
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "%s into an existing array is not recorded, and an argument requires a "
+                   "gradient; stop recording or detach it",
+                   info->name);
+  for (int i = 0; i < n_outputs; i++) {
+    if (!outputs[i]) continue;
+    HY_TRY(hy__array_check_on(tape, info->name, outputs[i]));
+    a.out[i] = outputs[i]->view;
+  }
+  hy_status status = hy_run(tape->stream, &a.call);
+  // A run that failed half way may have written too.
+  for (int i = 0; i < n_outputs; i++) hy_array_touch(outputs[i]);
+  return status;
+}
+
+// Ops that create from nothing write arrays that exist.
+static hy_status create_into(hy_tape* tape, const hy_op_info* info, const hy_attrs* attrs,
+                             hy_array** const* outputs) {
+  hy_array* existing[HY_MAX_OUTPUTS];
+  for (int i = 0; i < info->n_outputs; i++) {
+    existing[i] = outputs[i] ? *outputs[i] : NULL;
+    if (!existing[i])
+      return hy_fail(HY_INVALID_ARGUMENT,
+                     "%s writes an array that exists: make it with hy_array_empty", info->name);
+  }
+  return hy_array_apply_into(tape, info->op, NULL, 0, attrs, existing, info->n_outputs);
+}
+
+hy_status hy_array_apply(hy_tape* tape, hy_op op, hy_array* const* inputs, int n_inputs,
+                         const hy_attrs* attrs, hy_array** const* outputs, int n_outputs) {
+  const hy_op_info* info = hy_op_describe(op);
+  if (!info) return hy_fail(HY_NOT_FOUND, "%d is no op", (int)op);
+  bool creates = info->n_inputs == 0;
+  for (int i = 0; outputs && i < n_outputs && !creates; i++) {
+    if (outputs[i]) *outputs[i] = NULL;
+  }
+  application a;
+  HY_TRY(prepare(&a, tape, info, inputs, n_inputs, attrs, n_outputs));
+  if (!outputs) return hy_fail(HY_INVALID_ARGUMENT, "%s: the outputs are NULL", info->name);
+  if (creates) return create_into(tape, info, attrs, outputs);
+
+  hy_tensor inferred[HY_MAX_OUTPUTS];
+  HY_TRY(hy_infer(&a.call, inferred));
+  uint32_t needs = 0;
+  bool recorded = a.rule->run && HY_FLOATS & HY_DTYPE_BIT(inferred[0].dtype) &&
+                  hy__tape_wants(tape, inputs, n_inputs);
+  if (recorded) HY_TRY(gather_needs(&a, inputs, &needs));
+
+  hy_array* results[HY_MAX_OUTPUTS] = {NULL};
+  hy_status status = HY_OK;
+  for (int i = 0; i < n_outputs && status == HY_OK; i++) {
+    bool computed =
+        outputs[i] || info->outputs[i].kind == HY_ARGUMENT_REQUIRED || needs & HY__NEED_OUT(i);
+    if (!computed) continue;
+    status = hy__array_new(tape->stream, &results[i], &inferred[i]);
+    if (status == HY_OK) a.out[i] = results[i]->view;
+  }
+  if (status == HY_OK) status = hy_run(tape->stream, &a.call);
+  if (status == HY_OK && recorded) status = record(&a, tape, inputs, results, needs);
+  for (int i = 0; i < n_outputs; i++) {
+    if (status == HY_OK && outputs[i]) {
+      *outputs[i] = results[i];
+    } else {
+      hy_array_release(results[i]);
+    }
+  }
+  return status;
+}
