@@ -54,7 +54,7 @@ extern cli_globals cli;
 int cli_parse(const cli_command* command, const cli_option* options, int n_options, int argc,
               char** argv, int* n_positional);
 
-// Applies --strict and --trace, then opens the device that --backend and --fallback ask for. On
+// Applies --strict, --threads and --trace, then opens the device that --backend and --fallback ask for. On
 // failure prints the reason and returns the exit code.
 int cli_open_device(hy_device** device);
 

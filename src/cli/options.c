@@ -175,6 +175,11 @@ int cli_fail(hy_status status) {
 
 int cli_open_device(hy_device** device) {
   if (cli.strict) hy_set_strict(true);
+  if (cli.threads > 0) {
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)cli.threads);
+    setenv("HALYARD_THREADS", text, 1);
+  }
   hy_status status = cli.trace ? hy_trace_start(cli.trace) : HY_OK;
   if (status != HY_OK) return cli_fail(status);
   if (cli.fallback) {

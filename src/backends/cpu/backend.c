@@ -5,11 +5,13 @@
 #include <string.h>
 
 #include "backends/cpu/host_info.h"
-#include "halyard/plugin.h"
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/providers.h"
 
 #define ALIGNMENT 64
 
 static const hy_host* host;
+const hy_host* hy__cpu_host_services;
 
 // A small add through the same reference that will run everything else.
 static hy_status smoke_test(void) {
@@ -100,6 +102,8 @@ static hy_status set(void* device, void* stream, void* dst, int value, size_t by
   return HY_OK;
 }
 
+static const hy_provider* const providers[] = {&hy__cpu_xeon, &hy__cpu_native};
+
 static const hy_backend backend = {
     .size = sizeof(hy_backend),
     .abi = HY_ABI_VERSION,
@@ -116,12 +120,14 @@ static const hy_backend backend = {
     .memory_info = memory_info,
     .copy = copy,
     .set = set,
+    .providers = providers,
+    .n_providers = (int)(sizeof providers / sizeof providers[0]),
 };
 
 hy_status hy__backend_cpu(uint32_t max_abi, const hy_host* services, const hy_backend** out);
 hy_status hy__backend_cpu(uint32_t max_abi, const hy_host* services, const hy_backend** out) {
   (void)max_abi;
-  host = services;
+  host = hy__cpu_host_services = services;
   *out = &backend;
   return HY_OK;
 }

@@ -1,6 +1,6 @@
-// C = A B, in float32 arithmetic, of any strides and of float32, bfloat16 or float16 in memory.
+// C = A B in float32 arithmetic, of any strides and of float32, bfloat16 or float16 in memory.
 //
-// B is cut into panels of PANEL columns and A into panels of ROWS rows, both in blocks of DEPTH of
+// B is cut into panels of columns and A into panels of rows, both in blocks of HY__GEMM_DEPTH of
 // the inner dimension. A's block is packed once by all threads; then each task packs one panel of B
 // into its own cache and multiplies all of A with it. Every element of C is summed in one order, k
 // ascending within a block and blocks ascending, whatever the number of threads.
@@ -18,6 +18,10 @@ typedef struct hy__matrix {
   int64_t row, column;
 } hy__matrix;
 
+static inline char* hy__matrix_at(const hy__matrix* m, int64_t i, int64_t j) {
+  return (char*)m->data + (i * m->row + j * m->column) * (m->dtype == HY_F32 ? 4 : 2);
+}
+
 // What an instruction set gives the driver.
 typedef struct hy__gemm_kernel {
   int rows, panel;
@@ -30,11 +34,23 @@ typedef struct hy__gemm_kernel {
                    int n, bool accumulate);
 } hy__gemm_kernel;
 
-const hy__gemm_kernel* hy__gemm_kernel_scalar(void);
-const hy__gemm_kernel* hy__gemm_kernel_avx512(void);  // NULL where it was not compiled
+// A product. The sums go to `c`, f32 with column stride 1, or to `finish`, which is given each tile
+// once it is complete, from several threads at once, and may overwrite it.
+typedef struct hy__gemm {
+  int64_t m, n, k;
+  hy__matrix a, b;
+  float* c;
+  int64_t c_row;
+  void (*finish)(const void* context, int64_t i, int64_t j, int m, int n, float* tile,
+                 int64_t stride);
+  // NULL, or what packs a panel of B instead of the kernel's own: packed[k * panel + j], 0 for
+  // columns past n.
+  void (*pack_b)(const void* context, int64_t k, int depth, int64_t j, int n, int panel,
+                 float* packed);
+  const void* context;  // of both
+} hy__gemm;
 
-// C is f32 with column stride 1. Returns false when there is no memory for the packed block.
-bool hy__gemm(const hy__gemm_kernel* kernel, int64_t m, int64_t n, int64_t k, const hy__matrix* a,
-              const hy__matrix* b, float* c, int64_t c_row, bool accumulate);
+// Returns false when there is no memory for the packed blocks.
+bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g);
 
 #endif  // HALYARD_CPU_GEMM_H_

@@ -1,20 +1,45 @@
 // What an instruction set gives the cpu's kernels, and the families of ops built on it.
+//
+// A family (matmul.c, ...) knows ops, shapes and threads; what it needs in vectors it takes from
+// the table of the provider that runs it. A new family is a file with a hy__cpu_family, its rows in
+// native_ops.def, and members here for its vector kernels, filled per instruction set.
 #ifndef HALYARD_CPU_KERNELS_H_
 #define HALYARD_CPU_KERNELS_H_
 
 #include "backends/cpu/gemm.h"
+#include "backends/cpu/isa.h"
 #include "halyard/plugin.h"
+
+enum { HY__DOT_LINES = 16 };
+
+// Dot products of `lines` (up to HY__DOT_LINES) lines of x, x_line apart, with rows first .. first
+// + rows - 1 of w, whose column stride is 1: out[line * out_line + row - first].
+typedef void hy__dot(const hy__matrix* w, int64_t first, int rows, int64_t k, const float* x,
+                     int64_t x_line, int lines, float* out, int64_t out_line);
+// out = alpha * sums + beta * addend (may be NULL) for n elements of a type, both with the given
+// steps in elements.
+typedef void hy__finish(int64_t n, const float* sums, float alpha, float beta, const void* addend,
+                        int64_t addend_step, void* out, int64_t out_step, hy_dtype dtype);
+// n elements of a type, `step` apart, as floats.
+typedef void hy__widen(int64_t n, const void* from, int64_t step, hy_dtype dtype, float* x);
 
 typedef struct hy__cpu_kernels {
   const hy__gemm_kernel* gemm;
-  // Dot products of `lines` (1 to HY__DOT_LINES) rows of float32 x, k apart, with rows first ..
-  // last - 1 of w, whose column stride is 1: out[line * out_line + row - first]. NULL where the
-  // instruction set has none.
-  void (*dot)(const hy__matrix* w, int64_t first, int64_t last, int64_t k, const float* x,
-              int lines, float* out, int64_t out_line);
+  hy__dot* dot;
+  hy__finish* finish;
+  hy__widen* widen;
 } hy__cpu_kernels;
 
-enum { HY__DOT_LINES = 4 };
+extern const hy__gemm_kernel hy__gemm_scalar, hy__gemm_avx2, hy__gemm_avx512, hy__gemm_neon;
+hy__dot hy__dot_scalar, hy__dot_avx2, hy__dot_avx512;
+hy__finish hy__finish_scalar, hy__finish_avx2, hy__finish_avx512;
+hy__widen hy__widen_scalar, hy__widen_avx2, hy__widen_avx512;
+
+// The best of every kernel up to a level that this processor has.
+const hy__cpu_kernels* hy__cpu_kernels_up_to(hy__isa_level level);
+
+// A product by the way that suits its shape. False when there is no memory.
+bool hy__multiply(const hy__cpu_kernels* kernels, const hy__gemm* g);
 
 extern const hy_host* hy__cpu_host_services;  // set when the backend is queried
 
@@ -25,5 +50,8 @@ typedef struct hy__cpu_family {
 } hy__cpu_family;
 
 extern const hy__cpu_family hy__cpu_matmul;
+
+// The message of a call that found no memory for its working space.
+hy_status hy__cpu_no_memory(const hy_call* call);
 
 #endif  // HALYARD_CPU_KERNELS_H_

@@ -1,0 +1,40 @@
+// The tables of kernels, one for each level of instructions: each level takes over the one below
+// and replaces what it does better.
+#include "backends/cpu/kernels.h"
+
+#include <pthread.h>
+
+static hy__cpu_kernels tables[HY__ISA_AVX512 + 1];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void fill(void) {
+  hy__cpu_kernels k = {
+      .gemm = &hy__gemm_scalar,
+      .dot = hy__dot_scalar,
+      .finish = hy__finish_scalar,
+      .widen = hy__widen_scalar,
+  };
+  for (int level = 0; level <= HY__ISA_AVX512; level++) tables[level] = k;
+#if defined(__aarch64__)
+  k.gemm = &hy__gemm_neon;
+  tables[HY__ISA_NEON] = k;
+#endif
+#if defined(__x86_64__)
+  k.gemm = &hy__gemm_avx2;
+  k.dot = hy__dot_avx2;
+  k.finish = hy__finish_avx2;
+  k.widen = hy__widen_avx2;
+  tables[HY__ISA_AVX2] = k;
+  k.gemm = &hy__gemm_avx512;
+  k.dot = hy__dot_avx512;
+  k.finish = hy__finish_avx512;
+  k.widen = hy__widen_avx512;
+  tables[HY__ISA_AVX512] = k;
+#endif
+}
+
+const hy__cpu_kernels* hy__cpu_kernels_up_to(hy__isa_level level) {
+  pthread_once(&once, fill);
+  hy__isa_level have = hy__cpu_isa()->level;
+  return &tables[have < level ? have : level];
+}

@@ -1,0 +1,39 @@
+// Dot products and conversions of lines in plain C.
+#include "backends/cpu/half.h"
+#include "backends/cpu/kernels.h"
+
+void hy__dot_scalar(const hy__matrix* w, int64_t first, int rows, int64_t k, const float* x,
+                    int64_t x_line, int lines, float* out, int64_t out_line) {
+  enum { PARTS = 8 };  // sums that a compiler may hold in one vector
+  int64_t size = (int64_t)hy_dtype_size(w->dtype);
+  for (int r = 0; r < rows; r++) {
+    const char* row = hy__matrix_at(w, first + r, 0);
+    for (int l = 0; l < lines; l++) {
+      const float* line = x + l * x_line;
+      float sums[PARTS] = {0}, sum = 0;
+      int64_t i = 0;
+      for (; i + PARTS <= k; i += PARTS) {
+        for (int p = 0; p < PARTS; p++)
+          sums[p] += line[i + p] * hy__load1(row + (i + p) * size, w->dtype);
+      }
+      for (; i < k; i++) sum += line[i] * hy__load1(row + i * size, w->dtype);
+      for (int p = 0; p < PARTS; p++) sum += sums[p];
+      out[l * out_line + r] = sum;
+    }
+  }
+}
+
+void hy__finish_scalar(int64_t n, const float* sums, float alpha, float beta, const void* addend,
+                       int64_t addend_step, void* out, int64_t out_step, hy_dtype dtype) {
+  int64_t size = (int64_t)hy_dtype_size(dtype);
+  for (int64_t i = 0; i < n; i++) {
+    float value = alpha * sums[i];
+    if (addend) value += beta * hy__load1((const char*)addend + i * addend_step * size, dtype);
+    hy__store1((char*)out + i * out_step * size, dtype, value);
+  }
+}
+
+void hy__widen_scalar(int64_t n, const void* from, int64_t step, hy_dtype dtype, float* x) {
+  int64_t size = (int64_t)hy_dtype_size(dtype);
+  for (int64_t i = 0; i < n; i++) x[i] = hy__load1((const char*)from + i * step * size, dtype);
+}

@@ -1,0 +1,9 @@
+// The providers of the cpu backend, in the order in which they are asked.
+#ifndef HALYARD_CPU_PROVIDERS_H_
+#define HALYARD_CPU_PROVIDERS_H_
+
+#include "halyard/plugin.h"
+
+extern const hy_provider hy__cpu_xeon, hy__cpu_native;
+
+#endif  // HALYARD_CPU_PROVIDERS_H_
