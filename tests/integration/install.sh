@@ -43,12 +43,13 @@ cmake -S "$source/examples/plugin" -B "$work/plugin" -DCMAKE_PREFIX_PATH="$prefi
 cmake --build "$work/plugin" >/dev/null
 if "$halyard" verify --backend tiny --quick >/dev/null 2>&1; then fail "tiny is there before it is installed"; fi
 expect "$(HALYARD_PLUGIN_PATH="$work/plugin" "$halyard" info)" "tiny"
-HALYARD_PLUGIN_PATH="$work/plugin" "$halyard" verify --backend tiny --quick >/dev/null
+HALYARD_PLUGIN_PATH="$work/plugin" "$halyard" verify --backend tiny --quick >"$work/out" 2>&1 ||
+  fail "$(grep -A3 FAILED "$work/out")"
 
 step "the example plugin in the plugin folder"
 cmake --install "$work/plugin" >/dev/null
 expect "$("$halyard" info)" "Tiny, a made-up chip"
-"$halyard" verify --backend tiny
+"$halyard" verify --backend tiny >"$work/out" 2>&1 || fail "$(grep -A3 FAILED "$work/out")"
 # A program with the shared library finds it too, and takes it as its default.
 expect "$(HALYARD_LOG=2 "$work/example" 2>&1)" "opened tiny:0"
 
