@@ -297,6 +297,7 @@ static bool spoil(hy__case* c, int mistake) {
       out->layout = HY_LAYOUT_SPARSE_2_4;
       return true;
     case MISTAKE_SELF_OVERLAP:
+      if (hy_tensor_numel(out) == 0) return false;
       c->expected = HY_OVERLAP;
       for (int d = 0; d < out->ndim && out_is_strided; d++) {
         if (out->shape[d] < 2) continue;
