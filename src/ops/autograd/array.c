@@ -47,7 +47,7 @@ hy_status hy__array_new(hy_stream* stream, hy_array** out, const hy_tensor* like
   hy_tensor view;
   HY_TRY(hy_tensor_init(&view, NULL, like->dtype, like->ndim, like->shape));
   view.layout = like->layout;
-  hy__storage* storage;
+  hy__storage* storage = NULL;
   HY_TRY(storage_new(stream, &storage));
   hy_status status = hy_alloc(stream, hy_tensor_bytes(&view), &storage->address);
   view.data = storage->address;
@@ -124,7 +124,7 @@ hy_status hy_array_wrap(hy_stream* stream, hy_array** out, const hy_tensor* tens
   HY_TRY(hy_tensor_check(tensor));
   if (!tensor->data && hy_tensor_numel(tensor) > 0)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_array_wrap: %s has no memory", DESCRIBE(tensor));
-  hy__storage* storage;
+  hy__storage* storage = NULL;
   HY_TRY(storage_new(stream, &storage));
   storage->address = tensor->data;
   storage->wrapped = true;
