@@ -48,6 +48,7 @@ static int uses_reserved(const echo_npu_packet* p, shape s, const echo_ucode_fun
     if (p->flags & ECHO_NPU_FLAG_SRC2_IMM)
       s.flags &= ~(T2 | ECHO_NPU_FLAG_SRC2_BCAST), s.src2 = 0, s.params &= 0x77;
     if (echo_ucode_is_paired(fn)) s.flags &= ~Y_FLAGS;
+    if (fn->id >= ECHO_NPU_FN_MOVE) s.flags &= ~ECHO_NPU_FLAG_SWAP;
     if (fn->id < ECHO_NPU_FN_SOFTMAX || fn->id > ECHO_NPU_FN_SOFTMAX_BWD)
       s.flags &= ~ECHO_NPU_FLAG_CAUSAL;
   }
