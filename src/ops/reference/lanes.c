@@ -18,11 +18,10 @@ void hy__lanes_begin(hy__lanes* l, uint32_t mask, int count, const hy_tensor* co
   l->count = count;
   l->at = -1;
   for (int k = 0; k < count; k++) {
-    l->lane[k] = choose_dims(tensors[k], mask, true);
-    l->rest[k] = choose_dims(tensors[k], mask, false);
-    if (!hy__present(tensors[k])) {
-      l->rest[k].ndim = 0;
-      l->rest[k].data = &nowhere;
+    l->lane[k] = l->rest[k] = (hy_tensor){.data = &nowhere};
+    if (hy__present(tensors[k])) {
+      l->lane[k] = choose_dims(tensors[k], mask, true);
+      l->rest[k] = choose_dims(tensors[k], mask, false);
     }
     rest[k] = &l->rest[k];
   }
@@ -40,7 +39,7 @@ bool hy__lanes_next(hy__lanes* l) {
 }
 
 hy_tensor hy__keep_dims(const hy_tensor* out, int ndim, uint32_t mask) {
-  if (out->ndim == ndim) return *out;
+  if (!hy__present(out) || out->ndim == ndim) return *out;
   hy_tensor view = *out;
   view.ndim = ndim;
   for (int d = 0, own = 0; d < ndim; d++) {

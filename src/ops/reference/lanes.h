@@ -24,8 +24,8 @@ typedef struct hy__lanes {
 void hy__lanes_begin(hy__lanes* l, uint32_t mask, int count, const hy_tensor* const* tensors);
 bool hy__lanes_next(hy__lanes* l);
 
-// The result of a reduction seen with `ndim` dimensions, those of the mask having size 1, whether
-// it kept them or not.
+// A tensor over the dimensions outside the mask, such as the result of a reduction, seen with all
+// `ndim` dimensions, those of the mask having size 1; as it is when it has them already.
 hy_tensor hy__keep_dims(const hy_tensor* out, int ndim, uint32_t mask);
 
 // All elements of a view in row-major order.

@@ -1,7 +1,5 @@
 #include "ops/rules/common.h"
 
-#define DESCRIBE(t) hy_tensor_describe(t, (char[160]){0}, 160)
-
 const char* hy__input_name(const hy_call* call, int i) {
   const hy_op_info* info = hy_op_describe(call->op);
   return info->inputs[i < info->n_inputs ? i : info->n_inputs - 1].name;
@@ -67,22 +65,6 @@ bool hy__same_shape(const hy_tensor* a, const hy_tensor* b) {
 void hy__copy_shape(hy_tensor* out, const hy_tensor* t) {
   out->ndim = t->ndim;
   for (int d = 0; d < t->ndim; d++) out->shape[d] = t->shape[d];
-}
-
-hy_status hy__expect_shape(const hy_call* call, const hy_tensor* t, const char* name,
-                           const hy_tensor* like, const char* like_name) {
-  if (!hy__same_shape(t, like))
-    return hy__call_fail(call, HY_SHAPE, "%s is %s and must have the shape of %s, %s", name,
-                         DESCRIBE(t), like_name, DESCRIBE(like));
-  return HY_OK;
-}
-
-hy_status hy__expect_vector(const hy_call* call, const hy_tensor* t, const char* name,
-                            int64_t size) {
-  if (hy__present(t) && (t->ndim != 1 || t->shape[0] != size))
-    return hy__call_fail(call, HY_SHAPE, "%s is %s and must be a vector of %lld", name, DESCRIBE(t),
-                         (long long)size);
-  return HY_OK;
 }
 
 hy_status hy__need_ndim(const hy_call* call, int i, int ndim) {

@@ -19,13 +19,6 @@ hy_status hy__one_dim(const hy_call* call, int64_t dim, int ndim, int* out);
 
 bool hy__same_shape(const hy_tensor* a, const hy_tensor* b);
 void hy__copy_shape(hy_tensor* out, const hy_tensor* t);
-// `t` has the shape of `like`, or a failure that names both.
-hy_status hy__expect_shape(const hy_call* call, const hy_tensor* t, const char* name,
-                           const hy_tensor* like, const char* like_name);
-// `t`, where present, is a vector of `size` elements.
-hy_status hy__expect_vector(const hy_call* call, const hy_tensor* t, const char* name,
-                            int64_t size);
-
 // Conditions on input i that fail with its name; an absent input meets those on shapes.
 const char* hy__input_name(const hy_call* call, int i);
 hy_status hy__need_ndim(const hy_call* call, int i, int ndim);

@@ -52,7 +52,8 @@ static hy_status slide(const hy_call* call, const hy_tensor* x, int64_t channels
                                     w->dilation.w, w->ceil_mode);
   if (x->shape[n - 2] > 0 && x->shape[n - 1] > 0 && out->shape[n - 2] > 0 && out->shape[n - 1] > 0)
     return HY_OK;
-  return hy__call_fail(call, HY_SHAPE, "a kernel of (%lld, %lld) does not fit into the padded input",
+  return hy__call_fail(call, HY_SHAPE,
+                       "a kernel of (%lld, %lld) does not fit into the padded input",
                        PAIR(w->kernel));
 }
 

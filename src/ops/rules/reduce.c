@@ -52,7 +52,7 @@ hy_status hy__shape_along(const hy_call* call, hy_tensor* out) {
 }
 
 hy_status hy__shape_along_alike(const hy_call* call, hy_tensor* out) {
-  HY_TRY(hy__expect_shape(call, &call->in[1], "y", &call->in[0], "dy"));
+  HY_TRY(hy__need_shape(call, 1, call->in[0].ndim, call->in[0].shape));
   return hy__shape_along(call, out);
 }
 
