@@ -1,0 +1,159 @@
+#include "model/load.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/internal.h"
+#include "model/file.h"
+#include "model/safetensors.h"
+
+enum { Q4_GROUP = 32 };
+
+typedef struct loading {
+  hy_stream* stream;
+  hy_tape* tape;
+  const char* folder;
+  const hy__weights* weights;
+  hy_dtype dtype;  // what floating weights become
+} loading;
+
+static bool same_shape(const hy_tensor* t, int ndim, const int64_t* shape) {
+  bool same = t->ndim == ndim;
+  for (int d = 0; same && d < ndim; d++) same = t->shape[d] == shape[d];
+  return same;
+}
+
+static hy_status load_one(void* context, const char* name, hy_array** slot, int ndim,
+                          const int64_t* shape) {
+  const loading* l = context;
+  const hy__weight* w = hy__weights_find(l->weights, name);
+  // Checkpoints of the bare model leave the prefix out.
+  if (!w && strncmp(name, "model.", 6) == 0) w = hy__weights_find(l->weights, name + 6);
+  if (!w) return hy_fail(HY_FORMAT, "%s: the weight %s is missing", l->folder, name);
+  if (!same_shape(&w->tensor, ndim, shape)) {
+    hy_tensor wanted;
+    hy_tensor_init(&wanted, NULL, w->tensor.dtype, ndim, shape);
+    return hy_fail(HY_FORMAT, "%s: %s is %s, but config.json makes it %s", l->folder, name,
+                   hy_tensor_describe(&w->tensor, (char[100]){0}, 100),
+                   hy_tensor_describe(&wanted, (char[100]){0}, 100));
+  }
+  if (!(HY_DTYPE_BIT(w->tensor.dtype) & HY_FLOATS))
+    return hy_fail(HY_FORMAT, "%s: %s has the type %s; weights are f32, bf16 or f16", l->folder,
+                   name, hy_dtype_name(w->tensor.dtype));
+  hy_array* raw = NULL;
+  HY_TRY(hy_array_from_host(l->stream, &raw, w->tensor.dtype, ndim, shape, w->tensor.data));
+  if (w->tensor.dtype == l->dtype) {
+    *slot = raw;
+    return HY_OK;
+  }
+  hy_status status = hy_array_cast(l->tape, slot, raw, l->dtype);
+  hy_array_release(raw);
+  return status;
+}
+
+typedef struct quantising {
+  hy_tape* tape;
+  hy_dtype dtype;
+  int64_t group;
+} quantising;
+
+static hy_status quantise_one(void* context, const char* name, hy__linear* layer, int64_t out,
+                              int64_t in) {
+  (void)out;
+  const quantising* q = context;
+  if (q->group > 0 && in % q->group != 0)
+    return hy_fail(HY_UNSUPPORTED, "%s: rows of %lld cannot be quantised in groups of %lld", name,
+                   (long long)in, (long long)q->group);
+  hy_array *weight = NULL, *scale = NULL;
+  HY_TRY(hy_array_quantize(q->tape, &weight, &scale, layer->weight, q->dtype, q->group));
+  hy_array_release(layer->weight);
+  layer->weight = weight;
+  layer->scale = scale;
+  return HY_OK;
+}
+
+static hy_status quantise(hy_tape* tape, hy__transformer* model, hy_weight_format format) {
+  quantising q = {tape, format == HY_WEIGHTS_Q8 ? HY_I8 : HY_I4,
+                  format == HY_WEIGHTS_Q8 ? 0 : Q4_GROUP};
+  HY_TRY(hy__transformer_visit_linears(model, quantise_one, &q));
+  return quantise_one(&q, "lm_head", &model->head, model->config.vocab_size,
+                      model->config.hidden_size);
+}
+
+hy_status hy__transformer_load(hy_stream* stream, const char* folder, hy_weight_format format,
+                               hy__transformer* model) {
+  hy__config config;
+  hy__weights* weights = NULL;
+  hy_tape* tape = NULL;
+  memset(model, 0, sizeof *model);
+  HY_TRY(hy__config_load(folder, &config));
+  if (format == HY_WEIGHTS_F32) config.dtype = HY_F32;
+  if (format == HY_WEIGHTS_BF16) config.dtype = HY_BF16;
+  HY_TRY(hy__weights_open(folder, &weights));
+  hy_status status = hy_tape_create(stream, &tape);
+  if (status == HY_OK) {
+    hy_tape_set_recording(tape, false);
+    status = hy__transformer_init(model, &config);
+  }
+  loading l = {stream, tape, folder, weights, config.dtype};
+  if (status == HY_OK) status = hy__transformer_visit(model, load_one, &l);
+  if (status == HY_OK && (format == HY_WEIGHTS_Q8 || format == HY_WEIGHTS_Q4))
+    status = quantise(tape, model, format);
+  // Copies from the mapped files may still be under way.
+  if (status == HY_OK) status = hy_stream_sync(stream);
+  if (status != HY_OK) hy__transformer_release(model);
+  hy_tape_destroy(tape);
+  hy__weights_close(weights);
+  return status;
+}
+
+// ---- saving ----
+
+typedef struct saving {
+  hy_stream* stream;
+  hy__weight* list;
+  int count, capacity;
+} saving;
+
+static hy_status fetch_one(void* context, const char* name, hy_array** slot, int ndim,
+                           const int64_t* shape) {
+  saving* s = context;
+  (void)ndim;
+  (void)shape;
+  if (s->count == s->capacity) {
+    int capacity = s->capacity ? 2 * s->capacity : 64;
+    hy__weight* list = hy__realloc(s->list, (size_t)capacity * sizeof *list);
+    if (!list) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a list of %d weights", capacity);
+    s->list = list;
+    s->capacity = capacity;
+  }
+  const hy_tensor* t = hy_array_tensor(*slot);
+  if (!(HY_DTYPE_BIT(t->dtype) & HY_FLOATS))
+    return hy_fail(HY_INVALID_ARGUMENT, "%s is quantised (%s) and cannot be saved", name,
+                   hy_dtype_name(t->dtype));
+  hy__weight* w = &s->list[s->count];
+  w->name = hy__strdup(name);
+  HY_TRY(
+      hy_tensor_init(&w->tensor, hy__malloc(hy_tensor_bytes(t) + 1), t->dtype, t->ndim, t->shape));
+  s->count++;
+  if (!w->name || !w->tensor.data) return hy_fail(HY_OUT_OF_MEMORY, "no memory to save %s", name);
+  return hy_array_to_host(s->stream, *slot, w->tensor.data, hy_tensor_bytes(t));
+}
+
+hy_status hy__transformer_save(hy_stream* stream, hy__transformer* model, const char* folder) {
+  if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+    return hy_fail(HY_IO, "%s: cannot be made: %s", folder, strerror(errno));
+  char path[4096];
+  HY_TRY(hy__join_path(folder, "model.safetensors", path, sizeof path));
+  saving s = {.stream = stream};
+  hy_status status = hy__transformer_visit(model, fetch_one, &s);
+  if (status == HY_OK) status = hy__weights_save(path, s.list, s.count);
+  if (status == HY_OK) status = hy__config_save(folder, &model->config);
+  for (int i = 0; i < s.count; i++) {
+    hy__mfree((void*)(uintptr_t)s.list[i].name);
+    hy__mfree(s.list[i].tensor.data);
+  }
+  hy__mfree(s.list);
+  return status;
+}
