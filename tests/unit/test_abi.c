@@ -1,7 +1,7 @@
 // The plugin ABI does not move: a plugin built today is loaded by every later library of the same
 // version. A field may be added at the end of a struct that leads with its size; nothing else here
 // may ever change.
-#include "halyard/plugin.h"
+#include "halyard/ops.h"
 #include "support/check.h"
 
 #if defined(__LP64__)
@@ -123,7 +123,13 @@ AT(hy_backend, providers, 232);
 AT(hy_backend, n_providers, 240);
 AT(hy_backend, reserved, 244);
 
+#define ATTR(kind, field, offset) AT(hy_attrs_##kind, field, offset);
+#include "unit/abi_attrs.def"
+
 #endif
+
+#define OP(number, name) _Static_assert(HY_OP_##name == (number), #name " has another number");
+#include "unit/abi_ops.def"
 
 // Numbers that plugins have compiled in.
 static void enumerators_keep_their_values(void** state) {
@@ -156,7 +162,24 @@ static void enumerators_keep_their_values(void** state) {
   assert_int_equal(HY_MAX_EQUATION, 96);
 }
 
+// An op that is new has to be written down, so that its number is kept from then on.
+static void every_op_is_written_down(void** state) {
+  (void)state;
+  static const hy_op known[] = {
+#undef OP
+#define OP(number, name) HY_OP_##name,
+#include "unit/abi_ops.def"
+  };
+  int n = (int)(sizeof known / sizeof known[0]);
+  for (int i = 0; i < hy_op_count(); i++) {
+    bool found = false;
+    for (int k = 0; k < n && !found; k++) found = known[k] == hy_op_at(i)->op;
+    if (!found) fail_msg("add OP(%d, %s) to abi_ops.def", hy_op_at(i)->op, hy_op_at(i)->name);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(enumerators_keep_their_values)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(enumerators_keep_their_values),
+                                     cmocka_unit_test(every_op_is_written_down)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
