@@ -11,11 +11,8 @@ typedef struct matmul {
   hy_scalar alpha, beta;
 } matmul;
 
-static char* row_address(const hy_tensor* t, int64_t row, int64_t column) {
-  hy_tensor rows = *t;
-  rows.ndim = t->ndim - 1;
-  return (char*)t->data + (hy__offset(&rows, row) + column * t->stride[t->ndim - 1]) *
-                              (int64_t)hy_dtype_size(t->dtype);
+static char* address(const hy_tensor* t, int64_t row, int64_t column) {
+  return hy__row_address(t, row) + column * t->stride[t->ndim - 1] * (int64_t)hy_dtype_size(t->dtype);
 }
 
 static int64_t last_stride(const hy_tensor* t) {
@@ -28,12 +25,12 @@ static const char* column_address(const hy_tensor* b, int64_t column) {
 
 static void row_f(const void* context, int64_t i, double* values) {
   const matmul* m = context;
-  hy__load_row_f(m->a.dtype, row_address(&m->a, i, 0), last_stride(&m->a), m->b.shape[0], values);
+  hy__load_row_f(m->a.dtype, hy__row_address(&m->a, i), last_stride(&m->a), m->b.shape[0], values);
 }
 
 static void row_i(const void* context, int64_t i, int64_t* values) {
   const matmul* m = context;
-  hy__load_row_i(m->a.dtype, row_address(&m->a, i, 0), last_stride(&m->a), m->b.shape[0], values);
+  hy__load_row_i(m->a.dtype, hy__row_address(&m->a, i), last_stride(&m->a), m->b.shape[0], values);
 }
 
 static void column_f(const void* context, int64_t j, double* values) {
@@ -49,26 +46,26 @@ static void column_i(const void* context, int64_t j, int64_t* values) {
 static void put_f(const void* context, int64_t i, int64_t j, int64_t n, double* sums) {
   const matmul* m = context;
   double alpha = hy__number_f(m->alpha, m->out.dtype), beta = hy__number_f(m->beta, m->out.dtype);
-  const char* addend = hy__present(&m->addend) ? row_address(&m->addend, i, j) : NULL;
+  const char* addend = hy__present(&m->addend) ? address(&m->addend, i, j) : NULL;
   int64_t step = addend ? last_stride(&m->addend) * (int64_t)hy_dtype_size(m->addend.dtype) : 0;
   for (int64_t c = 0; c < n; c++) {
     sums[c] *= alpha;
     if (addend) sums[c] += beta * hy__load_f(m->addend.dtype, addend + c * step);
   }
-  hy__store_row_f(m->out.dtype, row_address(&m->out, i, j), last_stride(&m->out), n, sums);
+  hy__store_row_f(m->out.dtype, address(&m->out, i, j), last_stride(&m->out), n, sums);
 }
 
 static void put_i(const void* context, int64_t i, int64_t j, int64_t n, int64_t* sums) {
   const matmul* m = context;
   uint64_t alpha = (uint64_t)hy_scalar_i(m->alpha), beta = (uint64_t)hy_scalar_i(m->beta);
-  const char* addend = hy__present(&m->addend) ? row_address(&m->addend, i, j) : NULL;
+  const char* addend = hy__present(&m->addend) ? address(&m->addend, i, j) : NULL;
   int64_t step = addend ? last_stride(&m->addend) * (int64_t)hy_dtype_size(m->addend.dtype) : 0;
   for (int64_t c = 0; c < n; c++) {
     uint64_t sum = (uint64_t)sums[c] * alpha;
     if (addend) sum += beta * (uint64_t)hy__load_i(m->addend.dtype, addend + c * step);
     sums[c] = (int64_t)sum;
   }
-  hy__store_row_i(m->out.dtype, row_address(&m->out, i, j), last_stride(&m->out), n, sums);
+  hy__store_row_i(m->out.dtype, address(&m->out, i, j), last_stride(&m->out), n, sums);
 }
 
 static hy_status multiply(const hy_call* call, const matmul* m) {

@@ -4,10 +4,9 @@
 #include "ops/reference/scratch.h"
 #include "ops/reference/walk.h"
 
-static void load(const hy_tensor* t, const hy_tensor* rows, int64_t row, int64_t n, double* values) {
-  const char* at =
-      (const char*)t->data + hy__offset(rows, row) * (int64_t)hy_dtype_size(t->dtype);
-  hy__load_row_f(t->dtype, at, t->stride[t->ndim - 1], n, values);
+static void load(const hy_tensor* t, int64_t row, double* values) {
+  int last = t->ndim - 1;
+  hy__load_row_f(t->dtype, hy__row_address(t, row), t->stride[last], t->shape[last], values);
 }
 
 hy_status hy__ref_rope(const hy_call* call) {
@@ -22,22 +21,20 @@ hy_status hy__ref_rope(const hy_call* call) {
   double* row = hy__scratch(call, size, 2);
   if (!row) return HY_OUT_OF_MEMORY;
   double *cosine = row + size, *sine = cosine + half;
-  hy_tensor x_rows = *x, c_rows = c, s_rows = s, out_rows = *out;
-  x_rows.ndim = c_rows.ndim = s_rows.ndim = out_rows.ndim = last;
-  int64_t rows = hy_tensor_numel(&x_rows), step = call->attrs.rope.interleaved ? 2 : 1;
+  int64_t rows = 1, step = call->attrs.rope.interleaved ? 2 : 1;
+  for (int d = 0; d < last; d++) rows *= x->shape[d];
   int64_t partner = call->attrs.rope.interleaved ? 1 : half;
   for (int64_t r = 0; r < rows; r++) {
-    load(x, &x_rows, r, size, row);
-    load(&c, &c_rows, r, half, cosine);
-    load(&s, &s_rows, r, half, sine);
+    load(x, r, row);
+    load(&c, r, cosine);
+    load(&s, r, sine);
     for (int64_t i = 0; i < half; i++) {
       double* pair = row + i * step;
       double a = pair[0], b = pair[partner], turn = call->attrs.rope.inverse ? -sine[i] : sine[i];
       pair[0] = a * cosine[i] - b * turn;
       pair[partner] = b * cosine[i] + a * turn;
     }
-    char* to = (char*)out->data + hy__offset(&out_rows, r) * (int64_t)hy_dtype_size(out->dtype);
-    hy__store_row_f(out->dtype, to, out->stride[last], size, row);
+    hy__store_row_f(out->dtype, hy__row_address(out, r), out->stride[last], size, row);
   }
   hy__mfree(row);
   return HY_OK;

@@ -76,3 +76,9 @@ int64_t hy__offset(const hy_tensor* t, int64_t i) {
 char* hy__element(const hy_tensor* t, int64_t i) {
   return (char*)t->data + hy__offset(t, i) * (int64_t)hy_dtype_size(t->dtype);
 }
+
+char* hy__row_address(const hy_tensor* t, int64_t i) {
+  hy_tensor rows = *t;
+  rows.ndim = t->ndim - 1;
+  return (char*)t->data + hy__offset(&rows, i) * (int64_t)hy_dtype_size(t->dtype);
+}

@@ -36,7 +36,9 @@ bool hy__walk_next(hy__walk* w);
 
 // Address of the element that row-major index `i` over the tensor's own shape means.
 char* hy__element(const hy_tensor* t, int64_t i);
-// The same, in elements from t->data.
+// Address of row i, rows being the views over the last dimension.
+char* hy__row_address(const hy_tensor* t, int64_t i);
+// As hy__element, in elements from t->data.
 int64_t hy__offset(const hy_tensor* t, int64_t i);
 
 #endif  // HALYARD_REFERENCE_WALK_H_
