@@ -220,7 +220,25 @@ echo_fault echo_decode(const echo_npu_packet* packet, int after_repeat, echo_com
   return (echo_fault){0, 0};
 }
 
-echo_fault echo_check_addresses(const echo_command* command, const echo_area areas[ECHO_NPU_AREAS]) {
+static int touches(const echo_operand* a, const echo_operand* b) {
+  return a->used && b->used && a->addr < b->addr + b->bytes && b->addr < a->addr + a->bytes;
+}
+
+static int in_place(const echo_command* c, int source) {
+  uint32_t stride = c->p[source == ECHO_SRC1 ? ECHO_NPU_P_STRIDE1 : ECHO_NPU_P_STRIDE2];
+  int type = source == ECHO_SRC1 ? c->type1 : c->type2;
+  return c->fn && c->op[source].addr == c->op[ECHO_DST].addr && type == c->type_dst &&
+         (c->p[ECHO_NPU_P_ROWS] == 1 || stride == c->p[ECHO_NPU_P_STRIDE_DST]) &&
+         c->op[source].bytes == c->op[ECHO_DST].bytes;
+}
+
+int echo_overlaps(const echo_command* c) {
+  for (int i = ECHO_SRC1; i <= ECHO_SRC2; ++i)
+    if (touches(&c->op[i], &c->op[ECHO_DST]) && !in_place(c, i)) return 1;
+  return 0;
+}
+
+echo_fault echo_check_addresses(const echo_command* command, const echo_area* areas) {
   for (int i = 0; i < ECHO_OPERANDS; ++i) {
     const echo_operand* op = &command->op[i];
     if (op->used && op->addr % op->size) return (echo_fault){ECHO_NPU_FAULT_ALIGN, op->addr};

@@ -37,6 +37,10 @@ static inline uint32_t echo_type_size(int type) {
 echo_fault echo_decode(const echo_npu_packet* packet, int after_repeat, echo_command* out);
 
 // Checks 8 and 9 for one iteration, whose addresses are in command->op.
-echo_fault echo_check_addresses(const echo_command* command, const echo_area areas[ECHO_NPU_AREAS]);
+echo_fault echo_check_addresses(const echo_command* command, const echo_area* areas);
+
+// Does the destination touch bytes of a source other than exactly in place? The values are then
+// unpredictable; the model keeps to one thread so that they are at least always the same.
+int echo_overlaps(const echo_command* command);
 
 #endif  // ECHO_DECODE_H

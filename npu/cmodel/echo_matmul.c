@@ -174,7 +174,7 @@ void echo_matmul(const echo_context* x, const echo_command* c, void* const at[EC
            .ldc = c->p[ECHO_NPU_P_STRIDE_DST]};
   const int64_t unit_m = w.kernels->mr, unit_n = w.kernels->nr;
   const int64_t small = 1 << 17;  // multiply-accumulates below which threads cost more than they give
-  int threads = w.m * w.n * w.k < small ? 1 : echo_pool_threads();
+  int threads = w.m * w.n * w.k < small || echo_overlaps(c) ? 1 : echo_pool_threads();
   w.split_m = w.m > w.n;
   int64_t length = w.split_m ? w.m : w.n, unit = w.split_m ? unit_m : unit_n;
   int64_t units = (length + unit - 1) / unit;

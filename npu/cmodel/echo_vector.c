@@ -117,7 +117,7 @@ void echo_vector(const echo_context* x, const echo_command* c, void* const at[EC
            .alpha = c->p[ECHO_NPU_P_ALPHA],
            .beta = c->p[ECHO_NPU_P_BETA]};
   merge_rows(&w);
-  int threads = w.rows * w.cols < 16384 ? 1 : echo_pool_threads();
+  int threads = w.rows * w.cols < 16384 || echo_overlaps(c) ? 1 : echo_pool_threads();
   int single = w.rows == 1 && w.fn->passes == 1 && !w.fn->pass[0].reduce;
   w.by_row = !single;
   int64_t unit = single ? ECHO_BLOCK : 1, length = single ? w.cols : w.rows;
