@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   const uint64_t high = ECHO_NPU_HIGH_BASE, span = (uint64_t)4 << 30;
   const echo_area areas[ECHO_NPU_AREAS] = {
       {0, 0}, {ECHO_NPU_ACT_BASE, ECHO_NPU_ACT_BASE + 65536}, {high, high + 3 * span}};
-  echo_cmodel* model = echo_cmodel_create(areas);
+  echo_cmodel* model = echo_cmodel_create(areas, -1);
   if (!model) return 1;
   float* a = echo_cmodel_memory(model, high, (uint64_t)m * k * 4);
   float* b = echo_cmodel_memory(model, high + span, (uint64_t)n * k * 4);

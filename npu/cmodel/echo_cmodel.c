@@ -36,12 +36,12 @@ struct echo_cmodel {
   void* trace_context;
 };
 
-echo_cmodel* echo_cmodel_create(const echo_area areas[ECHO_NPU_AREAS]) {
+echo_cmodel* echo_cmodel_create(const echo_area* areas, int memory_fd) {
   echo_cmodel* m = calloc(1, sizeof *m);
   if (!m) return NULL;
   m->units.scratch = aligned_alloc(64, sizeof(echo_scratch));
   if (!m->units.scratch) goto no_scratch;
-  if (echo_ram_create(&m->ram, areas) != 0) goto no_ram;
+  if (echo_ram_create(&m->ram, areas, memory_fd) != 0) goto no_ram;
   if (echo_pool_hold() != 0) goto no_pool;
   m->units.kernels = echo_kernels_best();
   m->timing = echo_timing_from_environment();

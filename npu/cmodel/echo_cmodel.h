@@ -9,8 +9,8 @@
 
 typedef struct echo_cmodel echo_cmodel;
 
-// NULL when memory or threads cannot be had.
-echo_cmodel* echo_cmodel_create(const echo_area areas[ECHO_NPU_AREAS]);
+// NULL when memory or threads cannot be had. memory_fd is a file to use as the memory, or -1.
+echo_cmodel* echo_cmodel_create(const echo_area* areas, int memory_fd);
 void echo_cmodel_destroy(echo_cmodel* model);
 
 // AXI4-Lite accesses, by byte offset from ECHO_NPU_REG_BASE.

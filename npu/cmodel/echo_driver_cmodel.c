@@ -24,7 +24,7 @@ static int open_model(int index, echo_board* board, void** device, char* reason,
   echo_area areas[ECHO_NPU_AREAS];
   for (int i = 0; i < ECHO_NPU_AREAS; ++i)
     areas[i] = (echo_area){board->base[i], board->limit[i]};
-  *device = echo_cmodel_create(areas);
+  *device = echo_cmodel_create(areas, board->memory_fd);
   if (*device) return 0;
   snprintf(reason, size, "cmodel: no memory or threads for the simulated board");
   return -1;

@@ -4,14 +4,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-int echo_ram_create(echo_ram* ram, const echo_area area[ECHO_NPU_AREAS]) {
+int echo_ram_create(echo_ram* ram, const echo_area* area, int fd) {
   memset(ram, 0, sizeof *ram);
   for (int i = 0; i < ECHO_NPU_AREAS; ++i) {
     ram->area[i] = area[i];
     size_t bytes = area[i].limit - area[i].base;
     if (bytes == 0) continue;
-    void* p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
+    int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, fd >= 0 ? (off_t)area[i].base : 0);
     if (p == MAP_FAILED) {
       echo_ram_destroy(ram);
       return -1;

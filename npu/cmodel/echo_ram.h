@@ -16,8 +16,9 @@ typedef struct echo_ram {
   uint8_t* host[ECHO_NPU_AREAS];
 } echo_ram;
 
-// Reserves the areas; 0, or -1 with nothing held.
-int echo_ram_create(echo_ram* ram, const echo_area area[ECHO_NPU_AREAS]);
+// Reserves the areas; 0, or -1 with nothing held. With fd >= 0 the memory is that file, shared, an address
+// being an offset in it; the caller keeps the fd.
+int echo_ram_create(echo_ram* ram, const echo_area* area, int fd);
 void echo_ram_destroy(echo_ram* ram);
 
 // The bytes [addr, addr + bytes) if they lie inside one area of the RAM, else NULL.

@@ -36,7 +36,8 @@ static echo_board wanted_board(void) {
   return (echo_board){{ECHO_NPU_WEIGHT_BASE, ECHO_NPU_ACT_BASE, ECHO_NPU_HIGH_BASE},
                       {ECHO_NPU_WEIGHT_BASE + half, ECHO_NPU_ACT_BASE + half,
                        ECHO_NPU_HIGH_BASE + high},
-                      1000};
+                      1000,
+                      -1};
 }
 
 static void close_device(echo_device* d) {

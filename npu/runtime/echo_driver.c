@@ -13,6 +13,8 @@ static const echo_driver* const drivers[] = {
 #ifdef ECHO_NPU_HAVE_RTLMODEL
     &echo_driver_rtlmodel,
 #endif
+    &echo_driver_fpga,
+    &echo_driver_asic,
 };
 #define DRIVERS (sizeof drivers / sizeof *drivers)
 

@@ -13,6 +13,7 @@
 typedef struct echo_board {
   uint64_t base[ECHO_NPU_AREAS], limit[ECHO_NPU_AREAS];  // limit is the first byte after
   uint32_t clock_mhz;
+  int memory_fd;  // models: a file to use as the memory, shared, address = offset; -1: private memory
 } echo_board;
 
 typedef enum echo_wait {

@@ -21,7 +21,7 @@ static inline echo_cmodel* bench_open(void) {
   const echo_area areas[ECHO_NPU_AREAS] = {{0, 4 * BENCH_MIB},
                                            {ECHO_NPU_ACT_BASE, ECHO_NPU_ACT_BASE + 64 * BENCH_MIB},
                                            {ECHO_NPU_HIGH_BASE, ECHO_NPU_HIGH_BASE + BENCH_MIB}};
-  echo_cmodel* m = echo_cmodel_create(areas);
+  echo_cmodel* m = echo_cmodel_create(areas, -1);
   assert_non_null(m);
   return m;
 }

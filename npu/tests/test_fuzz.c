@@ -110,7 +110,7 @@ static void check_guards(void) {
 
 static void open_small_board(void) {
   const echo_area areas[ECHO_NPU_AREAS] = {{0, 0x10000}, {RING, BOARD_END}, {0, 0}};
-  model = echo_cmodel_create(areas);
+  model = echo_cmodel_create(areas, -1);
   assert_non_null(model);
   // Allocations: the arena only. What lies around it must never change.
   assert_int_equal(echo_cmodel_track(model, ARENA, ARENA_BYTES, 1), 0);

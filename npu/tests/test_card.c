@@ -1,0 +1,204 @@
+// test_card.c - the fpga and asic drivers end to end against a stand-in card: a model in a process of its
+// own behind files (tools/echo_standin.c). No silicon is involved.
+// Usage: test_card ECHO_STANDIN ECHO_TEST_OPS [BACKEND]
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "echo_npu_runtime.h"
+
+#define OK(call) assert_int_equal((call), ECHO_NPU_SUCCESS)
+
+static const char *standin, *test_ops, *backend = "cmodel";
+static char directory[64];
+static pid_t card;
+static int card_input;
+
+static int start_card(void** state) {
+  (void)state;
+  int in[2], out[2];
+  char ready[8] = "";
+  strcpy(directory, "/tmp/echo_card_XXXXXX");
+  assert_non_null(mkdtemp(directory));
+  assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+  assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+  card = fork();
+  assert_true(card >= 0);
+  if (card == 0) {
+    dup2(in[0], 0);
+    dup2(out[1], 1);
+    execl(standin, standin, directory, backend, "16", (char*)NULL);
+    _exit(127);
+  }
+  close(in[0]);
+  close(out[1]);
+  card_input = in[1];
+  ssize_t n = read(out[0], ready, 5);
+  close(out[0]);
+  assert_true(n == 5 && !memcmp(ready, "ready", 5));
+  return 0;
+}
+
+static int stop_card(void** state) {
+  (void)state;
+  int status;
+  close(card_input);  // the stand-in ends with its input
+  if (card > 0) waitpid(card, &status, 0);
+  card = 0;
+  static const char* const names[] = {"xdma0_user",  "bar0",           "bar2", "xdma0_h2c_0",
+                                      "xdma0_c2h_0", "xdma0_events_0", "irq"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", directory, names[i]);
+    unlink(path);
+  }
+  rmdir(directory);
+  return 0;
+}
+
+static void choose(const char* driver) {
+  setenv("ECHO_NPU_BACKEND", driver, 1);
+  setenv("ECHO_NPU_FPGA_DIR", directory, 1);
+  setenv("ECHO_NPU_ASIC_STANDIN", directory, 1);
+}
+
+static void operations_run_on(const char* driver) {
+  choose(driver);
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    int null = open("/dev/null", O_WRONLY);
+    dup2(null, 1);
+    execl(test_ops, test_ops, (char*)NULL);
+    _exit(127);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void faults_come_back_from(const char* driver) {
+  choose(driver);
+  echoNpuBackendInfo info;
+  OK(echoNpuGetBackendInfo(&info));
+  assert_string_equal(info.name, driver);
+  echoNpuDeviceProperties properties;
+  OK(echoNpuGetDeviceProperties(0, &properties));
+  assert_true(properties.memory_total > (30u << 20) && properties.memory_total < (33u << 20));
+  echo_npu_packet bad = {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = 64, .dst = ECHO_NPU_REG_BASE, .param = {64}};
+  for (int i = 0; i < 5; ++i) {
+    OK(echoNpuSubmit(&bad, 1, NULL));
+    assert_int_equal(echoNpuDeviceSynchronize(), ECHO_NPU_ERROR_FAULT);
+    echoNpuFault fault;
+    OK(echoNpuStreamGetFault(NULL, &fault));
+    assert_int_equal(fault.code, ECHO_NPU_FAULT_RANGE);
+    assert_int_equal(fault.address, ECHO_NPU_REG_BASE);
+    float host[8] = {1, 2, 3, 4, 5, 6, 7, 8}, back[8];
+    void* p;
+    OK(echoNpuMalloc(&p, sizeof host));
+    OK(echoNpuMemcpy(p, host, sizeof host, ECHO_NPU_MEMCPY_DEFAULT));
+    OK(echoNpuAddTensor(p, p, p, 8, NULL));
+    OK(echoNpuMemcpy(back, p, sizeof back, ECHO_NPU_MEMCPY_DEFAULT));
+    for (int j = 0; j < 8; ++j) assert_true(back[j] == 2 * host[j]);
+    OK(echoNpuFree(p));
+  }
+  OK(echoNpuDeviceReset());
+}
+
+static void fpga_runs_operations(void** state) {
+  (void)state;
+  operations_run_on("fpga");
+}
+static void asic_runs_operations(void** state) {
+  (void)state;
+  operations_run_on("asic");
+}
+static void fpga_reports_faults(void** state) {
+  (void)state;
+  faults_come_back_from("fpga");
+}
+static void asic_reports_faults(void** state) {
+  (void)state;
+  faults_come_back_from("asic");
+}
+
+static void a_dead_card_is_lost_not_a_hang(void** state) {
+  (void)state;
+  choose("fpga");
+  void* p;
+  OK(echoNpuMalloc(&p, 4096));
+  OK(echoNpuMemset(p, 0, 4096));
+  kill(card, SIGKILL);
+  waitpid(card, NULL, 0);
+  card = 0;
+  OK(echoNpuAddTensor(p, p, p, 100, NULL));
+  assert_int_equal(echoNpuDeviceSynchronize(), ECHO_NPU_ERROR_DEVICE_LOST);
+  OK(echoNpuDeviceReset());
+}
+
+static void missing_cards_are_explained(void** state) {
+  (void)state;
+  int count;
+  setenv("ECHO_NPU_BACKEND", "fpga", 1);
+  setenv("ECHO_NPU_FPGA_DIR", "/nonexistent", 1);
+  unsetenv("ECHO_NPU_ASIC_STANDIN");
+  assert_int_equal(echoNpuGetDeviceCount(&count), ECHO_NPU_ERROR_UNAVAILABLE);
+  assert_non_null(strstr(echoNpuGetLastErrorMessage(), "/nonexistent/xdma0_user"));
+  setenv("ECHO_NPU_BACKEND", "asic", 1);
+  assert_int_equal(echoNpuGetDeviceCount(&count), ECHO_NPU_ERROR_UNAVAILABLE);
+  setenv("ECHO_NPU_ASIC_DEVICES", "0000:ff:1f.7", 1);
+  OK(echoNpuGetDeviceCount(&count));
+  void* p;
+  assert_int_equal(echoNpuMalloc(&p, 64), ECHO_NPU_ERROR_UNAVAILABLE);
+  assert_non_null(strstr(echoNpuGetLastErrorMessage(), "0000:ff:1f.7"));
+  echoNpuBackendInfo info;
+  setenv("ECHO_NPU_BACKEND", "cmodel", 1);
+  OK(echoNpuGetBackendInfo(&info));
+  assert_non_null(strstr(info.missing, "fpga: no /nonexistent/xdma0_user"));
+}
+
+// A BAR that is not an NPU's.
+static void strangers_are_refused(void** state) {
+  (void)state;
+  char path[128];
+  snprintf(path, sizeof path, "%s/xdma0_user", directory);
+  kill(card, SIGKILL);
+  waitpid(card, NULL, 0);
+  card = 0;
+  uint32_t stranger = 0x10ee7038;
+  int fd = open(path, O_WRONLY);
+  assert_true(fd >= 0 && pwrite(fd, &stranger, 4, ECHO_NPU_REG_ID) == 4);
+  close(fd);
+  choose("fpga");
+  void* p;
+  assert_int_equal(echoNpuMalloc(&p, 64), ECHO_NPU_ERROR_UNAVAILABLE);
+  assert_non_null(strstr(echoNpuGetLastErrorMessage(), "not an ECHO NPU"));
+}
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    fprintf(stderr, "usage: test_card ECHO_STANDIN ECHO_TEST_OPS [BACKEND]\n");
+    return 2;
+  }
+  standin = argv[1];
+  test_ops = argv[2];
+  if (argc > 3) backend = argv[3];
+#define WITH_CARD(test) cmocka_unit_test_setup_teardown(test, start_card, stop_card)
+  const struct CMUnitTest tests[] = {
+      WITH_CARD(fpga_runs_operations),           WITH_CARD(asic_runs_operations),
+      WITH_CARD(fpga_reports_faults),            WITH_CARD(asic_reports_faults),
+      WITH_CARD(a_dead_card_is_lost_not_a_hang), WITH_CARD(strangers_are_refused),
+      cmocka_unit_test(missing_cards_are_explained),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
