@@ -56,6 +56,11 @@ HY_API hy_status hy_fail(hy_status status, const char* format, ...)
 #endif
     ;
 
+// Tells the static analyzer what it cannot see: hy_fail returns the status it was given.
+#ifdef __clang_analyzer__
+#define hy_fail(status, ...) (hy_fail(status, __VA_ARGS__), (status))
+#endif
+
 // Returns the failure of `expression` to the caller.
 #define HY_TRY(expression)                            \
   do {                                                \

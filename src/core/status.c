@@ -29,7 +29,8 @@ const char* hy_last_error(void) {
   return message;
 }
 
-hy_status hy_fail(hy_status status, const char* format, ...) {
+// In parentheses because the analyzer sees a macro of that name.
+hy_status(hy_fail)(hy_status status, const char* format, ...) {
   // Formatted aside first: an argument may be the old message.
   char text[sizeof message];
   va_list arguments;

@@ -85,36 +85,34 @@ static hy_status give_out(hy_status status, hy_array* array, hy_array** out) {
 
 hy_status hy_array_zeros(hy_stream* stream, hy_array** out, hy_dtype dtype, int ndim,
                          const int64_t* shape) {
-  hy_array* array;
-  HY_TRY(hy_array_empty(stream, out, dtype, ndim, shape));
-  array = *out;
-  *out = NULL;
-  hy_status status = hy_memset(stream, array->view.data, 0, hy_tensor_bytes(&array->view));
+  HY_TRY(check_maker("hy_array_zeros", stream, out));
+  hy_array* array = NULL;
+  hy_status status = hy_array_empty(stream, &array, dtype, ndim, shape);
+  if (array) status = hy_memset(stream, array->view.data, 0, hy_tensor_bytes(&array->view));
   return give_out(status, array, out);
 }
 
 hy_status hy_array_from_host(hy_stream* stream, hy_array** out, hy_dtype dtype, int ndim,
                              const int64_t* shape, const void* data) {
-  HY_TRY(hy_array_empty(stream, out, dtype, ndim, shape));
-  hy_array* array = *out;
-  *out = NULL;
-  size_t bytes = hy_tensor_bytes(&array->view);
-  hy_status status = HY_OK;
-  if (!data && bytes > 0)
-    status = hy_fail(HY_INVALID_ARGUMENT, "hy_array_from_host: the data is NULL");
-  if (status == HY_OK)
+  HY_TRY(check_maker("hy_array_from_host", stream, out));
+  hy_array* array = NULL;
+  hy_status status = hy_array_empty(stream, &array, dtype, ndim, shape);
+  if (array) {
+    size_t bytes = hy_tensor_bytes(&array->view);
     status = hy_memcpy(stream, array->view.data, data, bytes, HY_COPY_HOST_TO_DEVICE);
-  if (status == HY_OK) status = hy_stream_sync(stream);
+    if (status == HY_OK) status = hy_stream_sync(stream);
+  }
   return give_out(status, array, out);
 }
 
 hy_status hy_array_scalar(hy_stream* stream, hy_array** out, hy_dtype dtype, double value) {
-  HY_TRY(hy_array_empty(stream, out, dtype, 0, NULL));
-  hy_array* array = *out;
-  *out = NULL;
+  HY_TRY(check_maker("hy_array_scalar", stream, out));
+  hy_array* array = NULL;
+  hy_status status = hy_array_empty(stream, &array, dtype, 0, NULL);
   bool whole = !hy_dtype_is_float(dtype);
   hy_scalar scalar = whole ? hy_int(hy_scalar_i(hy_float(value))) : hy_float(value);
-  return give_out(hy_fill(stream, &array->view, scalar), array, out);
+  if (array) status = hy_fill(stream, &array->view, scalar);
+  return give_out(status, array, out);
 }
 
 hy_status hy_array_wrap(hy_stream* stream, hy_array** out, const hy_tensor* tensor,

@@ -49,12 +49,12 @@ static const char* read_term(const char* text, const char* spare, int dims, int 
 static void implied_output(equation* e, int n_in, const char* spare, int ellipsis) {
   e->out.n = 0;
   for (int d = ellipsis - 1; d >= 0; d--) append(&e->out, spare[d]);
-  for (char label = 'A'; label <= 'z'; label++) {
+  for (int label = 'A'; label <= 'z'; label++) {
     int count = 0;
     for (int i = 0; i < n_in; i++) {
       for (int d = 0; d < e->in[i].n; d++) count += e->in[i].label[d] == label;
     }
-    if (count == 1 && !memchr(spare, label, (size_t)ellipsis)) append(&e->out, label);
+    if (count == 1 && !memchr(spare, label, (size_t)ellipsis)) append(&e->out, (char)label);
   }
 }
 
