@@ -7,8 +7,7 @@
 
 double hy__divide_f(double a, double b, hy_rounding rounding, hy_dtype type) {
   if (rounding == HY_ROUND_NONE) return a / b;
-  if (rounding == HY_ROUND_TRUNC)
-    return trunc(hy__round_to(type == HY_F64 ? HY_F64 : HY_F32, a / b));
+  if (rounding == HY_ROUND_TRUNC) return trunc(hy__round_to(type, a / b));
   if (b == 0) return a / b;
   // Python's floor division: exact through the remainder, where a / b alone would round up to the
   // next integer.
@@ -85,7 +84,7 @@ hy_status hy__ref_binary(const hy_call* call) {
       hy__operand_f(&w, 1, a->dtype, type, x);
       hy__operand_f(&w, 2, b->dtype, type, y);
       for (int64_t i = 0; i < w.n; i++) x[i] = binary_f(call, x[i], y[i], scale, type);
-      hy__store_row_f(out->dtype, w.at[0], w.step[0], w.n, x);
+      hy__result_f(&w, type, out->dtype, x);
     } else {
       int64_t x[HY__ROW], y[HY__ROW], scale = hy_scalar_i(alpha);
       hy__operand_i(&w, 1, a->dtype, x);
@@ -95,7 +94,7 @@ hy_status hy__ref_binary(const hy_call* call) {
           return hy__call_fail(call, HY_INVALID_ARGUMENT, "integer division by zero");
         x[i] = binary_i(call, x[i], y[i], scale, type);
       }
-      hy__store_row_i(out->dtype, w.at[0], w.step[0], w.n, x);
+      hy__result_i(&w, type, out->dtype, x);
     }
   }
   return HY_OK;
@@ -134,7 +133,7 @@ hy_status hy__ref_scalar(const hy_call* call) {
   bool in_double = hy__in_double(type);
   if (!in_double && alpha.kind == HY_F64)
     return hy__call_fail(call, HY_DTYPE, "integer inputs need an integer alpha");
-  if (!in_double && call->op == HY_OP_div_scalar && hy_scalar_i(value) == 0)
+  if (!in_double && call->op == HY_OP_div_scalar && hy__number_i(value, type) == 0)
     return hy__call_fail(call, HY_INVALID_ARGUMENT, "integer division by zero");
   if (!in_double && call->op == HY_OP_pow_scalar && hy_scalar_i(value) < 0)
     return hy__call_fail(call, HY_INVALID_ARGUMENT,
@@ -146,12 +145,12 @@ hy_status hy__ref_scalar(const hy_call* call) {
       double row[HY__ROW], number = hy__number_f(value, type), scale = hy__number_f(alpha, type);
       hy__operand_f(&w, 1, x->dtype, type, row);
       for (int64_t i = 0; i < w.n; i++) row[i] = scalar_f(call, row[i], number, scale, type);
-      hy__store_row_f(out->dtype, w.at[0], w.step[0], w.n, row);
+      hy__result_f(&w, type, out->dtype, row);
     } else {
-      int64_t row[HY__ROW], number = hy_scalar_i(value), scale = hy_scalar_i(alpha);
+      int64_t row[HY__ROW], number = hy__number_i(value, type), scale = hy_scalar_i(alpha);
       hy__operand_i(&w, 1, x->dtype, row);
       for (int64_t i = 0; i < w.n; i++) row[i] = scalar_i(call, row[i], number, scale);
-      hy__store_row_i(out->dtype, w.at[0], w.step[0], w.n, row);
+      hy__result_i(&w, type, out->dtype, row);
     }
   }
   return HY_OK;

@@ -50,7 +50,7 @@ hy_status hy__ref_compare_scalar(const hy_call* call) {
       hy__operand_f(&w, 1, x->dtype, type, row);
       for (int64_t i = 0; i < w.n; i++) result[i] = COMPARE(call->op, row[i], number);
     } else {
-      int64_t row[HY__ROW], number = hy_scalar_i(value);
+      int64_t row[HY__ROW], number = hy__number_i(value, type);
       hy__operand_i(&w, 1, x->dtype, row);
       for (int64_t i = 0; i < w.n; i++) result[i] = COMPARE(call->op, row[i], number);
     }

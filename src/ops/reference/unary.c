@@ -66,20 +66,21 @@ static int64_t unary_i(const hy_call* call, int64_t x) {
 hy_status hy__ref_unary(const hy_call* call) {
   const hy_tensor *x = &call->in[0], *out = &call->out[0];
   // sqrt and its like make floats of integers.
-  bool in_double = hy__in_double(x->dtype) || hy__in_double(out->dtype);
+  bool makes_float = hy__op_row(call->op)->dtype_rule == hy__dtype_float;
+  hy_dtype type = makes_float ? hy__to_float(x->dtype) : x->dtype;
   hy__walk w;
   hy__walk_begin(&w, out, 2, (const hy_tensor*[]){out, x});
   while (hy__walk_next(&w)) {
-    if (in_double) {
+    if (hy__in_double(type)) {
       double row[HY__ROW];
-      hy__operand_f(&w, 1, x->dtype, x->dtype, row);
+      hy__operand_f(&w, 1, x->dtype, type, row);
       for (int64_t i = 0; i < w.n; i++) row[i] = unary_f(call, row[i]);
-      hy__store_row_f(out->dtype, w.at[0], w.step[0], w.n, row);
+      hy__result_f(&w, type, out->dtype, row);
     } else {
       int64_t row[HY__ROW];
       hy__operand_i(&w, 1, x->dtype, row);
       for (int64_t i = 0; i < w.n; i++) row[i] = unary_i(call, row[i]);
-      hy__store_row_i(out->dtype, w.at[0], w.step[0], w.n, row);
+      hy__result_i(&w, type, out->dtype, row);
     }
   }
   return HY_OK;
@@ -119,15 +120,15 @@ hy_status hy__ref_clamp(const hy_call* call) {
         if (high.kind != HY_NONE && (row[i] > most || isnan(most)))
           row[i] = isnan(row[i]) ? row[i] : most;
       }
-      hy__store_row_f(out->dtype, w.at[0], w.step[0], w.n, row);
+      hy__result_f(&w, type, out->dtype, row);
     } else {
-      int64_t row[HY__ROW], least = hy_scalar_i(low), most = hy_scalar_i(high);
+      int64_t row[HY__ROW], least = hy__number_i(low, type), most = hy__number_i(high, type);
       hy__operand_i(&w, 1, x->dtype, row);
       for (int64_t i = 0; i < w.n; i++) {
         if (low.kind != HY_NONE && row[i] < least) row[i] = least;
         if (high.kind != HY_NONE && row[i] > most) row[i] = most;
       }
-      hy__store_row_i(out->dtype, w.at[0], w.step[0], w.n, row);
+      hy__result_i(&w, type, out->dtype, row);
     }
   }
   return HY_OK;
