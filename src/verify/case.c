@@ -206,6 +206,12 @@ static int input_for(const hy__case* c, int o, const hy_tensor* out) {
   return -1;
 }
 
+// The types in which a result of that type may be stored: the category stays or rises.
+static uint32_t types_that_hold(hy_dtype dtype) {
+  if (HY_DTYPE_BIT(dtype) & HY_FLOAT8S) return HY_DTYPE_BIT(dtype);
+  return dtype == HY_BOOL ? HY_ALL_DTYPES : hy_dtype_is_int(dtype) ? HY_NUMBERS : HY_FLOATS;
+}
+
 static void add_outputs(hy__case* c) {
   hy_tensor out[HY_MAX_OUTPUTS];
   memset(out, 0, sizeof out);
@@ -213,6 +219,7 @@ static void add_outputs(hy__case* c) {
   c->call.in = c->in;
   c->call.out = c->out;
   bool inferred = hy_infer(&c->call, out) == HY_OK;
+  if (made) c->result[0] = c->out[0].dtype;
   if (made) return;
   for (int o = 0; o < c->info->n_outputs; o++) {
     bool optional = c->info->outputs[o].kind == HY_ARGUMENT_OPTIONAL;
@@ -223,15 +230,16 @@ static void add_outputs(hy__case* c) {
       c->out[c->call.n_out++] = hy_tensor_absent();
       continue;
     }
+    c->result[o] = out[o].dtype;
     int twin = c->flavour == HY__FLAVOUR_IN_PLACE ? input_for(c, o, &out[o]) : -1;
     if (twin >= 0) {
       c->out[c->call.n_out++] = c->in[twin];
       continue;
     }
     hy_dtype dtype = out[o].dtype;
-    if (c->flavour == HY__FLAVOUR_MIXED && c->info->alias == HY_ALIAS_ANY && dtype == HY_F32) {
-      dtype = hy__draw_dtype(c, HY_FLOATS);
-      c->mixed |= dtype != HY_F32;
+    if (c->flavour == HY__FLAVOUR_MIXED && c->info->alias == HY_ALIAS_ANY && inferred) {
+      dtype = hy__draw_dtype(c, types_that_hold(dtype));
+      c->mixed |= dtype != out[o].dtype;
     }
     hy_tensor* t = hy__add_output(c, dtype, out[o].ndim, out[o].shape);
     t->layout = out[o].layout;

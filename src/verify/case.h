@@ -49,13 +49,14 @@ typedef struct hy__case {
   hy__flavour flavour;
   hy_call call;  // its tensors point into `image`
   hy_tensor in[HY_MAX_INPUTS], out[HY_MAX_OUTPUTS];
-  hy_status expected;  // HY_OK, or the code with which the call must be refused
-  bool by_value;       // refused for what a tensor holds: the outputs may have been written to
-  char what[64];       // what is wrong with a call that must be refused
-  bool mixed;          // types that promote or cast: beyond what a declaration promises
-  int64_t terms;       // how many products or values are summed into one element
-  double scale;        // size of the largest of them
-  bool wide;           // `scale` was given by the generator, not taken from the inputs
+  hy_dtype result[HY_MAX_OUTPUTS];  // what the op computes; an output may have another type
+  hy_status expected;               // HY_OK, or the code with which the call must be refused
+  bool by_value;  // refused for what a tensor holds: the outputs may have been written to
+  char what[64];  // what is wrong with a call that must be refused
+  bool mixed;     // types that promote or cast: beyond what a declaration promises
+  int64_t terms;  // how many products or values are summed into one element
+  double scale;   // size of the largest of them
+  bool wide;      // `scale` was given by the generator, not taken from the inputs
   unsigned char* image;
   size_t used;
 
@@ -104,6 +105,8 @@ void hy__fill_uniform(hy__case* c, hy_tensor* t, double low, double high);
 void hy__fill_ints(hy__case* c, hy_tensor* t, int64_t low, int64_t high);
 // Different values along every line, for ops whose answer to a tie is open.
 void hy__fill_distinct(hy__case* c, hy_tensor* t);
+// `size`, or the longest line that hy__fill_distinct can fill in this type.
+int64_t hy__distinct_limit(hy_dtype dtype, int64_t size);
 // Runs the reference of `op` on inputs of this case and appends its n-th output as an input.
 void hy__add_result(hy__case* c, hy_op op, const hy_attrs* attrs, int n_in, const hy_tensor* in,
                     int output);

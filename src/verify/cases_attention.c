@@ -45,8 +45,12 @@ static void add_mask(hy__case* c, const attention* a) {
     return;
   }
   bool per_head = hy__draw_bool(c);
-  hy_tensor* mask = hy__add_input(c, kind == 2 ? HY_BOOL : c->dtype, 3,
-                                  (int64_t[]){per_head ? a->heads : 1, a->queries, a->keys});
+  // Strides of 0 would give the first key of every query the mask of the last.
+  bool repeats = c->flavour == HY__FLAVOUR_EXPANDED || c->flavour == HY__FLAVOUR_MIXED;
+  int64_t shape[3] = {per_head ? a->heads : 1, a->queries, a->keys};
+  hy_dtype dtype = kind == 2 ? HY_BOOL : c->dtype;
+  hy_tensor* mask =
+      repeats ? hy__add_contiguous(c, dtype, 3, shape) : hy__add_input(c, dtype, 3, shape);
   int64_t numel = hy_tensor_numel(mask);
   for (int64_t i = 0; i < numel; i++) {
     bool seen = i % a->keys == 0 || hy__draw_bool(c);

@@ -39,6 +39,8 @@ void hy__cases_conv2d(hy__case* c) {
   hy__add_input(c, c->dtype, 4, (int64_t[]){v.batch, v.in_channels, v.h, v.w});
   hy__add_input(c, c->dtype, 4,
                 (int64_t[]){v.out_channels, v.in_channels / groups, v.kernel_h, v.kernel_w});
+  // An infinite weight beside the padding's zeros gives NaN where the zeros are multiplied.
+  hy__fill_uniform(c, &c->in[1], -4, 4);
   if (hy__draw_bool(c))
     hy__add_input(c, c->dtype, 1, &v.out_channels);
   else
@@ -73,7 +75,7 @@ void hy__cases_conv2d_backward(hy__case* c) {
   hy_call forward = {.op = HY_OP_conv2d, .n_in = 3, .in = in, .attrs = c->call.attrs};
   if (hy_infer(&forward, dy) != HY_OK) return;
   c->call.n_in = 0;
-  hy__add_input(c, c->dtype, 4, dy[0].shape);
+  hy__fill_uniform(c, hy__add_input(c, c->dtype, 4, dy[0].shape), -4, 4);
   c->call.n_in = 3;
   c->terms +=
       v.out_channels * v.kernel_h * v.kernel_w + dy[0].shape[0] * dy[0].shape[2] * dy[0].shape[3];

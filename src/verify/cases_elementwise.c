@@ -90,7 +90,7 @@ static hy_scalar draw_alpha(hy__case* c, hy_dtype dtype) {
   double real = hy__draw_real(c, -2, 2);
   uint64_t kind = hy__draw(c) % 3;
   if (kind == 0) return hy_int(1);
-  if (dtype == HY_BOOL) return hy_bool(true);
+  if (dtype == HY_BOOL) return hy_int(1);
   return hy_dtype_is_float(dtype) && kind == 1 ? hy_float(real) : hy_int(whole);
 }
 

@@ -21,6 +21,14 @@ static hy_tensor* add_maybe(hy__case* c, int ndim, const int64_t* shape) {
   return NULL;
 }
 
+// For the backward ops: where statistics are infinite or NaN, which elements of the gradient are
+// NaN depends on the order of the formula.
+static hy_tensor* add_finite(hy__case* c, int ndim, const int64_t* shape) {
+  hy_tensor* t = hy__add_input(c, c->dtype, ndim, shape);
+  if (c->flavour == HY__FLAVOUR_SPECIAL) hy__fill_uniform(c, t, -4, 4);
+  return t;
+}
+
 // ---- layer norm and rms norm ----
 
 // x of 1 to 3 dimensions, the last one or two of which are normalised; returns how many elements
@@ -68,9 +76,8 @@ void hy__cases_layer_norm_backward(hy__case* c) {
   int64_t shape[HY_MAX_DIMS];
   int64_t size = draw_norm(c, &ndim, shape, &norm_dims);
   bool layer = c->call.op == HY_OP_layer_norm_backward;
-  hy__add_input(c, c->dtype, ndim, shape);
-  hy_tensor in[3] = {*hy__add_input(c, c->dtype, ndim, shape), hy_tensor_absent(),
-                     hy_tensor_absent()};
+  add_finite(c, ndim, shape);
+  hy_tensor in[3] = {*add_finite(c, ndim, shape), hy_tensor_absent(), hy_tensor_absent()};
   hy_op forward = layer ? HY_OP_layer_norm : HY_OP_rms_norm;
   if (layer) hy__add_result(c, forward, &c->call.attrs, 3, in, 1);
   hy__add_result(c, forward, &c->call.attrs, layer ? 3 : 2, in, layer ? 2 : 1);
@@ -153,8 +160,8 @@ void hy__cases_batch_norm_update(hy__case* c) {
 void hy__cases_batch_norm_backward(hy__case* c) {
   int64_t shape[HY_MAX_DIMS];
   int ndim = draw_batch(c, shape);
-  hy__add_input(c, c->dtype, ndim, shape);
-  hy_tensor in[5] = {*hy__add_input(c, c->dtype, ndim, shape)};
+  add_finite(c, ndim, shape);
+  hy_tensor in[5] = {*add_finite(c, ndim, shape)};
   for (int i = 1; i < 5; i++) in[i] = hy_tensor_absent();
   hy_attrs attrs = c->call.attrs;
   attrs.batch_norm.training = true;

@@ -134,7 +134,12 @@ void hy__cases_sort(hy__case* c) {
 // Which of equal values come first is open, so there are none; neither is the order of unsorted
 // results, so they are sorted.
 void hy__cases_topk(hy__case* c) {
-  hy_tensor* x = add_any(c);
+  int64_t shape[HY_MAX_DIMS];
+  int ndim = hy__draw_shape(c, 0, 4, shape);
+  bool repeats = c->flavour == HY__FLAVOUR_EXPANDED || c->flavour == HY__FLAVOUR_MIXED;
+  for (int d = 0; d < ndim; d++) shape[d] = hy__distinct_limit(c->dtype, shape[d]);
+  hy_tensor* x = repeats ? hy__add_contiguous(c, c->dtype, ndim, shape)
+                         : hy__add_input(c, c->dtype, ndim, shape);
   int64_t dim = draw_dim(c, x->ndim), longest = x->ndim > 0 ? 0 : 1;
   hy__fill_distinct(c, x);
   if (x->ndim > 0) longest = x->shape[dim < 0 ? dim + x->ndim : dim];
@@ -157,6 +162,8 @@ void hy__cases_softmax(hy__case* c) {
 
 void hy__cases_softmax_backward(hy__case* c) {
   hy_tensor* dy = add_any(c);
+  // An infinity beside a probability that underflows to 0 on some devices gives NaN there.
+  hy__fill_uniform(c, dy, -4, 4);
   c->call.attrs.dim.dim = draw_dim(c, dy->ndim);
   hy_tensor* x = hy__add_input(c, c->dtype, dy->ndim, dy->shape);
   hy_op forward = c->call.op == HY_OP_softmax_backward ? HY_OP_softmax : HY_OP_log_softmax;

@@ -164,13 +164,21 @@ void hy__fill_ints(hy__case* c, hy_tensor* t, int64_t low, int64_t high) {
   }
 }
 
+static int64_t distinct_values(hy_dtype dtype) {
+  bool narrow = hy_dtype_bits(dtype) == 8 || dtype == HY_BF16;
+  return narrow ? 113 : dtype == HY_F16 ? 2039 : 20011;
+}
+
+int64_t hy__distinct_limit(hy_dtype dtype, int64_t size) {
+  int64_t most = distinct_values(dtype);
+  return size < most ? size : most;
+}
+
 // Steps of an eighth (of one for integers) in an order that looks random: i * 37 + start modulo a
-// prime. Lines up to 113 long, or 2039 in the wide types, hold no value twice.
+// prime that the type can count to.
 void hy__fill_distinct(hy__case* c, hy_tensor* t) {
-  int64_t longest = 0, numel = hy_tensor_numel(t), start = hy__draw_int(c, 0, 100);
-  for (int d = 0; d < t->ndim; d++) longest = t->shape[d] > longest ? t->shape[d] : longest;
-  bool narrow = hy_dtype_bits(t->dtype) == 8 || t->dtype == HY_BF16;
-  int64_t prime = narrow || longest <= 113 ? 113 : 2039;
+  int64_t numel = hy_tensor_numel(t), start = hy__draw_int(c, 0, 100);
+  int64_t prime = distinct_values(t->dtype);
   for (int64_t i = 0; i < numel; i++) {
     int64_t sum = 0, rest = i;
     for (int d = t->ndim - 1; d >= 0; d--) {

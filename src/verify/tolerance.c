@@ -146,13 +146,14 @@ static op_class class_of(hy_op op) {
 }
 
 hy__tolerance hy__tolerance_of(const hy__case* c, int output) {
-  hy_dtype dtype = c->out[output].dtype;
-  double one = unit(dtype), inside = fmin(one, 0x1p-23);
+  // An output wider than what is computed is no more exact for it.
+  hy_dtype dtype = c->out[output].dtype, result = c->result[output];
+  double one = fmax(unit(dtype), unit(result)), inside = fmin(one, 0x1p-23);
   double sum = inside * (double)c->terms * c->scale;
   op_class class = class_of(c->call.op);
   // Integers, bool and indices are right or wrong; only a quantised value may be one step off.
-  if (one == 0) return (hy__tolerance){0, class == QUANTISED ? 1 : 0};
-  double floor = least(dtype);
+  if (unit(dtype) == 0 || unit(result) == 0) return (hy__tolerance){0, class == QUANTISED ? 1 : 0};
+  double floor = fmax(least(dtype), least(result));
   switch (class) {
     case EXACT: return (hy__tolerance){0, 0};
     // One unit by the final rounding; one of the arithmetic, at the size of the operands, where a

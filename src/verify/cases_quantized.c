@@ -1,0 +1,140 @@
+// Cases of quantised, sparse and mixture-of-experts layers.
+#include <string.h>
+
+#include "verify/case.h"
+
+#define QUANTIZED \
+  (HY_DTYPE_BIT(HY_I8) | HY_DTYPE_BIT(HY_I4) | HY_DTYPE_BIT(HY_F8E4M3) | HY_DTYPE_BIT(HY_F8E5M2))
+
+static void layered(hy__case* c, int64_t terms, double scale) {
+  c->terms = terms > 0 ? terms : 1;
+  c->scale = scale;
+  c->wide = true;
+}
+
+// x [..., k] with 0 to 2 dimensions before the last.
+static hy_tensor* add_rows(hy__case* c, int64_t k) {
+  int64_t shape[3];
+  int lead = (int)hy__draw_int(c, 0, 2);
+  for (int d = 0; d < lead; d++) shape[d] = d ? hy__draw_small(c, 3) : hy__draw_size(c);
+  shape[lead] = k;
+  return hy__add_input(c, c->dtype, lead + 1, shape);
+}
+
+void hy__cases_quantize(hy__case* c) {
+  hy_dtype to = hy__draw_dtype(c, QUANTIZED);
+  int64_t group = 2 * hy__draw_small(c, 8), groups = hy__draw_small(c, 3);
+  bool grouped = hy__draw_bool(c);
+  hy__fill_uniform(c, add_rows(c, group * groups), -4, 4);
+  c->call.attrs.quantize.dtype = to;
+  c->call.attrs.quantize.group = grouped ? group : 0;
+  if (hy__mistake(c, 1, HY_DTYPE, "a type that is not quantised"))
+    c->call.attrs.quantize.dtype = HY_I32;
+  if (hy__mistake(c, 2, HY_SHAPE, "a group that does not divide the rows"))
+    c->call.attrs.quantize.group = group * groups + 1;
+}
+
+// A quantised tensor of random bits and positive scales, [..., k] and [..., k / group].
+static void add_quantized(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape,
+                          int64_t group) {
+  if (dtype == HY_I4) {
+    hy__add_contiguous(c, dtype, ndim, shape);
+  } else {
+    hy_tensor* q = hy__add_input(c, dtype, ndim, shape);
+    if (dtype == HY_I8)
+      hy__fill_ints(c, q, -127, 127);
+    else
+      hy__fill_uniform(c, q, -100, 100);
+  }
+  int64_t scales[HY_MAX_DIMS];
+  memcpy(scales, shape, (size_t)ndim * sizeof *shape);
+  scales[ndim - 1] = shape[ndim - 1] / group;
+  hy__fill_uniform(c, hy__add_input(c, HY_F32, ndim, scales), 0.01, 0.02);
+}
+
+void hy__cases_dequantize(hy__case* c) {
+  int64_t group = 2 * hy__draw_small(c, 8);
+  int64_t shape[2] = {hy__draw_size(c), group * hy__draw_small(c, 3)};
+  int skip = (int)hy__draw_int(c, 0, 1);
+  add_quantized(c, c->dtype, 2 - skip, shape + skip, group);
+  c->call.attrs.cast.dtype = hy__draw_dtype(c, HY_FLOATS);
+  if (hy__mistake(c, 1, HY_DTYPE, "a result that is no float")) c->call.attrs.cast.dtype = HY_I32;
+  if (hy__mistake(c, 2, HY_SHAPE, "scales that do not divide the rows")) {
+    c->call.n_in = 1;
+    int64_t scales[2] = {shape[0], shape[1] + 1};
+    hy__add_input(c, HY_F32, 2 - skip, scales + skip);
+  }
+}
+
+void hy__cases_linear_quantized(hy__case* c) {
+  hy_dtype dtype = hy__draw_dtype(c, QUANTIZED);
+  int64_t group = 2 * hy__draw_small(c, 8), k = group * hy__draw_small(c, 4);
+  int64_t n = hy__draw_size(c);
+  hy__fill_uniform(c, add_rows(c, k), -2, 2);
+  add_quantized(c, dtype, 2, (int64_t[]){n, k}, group);
+  if (hy__draw_bool(c))
+    hy__add_input(c, c->dtype, 1, &n);
+  else
+    hy__add_absent(c);
+  layered(c, k + 1, 8);
+  if (hy__mistake(c, 1, HY_SHAPE, "a bias of the wrong size")) {
+    c->call.n_in = 3;
+    hy__add_input(c, c->dtype, 1, (int64_t[]){n + 1});
+  }
+  if (hy__mistake(c, 2, HY_DTYPE, "a weight that is not quantised")) {
+    hy_tensor kept[4];
+    memcpy(kept, c->in, sizeof kept);
+    c->call.n_in = 1;
+    hy__add_input(c, HY_F32, 2, (int64_t[]){n, k});
+    for (int i = 2; i < 4; i++) c->in[c->call.n_in++] = kept[i];
+  }
+}
+
+void hy__cases_sparsify_2_4(hy__case* c) {
+  int64_t rows = hy__draw_size(c), columns = 8 * hy__draw_small(c, 6);
+  hy__add_input(c, c->dtype, 2, (int64_t[]){rows, columns});
+  if (hy__mistake(c, 1, HY_SHAPE, "rows that are no multiple of 8")) {
+    c->call.n_in = 0;
+    hy__add_input(c, c->dtype, 2, (int64_t[]){2, 12});
+  }
+}
+
+void hy__cases_linear_sparse_2_4(hy__case* c) {
+  int64_t n = hy__draw_size_from_1(c), k = 8 * hy__draw_small(c, 6);
+  hy__fill_uniform(c, add_rows(c, k), -2, 2);
+  hy_tensor weight = *hy__add_input(c, c->dtype, 2, (int64_t[]){n, k});
+  hy__fill_uniform(c, &weight, -2, 2);
+  hy_attrs none;
+  memset(&none, 0, sizeof none);
+  c->call.n_in = 1;
+  hy__add_result(c, HY_OP_sparsify_2_4, &none, 1, &weight, 0);
+  hy__add_result(c, HY_OP_sparsify_2_4, &none, 1, &weight, 1);
+  if (hy__draw_bool(c))
+    hy__add_input(c, c->dtype, 1, &n);
+  else
+    hy__add_absent(c);
+  layered(c, k / 2 + 1, 4);
+  if (hy__mistake(c, 1, HY_LAYOUT, "codes in plain layout")) c->in[2].layout = HY_LAYOUT_STRIDED;
+}
+
+void hy__cases_fused_moe(hy__case* c) {
+  int64_t tokens = hy__draw_size(c), size = hy__draw_small(c, 12), hidden = hy__draw_small(c, 10);
+  int64_t experts = hy__draw_small(c, 5), chosen = hy__draw_small(c, 3);
+  hy__fill_uniform(c, hy__add_input(c, c->dtype, 2, (int64_t[]){tokens, size}), -1, 1);
+  hy__fill_uniform(c, hy__add_input(c, c->dtype, 3, (int64_t[]){experts, 2 * hidden, size}), -1, 1);
+  hy__fill_uniform(c, hy__add_input(c, c->dtype, 3, (int64_t[]){experts, size, hidden}), -1, 1);
+  hy__fill_uniform(c, hy__add_input(c, c->dtype, 2, (int64_t[]){tokens, chosen}), 0, 1);
+  hy_tensor* id =
+      hy__add_input(c, hy__draw_bool(c) ? HY_I32 : HY_I64, 2, (int64_t[]){tokens, chosen});
+  hy__fill_ints(c, id, 0, experts - 1);
+  layered(c, size + hidden * chosen, (double)size);
+  if (hy__mistake_in_data(c, 1, HY_INDEX, "an expert that is not there"))
+    hy__fill_ints(c, id, experts, experts);
+  if (hy__mistake(c, 2, HY_SHAPE, "experts of the wrong size")) {
+    hy_tensor kept[5];
+    memcpy(kept, c->in, sizeof kept);
+    c->call.n_in = 2;
+    hy__add_input(c, c->dtype, 3, (int64_t[]){experts, size + 1, hidden});
+    for (int i = 3; i < 5; i++) c->in[c->call.n_in++] = kept[i];
+  }
+}

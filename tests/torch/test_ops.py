@@ -1,0 +1,104 @@
+"""Every op of the table against PyTorch on the CPU, over generated cases."""
+
+import math
+
+import pytest
+import torch
+
+import cases
+from expressions import EXCUSED, EXPRESSIONS, Unanswered
+
+# Relative tolerance by type. PyTorch adds in other orders and its half types round between steps
+# where the reference rounds once, so that two units of the type are allowed, and more for f32 and
+# f64, whose functions differ by a few units between libraries. The absolute part, by which sums
+# may differ however small they are, grows with the number and size of the terms (see absolute).
+RELATIVE = {torch.float64: 1e-12, torch.float32: 4e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2,
+            torch.float8_e4m3fn: 0.125, torch.float8_e5m2: 0.25}
+# What one rounding inside PyTorch costs: its f32 arithmetic, or the half type itself, in which
+# many of its kernels keep what they have so far.
+INSIDE = {torch.float64: 2.0**-50, torch.float32: 2.0**-22, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8,
+          torch.float8_e4m3fn: 2.0**-4, torch.float8_e5m2: 2.0**-3}
+
+NO_KERNEL = ("not implemented for", "not supported", "Only Tensors of floating point", "does not support",
+             "must be the same dtype", "expected scalar type", "expected m1 and m2 to have the same dtype")
+
+
+def absolute(case, dtype):
+    return INSIDE[dtype] * case.scale * math.sqrt(max(case.terms, 1)) * 2
+
+
+def differs(case, name, ours, theirs, computed):
+    """None, or what is different, in words."""
+    if theirs is None or ours is None:
+        return None
+    if ours.dtype != theirs.dtype and not case.mixed:
+        return f"{name}: Halyard gives {ours.dtype}, PyTorch {theirs.dtype}"
+    if ours.shape != theirs.shape:
+        return f"{name}: Halyard gives {list(ours.shape)}, PyTorch {list(theirs.shape)}"
+    try:
+        if ours.dtype.is_floating_point:
+            narrow = max((ours.dtype, computed), key=lambda t: RELATIVE.get(t, 0))
+            torch.testing.assert_close(ours.double(), theirs.double(), rtol=RELATIVE[narrow],
+                                       atol=absolute(case, narrow), equal_nan=True)
+        else:
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    except AssertionError as error:
+        return f"{name}: " + " ".join(str(error).split())[:300]
+    return None
+
+
+def compare(case):
+    """None, or why the case fails; "skip" where PyTorch has no kernel for it."""
+    try:
+        theirs = EXPRESSIONS[case.op](case)
+    except Unanswered:
+        return "skip"
+    except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError) as error:
+        if any(text in str(error) for text in NO_KERNEL):
+            return "skip"
+        return f"PyTorch refuses it: {error}"
+    status, ours = case.run()
+    if status != cases.OK:
+        return f"Halyard refuses it: {cases.LIB.hyv_last_error().decode()}"
+    if not isinstance(theirs, tuple):
+        theirs = (theirs,)
+    for tensor, mine, other in zip(case.outputs, ours, theirs):
+        name = tensor["name"] if tensor else ""
+        computed = other.dtype if other is not None else None
+        if other is not None and mine is not None and mine.dtype != other.dtype and case.mixed:
+            other = other.to(mine.dtype)  # an output of another type than the op's own
+        problem = differs(case, name, mine, other, computed)
+        if problem:
+            return problem
+    return None
+
+
+def report(op, problems, seed):
+    lines = [f"{len(problems)} cases of {op} differ from PyTorch (seed {seed})"]
+    for number, flavour, call, problem in problems[:6]:
+        lines.append(f"case {number} ({flavour})\n    {call}\n    {problem}")
+    return "\n".join(lines)
+
+
+def test_every_op_is_mapped_or_excused():
+    unknown = set(cases.OPS) - set(EXPRESSIONS) - set(EXCUSED)
+    assert not unknown, f"neither mapped to PyTorch nor excused: {sorted(unknown)}"
+    stale = (set(EXPRESSIONS) | set(EXCUSED)) - set(cases.OPS)
+    assert not stale, f"no longer in the table: {sorted(stale)}"
+    assert all(EXCUSED.values()), "an excuse needs a reason"
+
+
+@pytest.mark.parametrize("op", [op for op in cases.OPS if op in EXPRESSIONS])
+def test_values(op):
+    seed, compared, problems = 1, 0, []
+    for case in cases.generate(op, seed):
+        if case.expected != cases.OK:
+            continue
+        outcome = compare(case)
+        if outcome == "skip":
+            continue
+        compared += 1
+        if outcome:
+            problems.append((case.number, case.flavour, case.call, outcome))
+    assert not problems, report(op, problems, seed)
+    assert compared > 0, f"PyTorch took none of the cases of {op}"
