@@ -127,9 +127,22 @@ static hy_tensor place(hy__case* c, hy_dtype dtype, int ndim, const int64_t* sha
   return t;
 }
 
+// Memory for an output that hy_infer has described; packed layouts are contiguous.
+static hy_tensor place_output(hy__case* c, const hy_tensor* like, hy_dtype dtype,
+                              hy__flavour style) {
+  bool strided = like->layout == HY_LAYOUT_STRIDED;
+  hy_tensor t = place(c, dtype, like->ndim, like->shape, true, strided ? style : HY__FLAVOUR_PLAIN);
+  t.layout = like->layout;
+  return t;
+}
+
+static hy__flavour style_of(const hy__case* c) {
+  return c->key.simple ? HY__FLAVOUR_PLAIN : c->flavour;
+}
+
 hy_tensor* hy__add_input(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape) {
   hy_tensor* t = &c->in[c->call.n_in++];
-  *t = place(c, dtype, ndim, shape, false, c->key.simple ? HY__FLAVOUR_PLAIN : c->flavour);
+  *t = place(c, dtype, ndim, shape, false, style_of(c));
   hy__fill_any(c, t);
   return t;
 }
@@ -151,7 +164,7 @@ void hy__add_absent(hy__case* c) {
 
 hy_tensor* hy__add_output(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape) {
   hy_tensor* t = &c->out[c->call.n_out++];
-  *t = place(c, dtype, ndim, shape, true, c->key.simple ? HY__FLAVOUR_PLAIN : c->flavour);
+  *t = place(c, dtype, ndim, shape, true, style_of(c));
   return t;
 }
 
@@ -165,9 +178,10 @@ void hy__add_result(hy__case* c, hy_op op, const hy_attrs* attrs, int n_in, cons
   call.n_out = hy_op_describe(op)->n_outputs;
   for (int i = 0; i < call.n_out; i++) {
     bool wanted = i == output, needed = hy_op_describe(op)->outputs[i].kind != HY_ARGUMENT_OPTIONAL;
-    out[i] = !wanted && !needed ? hy_tensor_absent()
-                                : place(c, out[i].dtype, out[i].ndim, out[i].shape, true,
-                                        wanted && !c->key.simple ? c->flavour : HY__FLAVOUR_PLAIN);
+    if (wanted || needed)
+      out[i] = place_output(c, &out[i], out[i].dtype, wanted ? style_of(c) : HY__FLAVOUR_PLAIN);
+    else
+      out[i] = hy_tensor_absent();
   }
   if (hy__reference(&call) == HY_OK) *t = out[output];
 }
@@ -241,9 +255,7 @@ static void add_outputs(hy__case* c) {
       dtype = hy__draw_dtype(c, types_that_hold(dtype));
       c->mixed |= dtype != out[o].dtype;
     }
-    hy_tensor* t = hy__add_output(c, dtype, out[o].ndim, out[o].shape);
-    t->layout = out[o].layout;
-    if (t->layout != HY_LAYOUT_STRIDED) memcpy(t->stride, out[o].stride, sizeof t->stride);
+    c->out[c->call.n_out++] = place_output(c, &out[o], dtype, style_of(c));
   }
 }
 

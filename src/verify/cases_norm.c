@@ -29,6 +29,15 @@ static hy_tensor* add_finite(hy__case* c, int ndim, const int64_t* shape) {
   return t;
 }
 
+// Forward, a NaN makes its whole line NaN; what an infinity makes of the mean depends on the
+// formula.
+static hy_tensor* add_normalised(hy__case* c, int ndim, const int64_t* shape) {
+  hy_tensor* t = add_finite(c, ndim, shape);
+  if (c->flavour == HY__FLAVOUR_SPECIAL && hy_tensor_numel(t) > 0)
+    hy__store_f(t->dtype, hy__element(t, 0), NAN);
+  return t;
+}
+
 // ---- layer norm and rms norm ----
 
 // x of 1 to 3 dimensions, the last one or two of which are normalised; returns how many elements
@@ -55,7 +64,7 @@ void hy__cases_layer_norm(hy__case* c) {
   int ndim, norm_dims;
   int64_t shape[HY_MAX_DIMS];
   draw_norm(c, &ndim, shape, &norm_dims);
-  hy__add_input(c, c->dtype, ndim, shape);
+  add_normalised(c, ndim, shape);
   add_maybe(c, norm_dims, shape + ndim - norm_dims);
   if (c->call.op == HY_OP_layer_norm) add_maybe(c, norm_dims, shape + ndim - norm_dims);
   if (hy__mistake(c, 1, HY_SHAPE, "a weight of the wrong size")) {
@@ -126,7 +135,7 @@ static void add_running(hy__case* c, int64_t channels) {
 void hy__cases_batch_norm(hy__case* c) {
   int64_t shape[HY_MAX_DIMS];
   int ndim = draw_batch(c, shape);
-  hy__add_input(c, c->dtype, ndim, shape);
+  add_normalised(c, ndim, shape);
   add_maybe(c, 1, &shape[1]);
   add_maybe(c, 1, &shape[1]);
   if (c->call.attrs.batch_norm.training) {
@@ -152,7 +161,7 @@ void hy__cases_batch_norm_update(hy__case* c) {
   int64_t shape[HY_MAX_DIMS];
   int ndim = draw_batch(c, shape);
   add_running(c, shape[1]);
-  hy__add_input(c, c->dtype, ndim, shape);
+  add_normalised(c, ndim, shape);
   c->call.attrs.batch_norm.training = true;
   c->scale *= 16;
 }

@@ -379,7 +379,7 @@ def sparsify(c):
     weight = c.x[0]
     four = weight.reshape(weight.shape[0], -1, 4)
     size = four.double().abs().nan_to_num(nan=math.inf, posinf=math.inf)
-    place = size.argsort(-1, descending=True, stable=True)[..., :2].sort(-1).values
+    place = torch.sort(size, dim=-1, descending=True, stable=True).indices[..., :2].sort(-1).values
     nibble = place[..., 0] | place[..., 1] << 2
     codes = (nibble[:, 0::2] | nibble[:, 1::2] << 4).to(torch.uint8)
     return four.gather(-1, place).flatten(1), codes
@@ -550,4 +550,7 @@ EXPRESSIONS = {
 }
 
 # Ops that PyTorch does not have, and what holds them instead.
-EXCUSED = {}
+EXCUSED = {
+    op: "the table defines its bits by Philox, PyTorch draws others; test_random.py recomputes them"
+    for op in ("uniform", "normal", "randint", "bernoulli", "dropout")
+}

@@ -90,6 +90,8 @@ def test_every_op_is_mapped_or_excused():
 
 @pytest.mark.parametrize("op", [op for op in cases.OPS if op in EXPRESSIONS])
 def test_values(op):
+    if cases.LIB.hyv_case_count(cases.OPS.index(op)) == 0:
+        pytest.skip(f"{op} has no reference kernel in this build")
     seed, compared, problems = 1, 0, []
     for case in cases.generate(op, seed):
         if case.expected != cases.OK:
