@@ -1,0 +1,272 @@
+// Generating text: prefill, then one token at a time, for one or several sequences.
+#include <string.h>
+
+#include "core/internal.h"
+#include "model/model.h"
+#include "model/sample.h"
+
+void hy_generate_defaults(hy_generate_options* options) {
+  *options = (hy_generate_options){.max_tokens = 256, .top_p = 1, .repetition_penalty = 1};
+}
+
+// ---- the text of an answer ----
+
+// Bytes of the tokens so far. What has been given out stays; what may be the start of a stop or of
+// a character waits.
+typedef struct answer {
+  const hy__tokenizer* tokenizer;
+  const hy_generate_options* options;
+  char* bytes;
+  size_t length, capacity, given;
+} answer;
+
+static hy_status append(answer* a, int32_t id) {
+  size_t size;
+  bool special;
+  const char* bytes = a->tokenizer ? hy__tokenizer_bytes(a->tokenizer, id, &size, &special) : NULL;
+  if (!bytes || special) return HY_OK;
+  if (a->length + size > a->capacity) {
+    size_t capacity = 2 * (a->length + size) + 256;
+    char* grown = hy__realloc(a->bytes, capacity);
+    if (!grown) return hy_fail(HY_OUT_OF_MEMORY, "no memory for the answer");
+    a->bytes = grown;
+    a->capacity = capacity;
+  }
+  memcpy(a->bytes + a->length, bytes, size);
+  a->length += size;
+  return HY_OK;
+}
+
+// Where a stop begins in what has not been given out, or the length where none does.
+static size_t find_stop(const answer* a) {
+  size_t first = a->length;
+  for (int i = 0; i < a->options->n_stops; i++) {
+    size_t n = strlen(a->options->stops[i]);
+    void* at = n && a->length > a->given
+                   ? memmem(a->bytes + a->given, a->length - a->given, a->options->stops[i], n)
+                   : NULL;
+    if (at && (size_t)((char*)at - a->bytes) < first) first = (size_t)((char*)at - a->bytes);
+  }
+  return first;
+}
+
+// How many bytes at the end must wait: the start of a stop, or of a character that is not whole
+// yet.
+static size_t held_back(const answer* a) {
+  size_t held = 0, fresh = a->length - a->given;
+  for (int i = 0; i < a->options->n_stops; i++) {
+    size_t n = strlen(a->options->stops[i]);
+    for (size_t k = n > 0 ? n - 1 : 0; k > held; k--) {
+      if (k <= fresh && memcmp(a->bytes + a->length - k, a->options->stops[i], k) == 0) held = k;
+    }
+  }
+  for (size_t k = 1; k <= 3 && k <= fresh; k++) {
+    unsigned char c = (unsigned char)a->bytes[a->length - k];
+    size_t need = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 0;
+    if (need > k && k > held) held = k;
+    if (need || c < 0x80) break;
+  }
+  return held;
+}
+
+// ---- the loop ----
+
+typedef struct stream_state {
+  hy__sequence sequence;
+  hy__sampler* sampler;
+  answer answer;
+  int32_t next;  // the token to run next
+  int64_t tokens;
+  bool done;
+} stream_state;
+
+typedef struct run {
+  hy_model* model;
+  const hy_generate_options* options;
+  hy_on_token on_token;
+  void* context;
+  hy__cache* cache;
+  float* logits;  // (batch, V)
+  stream_state* states;
+  int batch;
+  int32_t* const* ids;  // per sequence; NULL, or entries NULL: not wanted
+  hy_stop_reason stop;
+} run;
+
+static bool is_end(const hy_model* model, int32_t id) {
+  for (int i = 0; i < model->n_ends; i++) {
+    if (model->ends[i] == id) return true;
+  }
+  return false;
+}
+
+// Gives out what can be: all of it at the end. False when the caller has had enough.
+static bool give_out(const run* r, answer* a, int32_t id, size_t until) {
+  bool go_on = true;
+  if (r->on_token)
+    go_on = r->on_token(r->context, id, a->length > a->given ? a->bytes + a->given : "",
+                        until - a->given);
+  a->given = until;
+  return go_on;
+}
+
+// Takes the token chosen after a step into the answer.
+static hy_status accept(run* r, int index, int32_t id) {
+  stream_state* s = &r->states[index];
+  if (!r->options->ignore_end && is_end(r->model, id)) {
+    s->done = true;
+    r->stop = HY_STOP_END;
+    if (s->answer.length > s->answer.given) give_out(r, &s->answer, id, s->answer.length);
+    return HY_OK;
+  }
+  if (r->ids && r->ids[index]) r->ids[index][s->tokens] = id;
+  s->tokens++;
+  s->next = id;
+  hy__sampler_see(s->sampler, id);
+  HY_TRY(append(&s->answer, id));
+  size_t stop = find_stop(&s->answer);
+  bool stopped = stop < s->answer.length, full = s->tokens >= r->options->max_tokens;
+  size_t until = stopped ? stop
+                 : full  ? s->answer.length
+                         : s->answer.length - held_back(&s->answer);
+  bool go_on = give_out(r, &s->answer, id, until);
+  s->done = stopped || full || !go_on;
+  if (s->done) r->stop = stopped ? HY_STOP_TEXT : !go_on ? HY_STOP_CALLER : HY_STOP_LENGTH;
+  return HY_OK;
+}
+
+// Runs `counts` new tokens of the sequences listed and accepts a token for each.
+static hy_status step(run* r, const int* active, int n, const int32_t* const* ids,
+                      const int64_t* counts) {
+  int64_t vocab = hy_model_vocab_size(r->model);
+  hy__sequence** sequences = hy__malloc((size_t)n * sizeof *sequences);
+  if (!sequences) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a step of %d sequences", n);
+  for (int i = 0; i < n; i++) sequences[i] = &r->states[active[i]].sequence;
+  hy_status status = hy__model_step(r->model, r->cache, sequences, ids, counts, n, r->logits);
+  for (int i = 0; i < n && status == HY_OK; i++) {
+    int32_t id;
+    status = hy__sampler_choose(r->states[active[i]].sampler, r->logits + i * vocab, &id);
+    if (status == HY_OK) status = accept(r, active[i], id);
+  }
+  hy__mfree(sequences);
+  return status;
+}
+
+static hy_status decode(run* r, int* active, const int32_t** ids, int64_t* counts) {
+  for (;;) {
+    int n = 0;
+    for (int i = 0; i < r->batch; i++) {
+      if (r->states[i].done) continue;
+      active[n] = i;
+      ids[n] = &r->states[i].next;
+      counts[n++] = 1;
+    }
+    if (n == 0) return HY_OK;
+    HY_TRY(step(r, active, n, ids, counts));
+  }
+}
+
+static hy_status prepare(run* r, const int32_t* const* prompts, const int64_t* lengths) {
+  hy_model* model = r->model;
+  int64_t vocab = hy_model_vocab_size(model), blocks = 0;
+  r->states = hy__calloc((size_t)r->batch, sizeof *r->states);
+  r->logits = hy__malloc((size_t)(r->batch * vocab) * sizeof *r->logits);
+  if (!r->states || !r->logits)
+    return hy_fail(HY_OUT_OF_MEMORY, "no memory to generate %d answers", r->batch);
+  for (int i = 0; i < r->batch; i++) {
+    if (lengths[i] < 1)
+      return hy_fail(HY_INVALID_ARGUMENT, "prompt %d is empty; a model needs at least one token",
+                     i);
+    if (lengths[i] + r->options->max_tokens > hy_model_max_positions(model))
+      return hy_fail(HY_INVALID_ARGUMENT,
+                     "%lld tokens of prompt and %lld new ones exceed the model's %lld positions",
+                     (long long)lengths[i], (long long)r->options->max_tokens,
+                     (long long)hy_model_max_positions(model));
+    blocks += (lengths[i] + r->options->max_tokens + HY__CACHE_BLOCK - 1) / HY__CACHE_BLOCK;
+    stream_state* s = &r->states[i];
+    s->answer = (answer){.tokenizer = model->tokenizer, .options = r->options};
+    HY_TRY(hy__sampler_create(vocab, r->options, r->options->seed + (uint64_t)i, &s->sampler));
+    for (int64_t k = 0; k < lengths[i]; k++) hy__sampler_see(s->sampler, prompts[i][k]);
+  }
+  return hy__cache_create(model->stream, &model->transformer.config, hy__model_dtype(model),
+                          blocks * HY__CACHE_BLOCK, &r->cache);
+}
+
+static void clean_up(run* r) {
+  for (int i = 0; r->states && i < r->batch; i++) {
+    if (r->cache) hy__sequence_free(r->cache, &r->states[i].sequence);
+    hy__sampler_destroy(r->states[i].sampler);
+    hy__mfree(r->states[i].answer.bytes);
+  }
+  hy__mfree(r->states);
+  hy__mfree(r->logits);
+  hy__cache_destroy(r->cache);
+}
+
+static hy_status generate(run* r, const int32_t* const* prompts, const int64_t* lengths,
+                          hy_generate_result* result) {
+  int* active = hy__malloc((size_t)r->batch * sizeof *active);
+  const int32_t** ids = hy__malloc((size_t)r->batch * sizeof *ids);
+  int64_t* counts = hy__malloc((size_t)r->batch * sizeof *counts);
+  hy_status status = HY_OK;
+  if (!active || !ids || !counts)
+    status = hy_fail(HY_OUT_OF_MEMORY, "no memory to generate %d answers", r->batch);
+  int64_t start = hy__now_ns();
+  if (status == HY_OK) {
+    for (int i = 0; i < r->batch; i++) {
+      active[i] = i;
+      result->prompt_tokens += lengths[i];
+    }
+    status = step(r, active, r->batch, prompts, lengths);
+  }
+  int64_t middle = hy__now_ns();
+  if (status == HY_OK) status = decode(r, active, ids, counts);
+  result->prefill_seconds = 1e-9 * (double)(middle - start);
+  result->decode_seconds = 1e-9 * (double)(hy__now_ns() - middle);
+  hy__mfree(active);
+  hy__mfree(ids);
+  hy__mfree(counts);
+  return status;
+}
+
+static hy_status run_all(run* r, const int32_t* const* prompts, const int64_t* lengths,
+                         int64_t* counts, hy_generate_result* result) {
+  hy_generate_result unused;
+  if (!result) result = &unused;
+  memset(result, 0, sizeof *result);
+  hy_status status = prepare(r, prompts, lengths);
+  if (status == HY_OK) status = generate(r, prompts, lengths, result);
+  result->stop = r->stop;
+  for (int i = 0; status == HY_OK && i < r->batch; i++) {
+    result->tokens += r->states[i].tokens;
+    if (counts) counts[i] = r->states[i].tokens;
+  }
+  clean_up(r);
+  return status;
+}
+
+hy_status hy_model_generate(hy_model* model, const int32_t* prompt, int64_t n,
+                            const hy_generate_options* options, hy_on_token on_token, void* context,
+                            int32_t* ids, hy_generate_result* result) {
+  if (!model || !prompt || !options || options->max_tokens < 1)
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "hy_model_generate needs a model, a prompt, and at least one token to make");
+  run r = {.model = model,
+           .options = options,
+           .on_token = on_token,
+           .context = context,
+           .batch = 1,
+           .ids = &ids};
+  return run_all(&r, &prompt, &n, NULL, result);
+}
+
+hy_status hy_model_generate_batch(hy_model* model, const int32_t* const* prompts,
+                                  const int64_t* lengths, int batch,
+                                  const hy_generate_options* options, int32_t* const* ids,
+                                  int64_t* counts, hy_generate_result* result) {
+  if (!model || !prompts || !lengths || batch < 1 || !options || options->max_tokens < 1 || !ids ||
+      !counts)
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_model_generate_batch: an argument is missing");
+  run r = {.model = model, .options = options, .batch = batch, .ids = ids};
+  return run_all(&r, prompts, lengths, counts, result);
+}

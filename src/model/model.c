@@ -1,0 +1,189 @@
+#include "model/model.h"
+
+#include <string.h>
+
+#include "core/internal.h"
+#include "model/adapter.h"
+#include "model/file.h"
+#include "model/json.h"
+#include "model/load.h"
+
+// ---- loading ----
+
+static void add_end(hy_model* model, const hy__json* value) {
+  if (!value || !value->is_integer || value->integer < 0 || value->integer > INT32_MAX) return;
+  for (int i = 0; i < model->n_ends; i++) {
+    if (model->ends[i] == value->integer) return;
+  }
+  if (model->n_ends < HY__MAX_ENDS) model->ends[model->n_ends++] = (int32_t)value->integer;
+}
+
+// "eos_token_id" of a JSON file: a number or a list of them. A file that is not there says nothing.
+static hy_status read_ends(hy_model* model, const char* folder, const char* name) {
+  char path[4096], *text;
+  size_t size;
+  hy__json_document* document = NULL;
+  HY_TRY(hy__join_path(folder, name, path, sizeof path));
+  if (!hy__file_exists(path)) return HY_OK;
+  HY_TRY(hy__read_file(path, HY__CONFIG_LIMIT, &text, &size));
+  hy_status status = hy__json_parse(path, text, size, &document);
+  hy__mfree(text);
+  if (status != HY_OK) return status;
+  const hy__json* ends = hy__json_get(hy__json_root(document), "eos_token_id");
+  add_end(model, ends);
+  if (ends && ends->kind == HY__JSON_ARRAY) {
+    for (const hy__json* end = ends->first; end; end = end->next) add_end(model, end);
+  }
+  hy__json_free(document);
+  return HY_OK;
+}
+
+static hy_status load(hy_model* model, hy_device* device, const char* folder, const char* adapter,
+                      hy_weight_format format) {
+  char path[4096];
+  HY_TRY(hy_stream_create(device, &model->stream));
+  HY_TRY(hy_tape_create(model->stream, &model->tape));
+  hy_tape_set_recording(model->tape, false);
+  HY_TRY(hy__transformer_load(model->stream, folder, format, &model->transformer));
+  if (adapter) HY_TRY(hy__adapter_load(model->stream, adapter, &model->transformer));
+  HY_TRY(hy__join_path(folder, "tokenizer.json", path, sizeof path));
+  if (hy__file_exists(path)) HY_TRY(hy__tokenizer_load(path, &model->tokenizer));
+  HY_TRY(read_ends(model, folder, "generation_config.json"));
+  return read_ends(model, folder, "config.json");
+}
+
+hy_status hy_model_load(hy_device* device, const char* folder, const char* adapter,
+                        hy_weight_format format, hy_model** out) {
+  if (!device || !folder || !out)
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_model_load: an argument is NULL");
+  *out = NULL;
+  hy_model* model = hy__calloc(1, sizeof *model);
+  if (!model) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a model");
+  hy_status status = load(model, device, folder, adapter, format);
+  if (status != HY_OK)
+    hy_model_free(model);
+  else
+    *out = model;
+  return status;
+}
+
+void hy_model_free(hy_model* model) {
+  if (!model) return;
+  hy__transformer_release(&model->transformer);
+  hy__tokenizer_free(model->tokenizer);
+  hy_tape_destroy(model->tape);
+  hy_stream_destroy(model->stream);
+  hy__mfree(model);
+}
+
+int64_t hy_model_vocab_size(const hy_model* model) {
+  return model->transformer.config.vocab_size;
+}
+
+int64_t hy_model_max_positions(const hy_model* model) {
+  return model->transformer.config.max_positions;
+}
+
+hy_dtype hy__model_dtype(const hy_model* model) {
+  return hy_array_tensor(model->transformer.embedding)->dtype;
+}
+
+// ---- tokens ----
+
+static hy_status need_tokenizer(const hy_model* model) {
+  return model->tokenizer
+             ? HY_OK
+             : hy_fail(HY_UNSUPPORTED,
+                       "the model's folder has no tokenizer.json; give ids instead of text");
+}
+
+hy_status hy_model_encode(const hy_model* model, const char* text, size_t length, int32_t* ids,
+                          int64_t capacity, int64_t* count) {
+  HY_TRY(need_tokenizer(model));
+  return hy__tokenizer_encode(model->tokenizer, text, length, true, ids, capacity, count);
+}
+
+hy_status hy_model_decode(const hy_model* model, const int32_t* ids, int64_t n, char* text,
+                          size_t capacity, size_t* length) {
+  HY_TRY(need_tokenizer(model));
+  *length = 0;
+  for (int64_t i = 0; i < n; i++) {
+    size_t size;
+    bool special;
+    const char* bytes = hy__tokenizer_bytes(model->tokenizer, ids[i], &size, &special);
+    if (!bytes) return hy_fail(HY_INDEX, "%d is no token of this model", (int)ids[i]);
+    for (size_t b = 0; b < size; b++, (*length)++) {
+      if (*length + 1 < capacity) text[*length] = bytes[b];
+    }
+  }
+  if (capacity > 0) text[*length < capacity ? *length : capacity - 1] = 0;
+  return HY_OK;
+}
+
+// ---- a step ----
+
+static hy_status gather_ids(hy_model* model, const int32_t* const* ids, const int64_t* counts,
+                            int batch, int64_t total, hy_array** tokens, hy_array** last) {
+  int64_t vocab = hy_model_vocab_size(model), n = batch;
+  int64_t* host = hy__malloc((size_t)(total + batch) * sizeof *host);
+  if (!host) return hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)total);
+  int64_t at = 0;
+  hy_status status = HY_OK;
+  for (int i = 0; i < batch; i++) {
+    for (int64_t k = 0; k < counts[i]; k++) {
+      if ((ids[i][k] < 0 || ids[i][k] >= vocab) && status == HY_OK)
+        status = hy_fail(HY_INDEX, "%d is no token: the vocabulary has %lld", (int)ids[i][k],
+                         (long long)vocab);
+      host[at++] = ids[i][k];
+    }
+    host[total + i] = at - 1;
+  }
+  if (status == HY_OK) status = hy_array_from_host(model->stream, tokens, HY_I64, 1, &total, host);
+  if (status == HY_OK)
+    status = hy_array_from_host(model->stream, last, HY_I64, 1, &n, host + total);
+  hy__mfree(host);
+  return status;
+}
+
+hy_status hy__model_step(hy_model* model, hy__cache* cache, hy__sequence* const* sequences,
+                         const int32_t* const* ids, const int64_t* counts, int batch,
+                         float* logits) {
+  hy_tape* tape = model->tape;
+  hy__pass pass;
+  HY_TRY(hy__pass_begin(model->stream, cache, sequences, counts, batch, &pass));
+  hy__attention attention = hy__attend_cached(&pass);
+  hy_array *tokens = NULL, *last = NULL, *cos = NULL, *sin = NULL, *hidden = NULL, *rows = NULL,
+           *scores = NULL, *wide = NULL;
+  hy_status status = gather_ids(model, ids, counts, batch, pass.tokens, &tokens, &last);
+  if (status == HY_OK)
+    status = hy__rope_tables(model->stream, &model->transformer.config, pass.positions, pass.tokens,
+                             &cos, &sin);
+  if (status == HY_OK)
+    status = hy__transformer_apply(tape, &model->transformer, tokens, cos, sin, &attention, NULL,
+                                   &hidden);
+  if (status == HY_OK) status = hy_array_index_select(tape, &rows, hidden, last, 0);
+  if (status == HY_OK)
+    status = hy__linear_apply(tape, &model->transformer.head, rows, NULL, &scores);
+  if (status == HY_OK) status = hy_array_cast(tape, &wide, scores, HY_F32);
+  if (status == HY_OK)
+    status = hy_array_to_host(model->stream, wide, logits,
+                              (size_t)(batch * hy_model_vocab_size(model)) * sizeof *logits);
+  hy_array* all[] = {tokens, last, cos, sin, hidden, rows, scores, wide};
+  for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hy_array_release(all[i]);
+  hy__pass_end(&pass);
+  return status;
+}
+
+hy_status hy_model_logits(hy_model* model, const int32_t* ids, int64_t n, float* logits) {
+  if (!model || !ids || n < 1 || !logits)
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_model_logits needs at least one token");
+  hy__cache* cache;
+  HY_TRY(hy__cache_create(model->stream, &model->transformer.config, hy__model_dtype(model), n,
+                          &cache));
+  hy__sequence sequence = {0};
+  hy_status status =
+      hy__model_step(model, cache, (hy__sequence*[]){&sequence}, &ids, &n, 1, logits);
+  hy__sequence_free(cache, &sequence);
+  hy__cache_destroy(cache);
+  return status;
+}

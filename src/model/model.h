@@ -1,0 +1,29 @@
+// A loaded model: what hy_model holds.
+#ifndef HALYARD_MODEL_MODEL_H_
+#define HALYARD_MODEL_MODEL_H_
+
+#include "halyard/model.h"
+#include "model/cache.h"
+#include "model/tokenizer.h"
+
+enum { HY__MAX_ENDS = 16 };
+
+struct hy_model {
+  hy_stream* stream;  // its own
+  hy_tape* tape;      // never records
+  hy__transformer transformer;
+  hy__tokenizer* tokenizer;    // NULL where the folder has none
+  int32_t ends[HY__MAX_ENDS];  // tokens that end a text
+  int n_ends;
+};
+
+// Runs new tokens of several sequences and gives the logits after each sequence's last, f32 (batch,
+// V) on the host.
+hy_status hy__model_step(hy_model* model, hy__cache* cache, hy__sequence* const* sequences,
+                         const int32_t* const* ids, const int64_t* counts, int batch,
+                         float* logits);
+
+// The type activations and the cache have.
+hy_dtype hy__model_dtype(const hy_model* model);
+
+#endif  // HALYARD_MODEL_MODEL_H_
