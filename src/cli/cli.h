@@ -54,8 +54,8 @@ extern cli_globals cli;
 int cli_parse(const cli_command* command, const cli_option* options, int n_options, int argc,
               char** argv, int* n_positional);
 
-// Applies --strict, --threads and --trace, then opens the device that --backend and --fallback ask for. On
-// failure prints the reason and returns the exit code.
+// Applies --strict, --threads and --trace, then opens the device that --backend and --fallback ask
+// for. On failure prints the reason and returns the exit code.
 int cli_open_device(hy_device** device);
 
 // Prints "halyard: " and the library's last message; returns the exit code that fits the status.
@@ -67,6 +67,6 @@ int cli_usage(const cli_command* command, const char* format, ...)
 // The nearest of n names to a mistyped one, or NULL.
 const char* cli_nearest(const char* word, const char* const* names, int n);
 
-extern const cli_command cli_info, cli_ops, cli_bench, cli_verify;
+extern const cli_command cli_info, cli_ops, cli_bench, cli_verify, cli_run;
 
 #endif  // HALYARD_CLI_CLI_H_

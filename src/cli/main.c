@@ -3,7 +3,8 @@
 
 #include "cli/cli.h"
 
-static const cli_command* const commands[] = {&cli_info, &cli_ops, &cli_verify, &cli_bench};
+static const cli_command* const commands[] = {&cli_info, &cli_ops, &cli_verify, &cli_bench,
+                                              &cli_run};
 #define N_COMMANDS ((int)(sizeof commands / sizeof commands[0]))
 
 static void print_overview(FILE* file) {

@@ -1,0 +1,85 @@
+#include "cli/model_options.h"
+
+#include <string.h>
+
+void model_options_init(model_options* o, cli_option* options) {
+  memset(o, 0, sizeof *o);
+  hy_generate_defaults(&o->generate);
+  hy_generate_options* g = &o->generate;
+  const cli_option all[MODEL_OPTIONS] = {
+      {"model", CLI_TEXT, &o->folder, "DIR",
+       "folder with config.json, *.safetensors, tokenizer.json"},
+      {"adapter", CLI_TEXT, &o->adapter, "DIR", "LoRA adapter in PEFT's format"},
+      {"prompt", CLI_TEXT, &o->prompt, "TEXT", "text to continue"},
+      {"ids", CLI_TEXT, &o->ids, "1,2,3", "token ids to continue, in place of a text"},
+      {"dtype", CLI_TEXT, &o->dtype, "f32|bf16|q8|q4",
+       "how weights are kept; as in the file when not given"},
+      {"max-tokens", CLI_INT, &g->max_tokens, "N", "new tokens at most (256)"},
+      {"temperature", CLI_REAL, &g->temperature, "T",
+       "0 (the default) takes the likeliest token each time"},
+      {"top-k", CLI_INT, &g->top_k, "K", "only the K likeliest tokens"},
+      {"top-p", CLI_REAL, &g->top_p, "P", "only the likeliest tokens that together reach P"},
+      {"min-p", CLI_REAL, &g->min_p, "P",
+       "only tokens at least P times as likely as the likeliest"},
+      {"repetition-penalty", CLI_REAL, &g->repetition_penalty, "X",
+       "above 1 discourages tokens that were seen"},
+      {"seed", CLI_INT, &o->seed, "S", "of the random draws (0)"},
+      {"stop", CLI_TEXT, &o->stop, "TEXT", "ends the answer"},
+      {"ignore-end", CLI_FLAG, &g->ignore_end, NULL, "go on past the model's end of text"},
+  };
+  memcpy(options, all, sizeof all);
+}
+
+int model_options_check(const cli_command* command, model_options* o) {
+  if (!o->folder) return cli_usage(command, "--model is needed");
+  if (!o->prompt == !o->ids) return cli_usage(command, "give --prompt or --ids, one of them");
+  if (o->generate.max_tokens < 1) return cli_usage(command, "--max-tokens is at least 1");
+  const char* names[] = {"f32", "bf16", "q8", "q4"};
+  const hy_weight_format formats[] = {HY_WEIGHTS_F32, HY_WEIGHTS_BF16, HY_WEIGHTS_Q8,
+                                      HY_WEIGHTS_Q4};
+  o->format = HY_WEIGHTS_AS_FILE;
+  for (int i = 0; o->dtype && i < 4; i++) {
+    if (strcmp(o->dtype, names[i]) == 0) o->format = formats[i];
+  }
+  if (o->dtype && o->format == HY_WEIGHTS_AS_FILE)
+    return cli_usage(command, "--dtype is f32, bf16, q8 or q4, not '%s'", o->dtype);
+  o->generate.seed = (uint64_t)o->seed;
+  if (o->stop) {
+    o->generate.stops = &o->stop;
+    o->generate.n_stops = 1;
+  }
+  return CLI_DONE;
+}
+
+static int64_t parse_ids(const char* text, int32_t* ids) {
+  int64_t n = 0;
+  for (const char* at = text; *at;) {
+    char* end;
+    long value = strtol(at, &end, 10);
+    if (end == at || (*end && *end != ',') || value < 0 || value > INT32_MAX) return -1;
+    ids[n++] = (int32_t)value;
+    at = *end ? end + 1 : end;
+  }
+  return n;
+}
+
+int model_prompt(const hy_model* model, const model_options* o, int32_t** ids, int64_t* n) {
+  const char* text = o->ids ? o->ids : o->prompt;
+  // No token is shorter than a byte, but a model may put a token before the text.
+  int64_t capacity = (int64_t)strlen(text) * 3 + 16;
+  *ids = malloc((size_t)capacity * sizeof **ids);
+  if (!*ids) return cli_fail(hy_fail(HY_OUT_OF_MEMORY, "no memory for the prompt"));
+  hy_status status = HY_OK;
+  if (o->ids) {
+    *n = parse_ids(text, *ids);
+    if (*n < 0)
+      status = hy_fail(HY_INVALID_ARGUMENT,
+                       "--ids takes numbers with commas between them, not '%s'", text);
+  } else {
+    status = hy_model_encode(model, text, strlen(text), *ids, capacity, n);
+  }
+  if (status == HY_OK) return CLI_DONE;
+  free(*ids);
+  *ids = NULL;
+  return cli_fail(status);
+}

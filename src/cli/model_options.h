@@ -1,0 +1,26 @@
+// Options of the commands that run a model.
+#ifndef HALYARD_CLI_MODEL_OPTIONS_H_
+#define HALYARD_CLI_MODEL_OPTIONS_H_
+
+#include <stdlib.h>
+
+#include "cli/cli.h"
+#include "halyard/model.h"
+
+enum { MODEL_OPTIONS = 14 };
+
+typedef struct model_options {
+  const char *folder, *adapter, *prompt, *ids, *dtype, *stop;
+  int64_t seed;
+  hy_weight_format format;
+  hy_generate_options generate;
+} model_options;
+
+// Fills `options` with MODEL_OPTIONS entries that write into `o`.
+void model_options_init(model_options* o, cli_option* options);
+// After parsing: required ones, names of types. Returns an exit code.
+int model_options_check(const cli_command* command, model_options* o);
+// The prompt as ids, from --prompt or --ids; freed by the caller.
+int model_prompt(const hy_model* model, const model_options* o, int32_t** ids, int64_t* n);
+
+#endif  // HALYARD_CLI_MODEL_OPTIONS_H_
