@@ -29,8 +29,8 @@ HY_API const char* hy_version(void);
 // with HY_NOT_FOUND and near misses, a known but unavailable one with HY_UNAVAILABLE, its reason,
 // and what is available.
 HY_API hy_status hy_device_get(const char* selector, hy_device** device);
-// The first of the comma-separated selectors that is available; one log line says which were passed
-// over and why.
+// The first of the comma-separated selectors that is available and opens; one log line says which
+// were passed over and why.
 HY_API hy_status hy_device_get_first(const char* selectors, hy_device** device);
 // The default: the set one, else HALYARD_BACKEND, else the available backend of the highest
 // priority. Both take one selector, or several between commas as hy_device_get_first does. A
@@ -80,7 +80,9 @@ typedef struct hy_provider_report {
 // Every known backend, in order of priority, probed when first asked for. `index` from 0;
 // HY_NOT_FOUND past the end.
 HY_API hy_status hy_backend_at(int index, hy_backend_report* report);
+// By name; the name of a provider stands for its backend.
 HY_API hy_status hy_backend_find(const char* name, hy_backend_report* report);
+// Whether that backend, or that provider, can be used.
 HY_API bool hy_backend_is_available(const char* name);
 HY_API hy_status hy_backend_device_info(const char* name, int index, hy_device_info* info);
 // The backend's providers, then those the library knows by name but this build lacks.

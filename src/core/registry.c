@@ -308,12 +308,6 @@ hy_status hy_backend_find(const char* name, hy_backend_report* report) {
   return report_on(entry, report);
 }
 
-bool hy_backend_is_available(const char* name) {
-  hy__backend_entry* entry;
-  if (hy_init() != HY_OK || !name || !(entry = hy__entry_find(name))) return false;
-  return hy__entry_available(entry);
-}
-
 bool hy__entry_available(hy__backend_entry* entry) {
   if (!atomic_load(&entry->has_code)) return false;
   hy__entry_probe(entry);

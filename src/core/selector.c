@@ -138,10 +138,25 @@ static hy_status parse(const char* selector, size_t length, selection* s) {
   return HY_OK;
 }
 
+// The backend that has a provider of that name, loading what has code and was not asked for yet.
+static hy__backend_entry* backend_of_provider(const char* name, int* provider) {
+  hy__backend_entry* entry;
+  for (int i = 0; (entry = hy__entry_at(i)); i++) {
+    hy__entry_available(entry);
+    *provider = hy__entry_provider(entry, name);
+    if (*provider >= 0) return entry;
+  }
+  return NULL;
+}
+
 hy_status hy__backend_by_name(const char* name, hy__backend_entry** entry) {
   HY_TRY(hy_init());
-  *entry = name ? hy__entry_find(name) : NULL;
-  return *entry ? HY_OK : not_found(name ? name : "");
+  if (!name) return hy_fail(HY_INVALID_ARGUMENT, "the name of a backend is NULL");
+  const hy__known_provider* provider = hy__known_provider_find(name);
+  *entry = hy__entry_find(provider ? provider->backend : name);
+  int index;
+  if (!*entry) *entry = backend_of_provider(name, &index);
+  return *entry ? HY_OK : not_found(name);
 }
 
 hy_status hy__entry_check_device(hy__backend_entry* entry, int index) {
@@ -156,17 +171,6 @@ hy_status hy__entry_check_device(hy__backend_entry* entry, int index) {
     return hy_fail(HY_NOT_FOUND, "there is no %s:%d; %s has %d device%s, numbered from 0",
                    entry->name, index, entry->name, count, count == 1 ? "" : "s");
   return HY_OK;
-}
-
-// The backend that has a provider of that name, loading what has code and was not asked for yet.
-static hy__backend_entry* backend_of_provider(const char* name, int* provider) {
-  hy__backend_entry* entry;
-  for (int i = 0; (entry = hy__entry_at(i)); i++) {
-    hy__entry_available(entry);
-    *provider = hy__entry_provider(entry, name);
-    if (*provider >= 0) return entry;
-  }
-  return NULL;
 }
 
 static hy_status select_provider(const selection* s, hy__backend_entry** entry,
@@ -198,6 +202,16 @@ static hy_status select_provider(const selection* s, hy__backend_entry** entry,
   return HY_OK;
 }
 
+bool hy_backend_is_available(const char* name) {
+  if (!name || hy_init() != HY_OK) return false;
+  hy__backend_entry* entry = hy__entry_find(name);
+  if (entry) return hy__entry_available(entry);
+  selection s;
+  const char* provider;
+  return parse(name, strlen(name), &s) == HY_OK && s.index < 0 &&
+         select_provider(&s, &entry, &provider) == HY_OK;
+}
+
 static hy_status get_one(const char* selector, size_t length, hy_device** device) {
   selection s;
   HY_TRY(parse(selector, length, &s));
@@ -225,7 +239,7 @@ static hy_status get_list(const char* selectors, hy_device** device) {
       if (why[0]) hy__log(1, "using %s; passed over: %s", hy_device_selector(*device), why);
       return HY_OK;
     }
-    if (status != HY_UNAVAILABLE) return status;
+    if (status != HY_UNAVAILABLE && status != HY_DEVICE_FAILED) return status;
     const char* message = hy_last_error();
     const char* end = strstr(message, "; available: ");
     say(&t, "%s%.*s", why[0] ? ". " : "", end ? (int)(end - message) : (int)strlen(message),
@@ -248,9 +262,14 @@ static struct {
 
 static hy_status best(hy_device** device) {
   hy__backend_entry* entry;
-  for (int i = 0; (entry = hy__entry_at(i)); i++)
-    if (hy__entry_available(entry)) return hy__device_open(entry, 0, device);
-  return hy_fail(HY_UNAVAILABLE, "no backend is available, not even the cpu");
+  hy_status status = hy_fail(HY_UNAVAILABLE, "no backend is available, not even the cpu");
+  for (int i = 0; (entry = hy__entry_at(i)); i++) {
+    if (!hy__entry_available(entry)) continue;
+    status = hy__device_open(entry, 0, device);
+    if (status != HY_DEVICE_FAILED) return status;
+    hy__log(1, "passed over: %s", hy_last_error());
+  }
+  return status;
 }
 
 static hy_status get_default(hy_device** device) {

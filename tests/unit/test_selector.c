@@ -107,6 +107,18 @@ static void a_provider_selects_its_device(void** state) {
   assert_int_equal(device->n_providers, 2);
   assert_string_equal(order[0]->name, "careful");
   assert_string_equal(order[1]->name, "quick");
+  hy_backend_report report;
+  CHECK_OK(hy_backend_find("careful", &report));
+  assert_string_equal(report.name, "three");
+  CHECK_OK(hy_backend_find("cudnn", &report));
+  assert_string_equal(report.name, "cuda");
+  assert_true(hy_backend_is_available("careful"));
+  assert_false(hy_backend_is_available("triton"));
+  assert_false(hy_backend_is_available("nobody"));
+  assert_false(hy_backend_is_available(""));
+  assert_false(hy_backend_is_available(NULL));
+  CHECK_FAILS(HY_NOT_FOUND, "nobody", hy_backend_find("nobody", &report));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_backend_find(NULL, &report));
   CHECK_OK(hy_set_preferred_provider(device, NULL));
   order = atomic_load(&device->providers);
   assert_string_equal(order[0]->name, "quick");
@@ -125,6 +137,17 @@ static void takes_the_first_available(void** state) {
   CHECK_FAILS(HY_INVALID_ARGUMENT, "empty", hy_device_get_first("ascend,,cpu", &device));
   CHECK_OK(hy_device_get_first(NULL, &device));
   assert_string_equal(hy_device_selector(device), "three:0");
+}
+
+static void passes_over_what_does_not_open(void** state) {
+  (void)state;
+  hy_device* device;
+  stub.open_status = HY_DEVICE_FAILED;
+  CHECK_OK(hy_device_get_first("three,cpu", &device));
+  assert_string_equal(hy_device_selector(device), "cpu:0");
+  CHECK_OK(hy_device_get(NULL, &device));
+  assert_string_equal(hy_device_selector(device), "cpu:0");
+  CHECK_FAILS(HY_DEVICE_FAILED, "three:0", hy_device_get("three", &device));
 }
 
 static void the_default_and_its_order(void** state) {
@@ -205,10 +228,15 @@ static void reads_visible_devices(void** state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
   const struct CMUnitTest tests[] = {
-      TEST(chooses_by_name_and_index),     TEST(refuses_what_is_not_a_selector),
-      TEST(suggests_near_misses),          TEST(known_providers_are_no_typing_errors),
-      TEST(a_provider_selects_its_device), TEST(takes_the_first_available),
-      TEST(the_default_and_its_order),     TEST(the_current_device_is_the_threads),
+      TEST(chooses_by_name_and_index),
+      TEST(refuses_what_is_not_a_selector),
+      TEST(suggests_near_misses),
+      TEST(known_providers_are_no_typing_errors),
+      TEST(a_provider_selects_its_device),
+      TEST(takes_the_first_available),
+      TEST(passes_over_what_does_not_open),
+      TEST(the_default_and_its_order),
+      TEST(the_current_device_is_the_threads),
       TEST(reads_visible_devices),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
