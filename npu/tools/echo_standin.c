@@ -96,11 +96,12 @@ static void publish_all(card* c) {
   publish_results(c);
 }
 
-static void act_on_control(card* c) {
+// Returns whether the device was reset.
+static int act_on_control(card* c) {
   uint32_t control = get(c, ECHO_NPU_REG_CONTROL);
   uint32_t pulses = control & (ECHO_NPU_CONTROL_RESET | ECHO_NPU_CONTROL_CLEAR_COUNTERS);
   uint32_t before = c->driver->read_register(c->device, ECHO_NPU_REG_CONTROL);
-  if (control == before) return;
+  if (control == before) return 0;
   if (control & ECHO_NPU_CONTROL_ENABLE && !(before & ECHO_NPU_CONTROL_ENABLE)) {
     // What the host set while the ring was off.
     static const uint32_t offsets[] = {ECHO_NPU_REG_RING_BASE_LO, ECHO_NPU_REG_RING_BASE_HI,
@@ -117,12 +118,15 @@ static void act_on_control(card* c) {
     publish_all(c);
   }
   put(c, ECHO_NPU_REG_CONTROL, c->driver->read_register(c->device, ECHO_NPU_REG_CONTROL));
+  return (pulses & ECHO_NPU_CONTROL_RESET) != 0;
 }
 
-// Returns whether anything happened.
-static int act_on_doorbell(card* c) {
+// Looks at the host's registers once; returns whether packets ran. The doorbell is read first: what the
+// host wrote before ringing it is then seen too.
+static int act(card* c) {
   uint32_t tail = get(c, ECHO_NPU_REG_RING_TAIL);
-  if (tail == c->tail) return 0;
+  if (act_on_control(c) || tail == c->tail) return 0;
+  if (!(c->driver->read_register(c->device, ECHO_NPU_REG_CONTROL) & ECHO_NPU_CONTROL_ENABLE)) return 0;
   c->tail = tail;
   c->driver->write_register(c->device, ECHO_NPU_REG_IRQ_STATUS, ~0u);
   c->driver->doorbell(c->device, tail);
@@ -177,8 +181,7 @@ int main(int argc, char** argv) {
   fflush(stdout);
 
   for (unsigned idle = 0; !stop; ++idle) {
-    act_on_control(&c);
-    if (act_on_doorbell(&c)) idle = 0;
+    if (act(&c)) idle = 0;
     if (idle < 1000) continue;
     struct timespec t = {0, 20000};
     nanosleep(&t, NULL);
