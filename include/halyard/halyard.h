@@ -6,10 +6,10 @@
 #include "halyard/call.h"
 #include "halyard/device.h"
 #include "halyard/ops.h"
+#include "halyard/optim.h"
 #include "halyard/status.h"
 #include "halyard/stream.h"
 #include "halyard/tensor.h"
-#include "halyard/trace.h"
 #include "halyard/trace.h"
 
 #endif  // HALYARD_HALYARD_H_

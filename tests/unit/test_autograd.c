@@ -420,6 +420,45 @@ static void checkpoints_see_weights_and_skip_what_needs_none(void** state) {
   bench_close(&b);
 }
 
+// ---- losses in parts ----
+
+static void chunked_loss_equals_the_plain_one(void** state) {
+  (void)state;
+  bench b = bench_open();
+  enum { ROWS = 7, SIZE = 3, CLASSES = 5 };
+  double xs[ROWS * SIZE], ws[CLASSES * SIZE];
+  const int64_t targets[ROWS] = {0, 4, -1, 2, 1, -1, 3};
+  for (int i = 0; i < ROWS * SIZE; i++) xs[i] = sin(i + 1);
+  for (int i = 0; i < CLASSES * SIZE; i++) ws[i] = cos(2 * i);
+  for (int mean = 0; mean < 2; mean++) {
+    double loss[2], dx[2][ROWS * SIZE], dw[2][CLASSES * SIZE];
+    for (int chunked = 0; chunked < 2; chunked++) {
+      hy_array *x = leaf_f64(&b, xs, SHAPE(ROWS, SIZE)),
+               *w = leaf_f64(&b, ws, SHAPE(CLASSES, SIZE));
+      hy_array *target, *logits = NULL, *l, *twice;
+      hy_reduction reduction = mean ? HY_REDUCTION_MEAN : HY_REDUCTION_SUM;
+      CHECK_OK(hy_array_from_host(b.stream, &target, HY_I64, SHAPE(ROWS), targets));
+      if (chunked) {
+        CHECK_OK(hy_array_linear_cross_entropy(b.tape, &l, x, w, target, -1, reduction, 3));
+      } else {
+        CHECK_OK(hy_array_linear(b.tape, &logits, x, w, NULL));
+        CHECK_OK(hy_array_cross_entropy(b.tape, &l, logits, target, NULL, -1, reduction, 0));
+      }
+      CHECK_OK(hy_array_mul_scalar(b.tape, &twice, l, hy_float(2)));
+      CHECK_OK(hy_backward(b.tape, twice, NULL));
+      CHECK_OK(hy_array_item(b.stream, l, &loss[chunked]));
+      read_f64(&b, hy_array_grad(x), dx[chunked]);
+      read_f64(&b, hy_array_grad(w), dw[chunked]);
+      hy_array* all[] = {x, w, target, logits, l, twice};
+      for (int i = 0; i < 6; i++) hy_array_release(all[i]);
+    }
+    assert_true(fabs(loss[0] - loss[1]) < 1e-12);
+    for (int i = 0; i < ROWS * SIZE; i++) assert_true(fabs(dx[0][i] - dx[1][i]) < 1e-12);
+    for (int i = 0; i < CLASSES * SIZE; i++) assert_true(fabs(dw[0][i] - dw[1][i]) < 1e-12);
+  }
+  bench_close(&b);
+}
+
 // ---- failures ----
 
 // A small network with views, a reduction, broadcasting and a checkpoint; everything it makes it
@@ -533,6 +572,7 @@ int main(void) {
       cmocka_unit_test(gradients_find_their_way_through_views),
       cmocka_unit_test(checkpoints_equal_plain_runs),
       cmocka_unit_test(checkpoints_see_weights_and_skip_what_needs_none),
+      cmocka_unit_test(chunked_loss_equals_the_plain_one),
       cmocka_unit_test(failures_leave_nothing_behind),
       cmocka_unit_test(arrays_outlive_their_tape),
       cmocka_unit_test(names_what_was_wrong),

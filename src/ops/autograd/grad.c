@@ -31,11 +31,11 @@ static hy_array* keep(hy__grad* g, hy_status status, hy_array* array) {
       g->kept = grown;
       g->capacity = capacity;
     } else {
-      hy_array_release(array);
       status = hy_fail(HY_OUT_OF_MEMORY, "no host memory for a backward");
     }
   }
   if (status != HY_OK) {
+    hy_array_release(array);
     g->status = status;
     return NULL;
   }
@@ -145,9 +145,9 @@ hy_array* g_zeros(hy__grad* g, const hy_tensor* like) {
 hy_array* g_full(hy__grad* g, hy_dtype dtype, int ndim, const int64_t* shape, double value) {
   if (g->status != HY_OK) return NULL;
   hy_array* out = NULL;
-  hy_array* kept = keep(g, hy_array_empty(g->tape->stream, &out, dtype, ndim, shape), out);
-  if (kept) g->status = hy_fill(g->tape->stream, &kept->view, hy_float(value));
-  return kept;
+  hy_status status = hy_array_empty(g->tape->stream, &out, dtype, ndim, shape);
+  if (out) status = hy_fill(g->tape->stream, &out->view, hy_float(value));
+  return keep(g, status, out);
 }
 
 hy_array* g_identity(hy__grad* g, hy_dtype dtype, int64_t n) {

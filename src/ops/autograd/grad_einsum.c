@@ -1,154 +1,99 @@
 // The gradient of einsum is einsum: y = einsum("ij,jk->ik", a, b) gives da = einsum("ik,jk->ij",
 // dy, b). Labels that only one operand has were summed away, so their gradient is repeated; a label
 // that an operand has twice is a diagonal.
-#include <ctype.h>
+#include "ops/einsum.h"
+
 #include <string.h>
 
 #include "ops/autograd/grad.h"
 
-// Labels of a term, one letter per dimension, ellipses spelled out.
-typedef struct term {
-  char label[HY_MAX_DIMS + 1];
-  int n;
-} term;
-
-typedef struct equation {
-  term out;
-  term in[HY_MAX_INPUTS];
-} equation;
-
-static bool has(const term* t, char label) {
-  return memchr(t->label, label, (size_t)t->n) != NULL;
+static bool has(const hy__subscript* s, int label) {
+  return memchr(s->label, label, (size_t)s->rank) != NULL;
 }
 
-static void append(term* t, char label) {
-  if (t->n < HY_MAX_DIMS) t->label[t->n++] = label;
+// Writes an equation in letters of its own, for ellipses are spelled out here.
+typedef struct writer {
+  hy_equation equation;
+  size_t length;
+  char letter[HY__EINSUM_LABELS];
+} writer;
+
+static void write_text(writer* w, const char* text) {
+  for (; *text && w->length + 1 < sizeof w->equation.text; text++)
+    w->equation.text[w->length++] = *text;
 }
 
-// Reads one term up to `,`, `-` or the end. `dims` is its rank, or -1 where the ellipsis has
-// `ellipsis` dimensions. Letters that the equation does not use name the ellipsis' dimensions, the
-// last one first, so that terms agree from the right.
-static const char* read_term(const char* text, const char* spare, int dims, int ellipsis, term* t) {
-  int letters = 0;
-  for (const char* p = text; *p && *p != ',' && *p != '-'; p++)
-    letters += isalpha((unsigned char)*p);
-  if (dims >= 0) ellipsis = dims - letters;
-  t->n = 0;
-  for (; *text && *text != ',' && *text != '-'; text++) {
-    if (isalpha((unsigned char)*text)) {
-      append(t, *text);
-    } else if (strncmp(text, "...", 3) == 0) {
-      for (int d = ellipsis - 1; d >= 0; d--) append(t, spare[d]);
-      text += 2;
-    }
-  }
-  return text;
+static void write_subscript(writer* w, const hy__subscript* s) {
+  for (int d = 0; d < s->rank; d++) write_text(w, (char[]){w->letter[s->label[d]], 0});
 }
 
-// Without an arrow: the ellipsis, then the letters that occur once, in order.
-static void implied_output(equation* e, int n_in, const char* spare, int ellipsis) {
-  e->out.n = 0;
-  for (int d = ellipsis - 1; d >= 0; d--) append(&e->out, spare[d]);
-  for (int label = 'A'; label <= 'z'; label++) {
-    int count = 0;
-    for (int i = 0; i < n_in; i++) {
-      for (int d = 0; d < e->in[i].n; d++) count += e->in[i].label[d] == label;
-    }
-    if (count == 1 && !memchr(spare, label, (size_t)ellipsis)) append(&e->out, (char)label);
+static void name_labels(writer* w, const hy__einsum* e) {
+  const char* next = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  for (int label = 0; label < HY__EINSUM_LABELS; label++) {
+    if (e->size[label] >= 0 && *next) w->letter[label] = *next++;
   }
 }
 
-// The equation has been accepted by the forward call.
-static void parse(const hy__grad* g, equation* e) {
-  const char* text = g_attrs(g)->equation.equation.text;
-  char spare[HY_MAX_DIMS + 1];
-  int n_spare = 0, ellipsis = 0;
-  for (char label = 'z'; n_spare < HY_MAX_DIMS; label--) {
-    if (isalpha((unsigned char)label) && !strchr(text, label)) spare[n_spare++] = label;
-  }
-  const char* p = text;
-  for (int i = 0; i < g->node->n_in; i++) {
-    int dims = g_shape(g, i)->ndim;
-    p = read_term(p, spare, dims, 0, &e->in[i]);
-    int rank = 0;
-    for (int d = 0; d < e->in[i].n; d++)
-      rank += memchr(spare, e->in[i].label[d], (size_t)n_spare) != NULL;
-    if (rank > ellipsis) ellipsis = rank;
-    if (*p == ',') p++;
-  }
-  const char* arrow = strstr(text, "->");
-  if (arrow) {
-    read_term(arrow + 2, spare, -1, ellipsis, &e->out);
-  } else {
-    implied_output(e, g->node->n_in, spare, ellipsis);
-  }
-}
-
-static size_t write_term(hy_equation* e, size_t at, const term* t) {
-  for (int d = 0; d < t->n && at + 4 < sizeof e->text; d++) e->text[at++] = t->label[d];
-  return at;
-}
-
-// einsum(dy and the other operands) with the labels in `result`.
-static hy_array* contract(hy__grad* g, const equation* e, int i, const term* result) {
-  hy_attrs attrs = {0};
+// einsum of dy and the other operands, with the labels of `result`.
+static hy_array* contract(hy__grad* g, const hy__einsum* e, int i, const hy__subscript* result) {
+  writer w = {.length = 0};
   hy_array* in[HY_MAX_INPUTS] = {g->dy};
   int n = 1;
-  size_t at = write_term(&attrs.equation.equation, 0, &e->out);
-  for (int j = 0; j < g->node->n_in; j++) {
+  name_labels(&w, e);
+  write_subscript(&w, &e->out);
+  for (int j = 0; j < e->n_operands; j++) {
     if (j == i) continue;
-    attrs.equation.equation.text[at++] = ',';
-    at = write_term(&attrs.equation.equation, at, &e->in[j]);
+    write_text(&w, ",");
+    write_subscript(&w, &e->operand[j]);
     in[n++] = g_in(g, j);
   }
-  memcpy(attrs.equation.equation.text + at, "->", 2);
-  write_term(&attrs.equation.equation, at + 2, result);
-  return g_op(g, HY_OP_einsum, &attrs, in, n, 0);
+  write_text(&w, "->");
+  write_subscript(&w, result);
+  return g_op(g, HY_OP_einsum, &(hy_attrs){.equation = {w.equation}}, in, n, 0);
 }
 
-static void give_operand(hy__grad* g, const equation* e, int i) {
-  const hy_tensor* x = g_shape(g, i);
-  const term* own = &e->in[i];
-  // The operand's labels, each once; those that dy or another operand has; and their sizes.
-  term distinct = {.n = 0}, known = {.n = 0};
-  hy_tensor sizes = {.ndim = 0};
-  int64_t with_gaps[HY_MAX_DIMS];
-  for (int d = 0; d < own->n; d++) {
-    char label = own->label[d];
+static void give_operand(hy__grad* g, const hy__einsum* e, int i) {
+  const hy__subscript* own = &e->operand[i];
+  // The operand's labels, each once, and those of them that dy or another operand has.
+  hy__subscript distinct = {.rank = 0}, known = {.rank = 0};
+  hy_tensor full = {.ndim = 0};
+  for (int d = 0; d < own->rank; d++) {
+    int8_t label = own->label[d];
     if (has(&distinct, label)) continue;
-    append(&distinct, label);
     bool elsewhere = has(&e->out, label);
-    for (int j = 0; j < g->node->n_in; j++) elsewhere |= j != i && has(&e->in[j], label);
-    if (elsewhere) append(&known, label);
-    with_gaps[sizes.ndim] = elsewhere ? 0 : 1;
-    sizes.shape[sizes.ndim++] = x->shape[d];
+    for (int j = 0; j < e->n_operands; j++) elsewhere |= j != i && has(&e->operand[j], label);
+    if (elsewhere) known.label[known.rank++] = label;
+    distinct.label[distinct.rank++] = label;
+    full.shape[full.ndim++] = e->size[label];
   }
   hy_array* dx = contract(g, e, i, &known);
   if (!dx) return;
-  for (int d = 0, k = 0; d < sizes.ndim; d++) {
-    if (with_gaps[d] == 0) with_gaps[d] = dx->view.shape[k++];
-    if (sizes.shape[d] == 1) sizes.shape[d] = with_gaps[d];
-  }
-  dx = g_expand(g, g_reshape(g, dx, sizes.ndim, with_gaps), &sizes);
-  if (distinct.n == own->n) {
+  int64_t shape[HY_MAX_DIMS];
+  for (int d = 0, k = 0; d < distinct.rank; d++)
+    shape[d] = has(&known, distinct.label[d]) ? dx->view.shape[k++] : 1;
+  dx = g_expand(g, g_reshape(g, dx, distinct.rank, shape), &full);
+  if (distinct.rank == own->rank) {
     g_give(g, i, dx);
     return;
   }
-  hy_array* field = g_zeros(g, x);
+  hy_array* field = g_zeros(g, g_shape(g, i));
   if (!field) return;
   int64_t stride[HY_MAX_DIMS] = {0};
-  for (int d = 0; d < own->n; d++) {
-    const char* at = memchr(distinct.label, own->label[d], (size_t)distinct.n);
+  for (int d = 0; d < own->rank; d++) {
+    const int8_t* at = memchr(distinct.label, own->label[d], (size_t)distinct.rank);
     stride[at - distinct.label] += field->view.stride[d];
   }
-  g_copy_into(g, g_as_strided(g, field, sizes.ndim, sizes.shape, stride), dx);
+  g_copy_into(g, g_as_strided(g, field, full.ndim, full.shape, stride), dx);
   g_give(g, i, field);
 }
 
 HY__RULE(einsum, LIST) {
-  equation e;
-  parse(g, &e);
-  for (int i = 0; i < g->node->n_in; i++) {
+  hy_tensor in[HY_MAX_INPUTS];
+  hy_call call = {.op = HY_OP_einsum, .n_in = g->node->n_in, .in = in, .attrs = *g_attrs(g)};
+  for (int i = 0; i < call.n_in; i++) in[i] = *g_shape(g, i);
+  hy__einsum e;
+  g->status = hy__einsum_parse(&call, &e);
+  for (int i = 0; g->status == HY_OK && i < e.n_operands; i++) {
     if (g_wants(g, i)) give_operand(g, &e, i);
   }
 }
