@@ -137,6 +137,12 @@ typedef struct hy_declaration {
   uint32_t dtypes;  // HY_DTYPE_BIT set
 } hy_declaration;
 
+typedef enum hy_provider_flag {
+  // Asked, and probed, only when a user prefers it: for libraries that are costly to load or whose
+  // kernels repeat those of the providers before it.
+  HY_PROVIDER_BY_NAME = 1,
+} hy_provider_flag;
+
 // A library of kernels on a backend's devices. `device` and `stream` are the backend's own handles.
 typedef struct hy_provider {
   size_t size;
@@ -152,6 +158,8 @@ typedef struct hy_provider {
   // valid during the call: copy what is needed later. May be followed at once by other calls that
   // read the outputs.
   hy_status (*run)(void* device, void* stream, const hy_call* call);
+  uint32_t flags;  // hy_provider_flag bits
+  uint32_t reserved;
 } hy_provider;
 
 // ---- Backends ----

@@ -15,19 +15,13 @@ static _Thread_local hy_device* current;
 static _Thread_local unsigned current_generation;
 
 static void order_providers(hy__backend_entry* entry, hy_device* d) {
-  const hy_provider* ready[HY__MAX_PROVIDERS];
   int n = 0;
   for (int i = 0; i < entry->table.n_providers; i++) {
+    if (entry->providers[i].table.flags & HY_PROVIDER_BY_NAME) continue;
     hy__entry_probe_provider(entry, i);
-    if (entry->providers[i].probe.status == HY_OK) ready[n++] = &entry->providers[i].table;
+    if (entry->providers[i].probe.status == HY_OK)
+      d->orders[0][n++] = &entry->providers[i].table;
   }
-  for (int first = -1; first < n; first++) {
-    const hy_provider** order = d->orders[first + 1];
-    if (first >= 0) *order++ = ready[first];
-    for (int i = 0; i < n; i++)
-      if (i != first) *order++ = ready[i];
-  }
-  d->n_providers = n;
   atomic_init(&d->providers, d->orders[0]);
 }
 
@@ -139,24 +133,48 @@ hy_status hy_device_sync(hy_device* device) {
   return device->backend->device_sync(device->handle);
 }
 
+static hy_status no_provider(const hy_device* device, const char* provider) {
+  char list[256] = "none";
+  size_t used = 0;
+  for (int i = 0; device->orders[0][i] && used < sizeof list; i++)
+    used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
+                             device->orders[0][i]->name);
+  return hy_fail(HY_NOT_FOUND, "%s has no provider called %s; available: %s", device->selector,
+                 provider, list);
+}
+
+// The order with that provider first. The backend's lock is held.
+static hy_status prefer_locked(hy__backend_entry* entry, hy_device* device, const char* name) {
+  int index = 0, n = 1;
+  while (index < entry->table.n_providers && strcmp(entry->providers[index].table.name, name))
+    index++;
+  if (index == entry->table.n_providers) return no_provider(device, name);
+  hy__entry_probe_provider(entry, index);
+  hy__provider_entry* preferred = &entry->providers[index];
+  if (preferred->probe.status != HY_OK)
+    return hy_fail(HY_UNAVAILABLE, "%s is not available: %s", name, preferred->probe.reason);
+  const hy_provider** order = device->orders[index + 1];
+  if (!order[0]) {
+    order[0] = &preferred->table;
+    for (int i = 0; device->orders[0][i]; i++)
+      if (device->orders[0][i] != order[0]) order[n++] = device->orders[0][i];
+  }
+  atomic_store(&device->providers, order);
+  return HY_OK;
+}
+
 hy_status hy_set_preferred_provider(hy_device* device, const char* provider) {
   if (!device) return hy_fail(HY_INVALID_ARGUMENT, "hy_set_preferred_provider: device is NULL");
-  int first = -1;
-  if (provider) {
-    for (int i = 0; i < device->n_providers && first < 0; i++)
-      if (!strcmp(device->orders[0][i]->name, provider)) first = i;
-    if (first < 0) {
-      char list[256] = "none";
-      size_t used = 0;
-      for (int i = 0; i < device->n_providers && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
-                                 device->orders[0][i]->name);
-      return hy_fail(HY_NOT_FOUND, "%s has no provider called %s; available: %s", device->selector,
-                     provider, list);
-    }
+  if (!provider) {
+    atomic_store(&device->providers, device->orders[0]);
+    return HY_OK;
   }
-  atomic_store(&device->providers, device->orders[first + 1]);
-  return HY_OK;
+  hy__backend_entry* entry;
+  HY_TRY(hy__backend_by_name(device->backend->name, &entry));
+  pthread_mutex_lock(&entry->mutex);
+  hy_status status = prefer_locked(entry, device, provider);
+  pthread_mutex_unlock(&entry->mutex);
+  return status;
 }
 
 // ---- All devices ----

@@ -77,12 +77,12 @@ struct hy_device {
   hy_stream* default_stream;
   hy_stream* streams;  // all of them, newest first
   hy_device* older;    // the device opened before this one
-  // Available providers in the order they are asked. Load the pointer once and walk that array:
-  // hy_set_preferred_provider may switch to another at any time.
+  // Available providers in the order they are asked, NULL behind the last. Load the pointer once
+  // and walk that array: hy_set_preferred_provider may switch to another at any time.
   const hy_provider* const* _Atomic providers;
-  int n_providers;
-  // Every order there can be: the backend's own, then one for each provider put first.
-  const hy_provider* orders[HY__MAX_PROVIDERS + 1][HY__MAX_PROVIDERS];
+  // The backend's own order, then one for each of its providers put first, filled when first
+  // preferred, under the backend's lock.
+  const hy_provider* orders[HY__MAX_PROVIDERS + 1][HY__MAX_PROVIDERS + 1];
 };
 
 struct hy_stream {

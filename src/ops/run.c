@@ -37,7 +37,7 @@ static const hy_provider* choose_provider(const hy_device* device, const hy_call
   *reason = HY_SUPPORT_NO_OP;
   const hy_provider* const* providers =
       atomic_load_explicit(&device->providers, memory_order_acquire);
-  for (int i = 0; i < device->n_providers; i++) {
+  for (int i = 0; providers[i]; i++) {
     hy_support answer = providers[i]->supports(device->handle, call);
     if (answer == HY_SUPPORT_YES) {
       *reason = HY_SUPPORT_YES;
@@ -105,8 +105,10 @@ hy_status hy_place_op(hy_device* device, hy_op op, hy_dtype dtype, hy_placement*
   if (!hy__op_row(op)) return hy_fail(HY_NOT_FOUND, "%d is no op", (int)op);
   placement->provider = device->is_host ? "reference" : NULL;
   placement->reason = HY_SUPPORT_NO_OP;
-  for (int i = 0; i < device->n_providers; i++) {
-    const hy_provider* provider = device->providers[i];
+  const hy_provider* const* providers =
+      atomic_load_explicit(&device->providers, memory_order_acquire);
+  for (int i = 0; providers[i]; i++) {
+    const hy_provider* provider = providers[i];
     for (int k = 0; k < provider->n_declares; k++) {
       if (provider->declares[k].op != op) continue;
       placement->reason = HY_SUPPORT_NO_DTYPE;

@@ -84,6 +84,8 @@ AT(hy_provider, declares, 32);
 AT(hy_provider, n_declares, 40);
 AT(hy_provider, supports, 48);
 AT(hy_provider, run, 56);
+AT(hy_provider, flags, 64);
+AT(hy_provider, reserved, 68);
 
 AT(hy_async_error, status, 0);
 AT(hy_async_error, op, 4);

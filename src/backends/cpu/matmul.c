@@ -1,16 +1,8 @@
 // Matrix products: mm, bmm, addmm, linear.
 #include <stdatomic.h>
 
-#include "backends/cpu/kernels.h"
+#include "backends/cpu/matmul.h"
 #include "backends/cpu/pool.h"
-
-// out = alpha a b + beta addend, `batches` times.
-typedef struct matmul {
-  int64_t batches, m, n, k;
-  hy__matrix a, b, out, addend;  // addend.data is NULL where there is none
-  int64_t a_batch, b_batch, out_batch;
-  float alpha, beta;
-} matmul;
 
 // The dimensions of t but the last as one, if they can be: `rows` elements `step` apart.
 static bool collapse(const hy_tensor* t, int64_t* rows, int64_t* step) {
@@ -29,7 +21,7 @@ static hy__matrix matrix(const hy_tensor* t, int64_t row, int64_t column) {
   return (hy__matrix){t->data, t->dtype, row, column};
 }
 
-static hy_support describe_linear(const hy_call* call, matmul* p) {
+static hy_support describe_linear(const hy_call* call, hy__matmul* p) {
   const hy_tensor *x = &call->in[0], *weight = &call->in[1], *bias = &call->in[2];
   hy_tensor* out = &call->out[0];
   int64_t x_row, out_row, rows;
@@ -43,7 +35,7 @@ static hy_support describe_linear(const hy_call* call, matmul* p) {
   return HY_SUPPORT_YES;
 }
 
-static void describe_addend(const hy_call* call, matmul* p) {
+static void describe_addend(const hy_call* call, hy__matmul* p) {
   const hy_tensor* t = &call->in[0];
   p->alpha = (float)hy_scalar_f(call->attrs.addmm.alpha);
   p->beta = (float)hy_scalar_f(call->attrs.addmm.beta);
@@ -54,8 +46,8 @@ static void describe_addend(const hy_call* call, matmul* p) {
                      n > 0 && t->shape[n - 1] > 1 ? t->stride[n - 1] : 0);
 }
 
-static hy_support describe(const hy_call* call, matmul* p) {
-  *p = (matmul){.batches = 1, .alpha = 1, .beta = 1};
+hy_support hy__matmul_describe(const hy_call* call, hy__matmul* p) {
+  *p = (hy__matmul){.batches = 1, .alpha = 1, .beta = 1};
   if (call->op == HY_OP_linear) return describe_linear(call, p);
   const hy_tensor* a = call->op == HY_OP_addmm ? &call->in[1] : &call->in[0];
   const hy_tensor *b = a + 1, *out = &call->out[0];
@@ -76,10 +68,21 @@ static hy_support describe(const hy_call* call, matmul* p) {
   return HY_SUPPORT_YES;
 }
 
+bool hy__matrix_lead(const hy__matrix* m, int64_t rows, int64_t columns, bool* transposed,
+                     int64_t* lead) {
+  *transposed = !(m->column == 1 || columns == 1);
+  if (*transposed && m->row != 1 && rows != 1) return false;
+  int64_t length = *transposed ? rows : columns, lines = *transposed ? columns : rows;
+  int64_t step = *transposed ? m->column : m->row;
+  *lead = lines > 1 ? step : length;
+  if (*lead < 1) *lead = 1;
+  return *lead >= length && (lines == 1 || step > 0);
+}
+
 // One product of the batch, and where its tiles go.
 typedef struct target {
   const hy__cpu_kernels* kernels;
-  const matmul* p;
+  const hy__matmul* p;
   hy__matrix out;
 } target;
 
@@ -93,7 +96,7 @@ static void finish(const void* context, int64_t i, int64_t j, int m, int n, floa
                        hy__matrix_at(&t->out, i + r, j), t->out.column, t->out.dtype);
 }
 
-static bool multiply(const hy__cpu_kernels* kernels, const matmul* p, int64_t batch) {
+static bool multiply(const hy__cpu_kernels* kernels, const hy__matmul* p, int64_t batch) {
   hy__gemm g = {.m = p->m, .n = p->n, .k = p->k, .a = p->a, .b = p->b};
   target t = {kernels, p, p->out};
   g.a.data = hy__matrix_at(&p->a, 0, 0) + batch * p->a_batch * (int64_t)hy_dtype_size(p->a.dtype);
@@ -107,13 +110,12 @@ static bool multiply(const hy__cpu_kernels* kernels, const matmul* p, int64_t ba
     g.finish = finish;
     g.context = &t;
   }
-  // A single column may as well be a row of weights.
   return hy__multiply(kernels, &g);
 }
 
 typedef struct batch {
   const hy__cpu_kernels* kernels;
-  const matmul* p;
+  const hy__matmul* p;
   atomic_bool failed;
 } batch;
 
@@ -123,8 +125,8 @@ static void multiply_one(void* context, int64_t i) {
 }
 
 static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
-  matmul p;
-  describe(call, &p);
+  hy__matmul p;
+  hy__matmul_describe(call, &p);
   batch b = {.kernels = kernels, .p = &p};
   // Many products are spread over the threads whole; a few are each divided among them.
   if (p.batches >= 2 * (int64_t)hy__pool_threads()) {
@@ -136,8 +138,8 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
 }
 
 static hy_support supports(const hy_call* call) {
-  matmul p;
-  return describe(call, &p);
+  hy__matmul p;
+  return hy__matmul_describe(call, &p);
 }
 
 const hy__cpu_family hy__cpu_matmul = {supports, run};

@@ -1,10 +1,13 @@
 // The providers whose kernels are the library's own: `xeon` with AVX-512 and what comes with it,
-// `native` with the best of AVX2, NEON and plain C.
+// `native` with the best of AVX2, NEON and plain C, `openmp` with the best of all on the threads of
+// an OpenMP runtime instead of the pool's.
 #include "backends/cpu/providers.h"
 
 #include <stdio.h>
 
+#include "backends/cpu/bind.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/pool.h"
 
 static const hy_declaration declarations[] = {
 #define HY_CPU_OP(op, family, dtypes) {HY_OP_##op, dtypes},
@@ -93,4 +96,48 @@ const hy_provider hy__cpu_native = {
     .n_declares = N_DECLARATIONS,
     .supports = supports,
     .run = run_native,
+};
+
+// ---- openmp ----
+
+#define OPENMP_FUNCTIONS(X) \
+  X(void, GOMP_parallel, (void (*member)(void*), void* data, unsigned n, unsigned flags))
+
+static struct openmp { OPENMP_FUNCTIONS(HY__AS_POINTER) } openmp;
+
+static hy_status probe_openmp(hy_probe* report) {
+  static const hy__symbol symbols[] = {
+#define AS_SYMBOL(type, name, arguments) {#name, offsetof(struct openmp, name)},
+      OPENMP_FUNCTIONS(AS_SYMBOL)
+#undef AS_SYMBOL
+  };
+  void* library;
+  snprintf(report->remedy, sizeof report->remedy, "install it, as with apt-get install libgomp1");
+  HY_TRY(hy__cpu_host_services->open_library("libgomp.so.1 libomp.so.5 libomp.so", NULL, report,
+                                             &library));
+  HY_TRY(hy__bind(library, symbols, (int)(sizeof symbols / sizeof symbols[0]), &openmp, report));
+  report->stage = HY_STAGE_READY;
+  report->remedy[0] = 0;
+  return HY_OK;
+}
+
+static hy_status run_openmp(void* device, void* stream, const hy_call* call) {
+  (void)device;
+  (void)stream;
+  hy__pool_use_team(openmp.GOMP_parallel);
+  hy_status status = run_up_to(HY__ISA_AVX512, call);
+  hy__pool_use_team(NULL);
+  return status;
+}
+
+const hy_provider hy__cpu_openmp = {
+    .size = sizeof(hy_provider),
+    .name = "openmp",
+    .version = HALYARD_VERSION,
+    .probe = probe_openmp,
+    .declares = declarations,
+    .n_declares = N_DECLARATIONS,
+    .flags = HY_PROVIDER_BY_NAME,
+    .supports = supports,
+    .run = run_openmp,
 };

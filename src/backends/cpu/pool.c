@@ -8,6 +8,14 @@
 
 enum { MAX_THREADS = 256, SPINS = 4000 };
 
+// Tasks that several threads take from, by number, until there are none.
+typedef struct share {
+  hy__task task;
+  void* context;
+  int64_t count;
+  _Atomic int64_t next;
+} share;
+
 // A run is opened by clearing CLOSED in `inside` and raising `generation`. Workers enter by
 // counting themselves in `inside` and take task numbers from `next` until they are gone. The caller
 // closes the run when no task is left and waits only for those that entered: one that the system
@@ -25,16 +33,14 @@ static struct {
   atomic_bool stop;
   atomic_uint generation;
   atomic_int inside;
-  hy__task task;
-  void* context;
-  int64_t count;
-  _Atomic int64_t next;
+  share tasks;
 } pool = {.owner = PTHREAD_MUTEX_INITIALIZER,
           .mutex = PTHREAD_MUTEX_INITIALIZER,
           .wake = PTHREAD_COND_INITIALIZER,
           .inside = CLOSED};
 
 static _Thread_local bool inside_run;
+static _Thread_local hy__team team;  // NULL: the pool's own threads
 
 static inline void relax(void) {
 #if defined(__x86_64__)
@@ -44,12 +50,13 @@ static inline void relax(void) {
 #endif
 }
 
-static void take_tasks(void) {
+static void take_tasks(void* tasks) {
+  share* s = tasks;
   inside_run = true;
   for (;;) {
-    int64_t i = atomic_fetch_add_explicit(&pool.next, 1, memory_order_relaxed);
-    if (i >= pool.count) break;
-    pool.task(pool.context, i);
+    int64_t i = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed);
+    if (i >= s->count) break;
+    s->task(s->context, i);
   }
   inside_run = false;
 }
@@ -74,7 +81,7 @@ static void* work(void* first_generation) {
   while (await_run(seen)) {
     seen = atomic_load_explicit(&pool.generation, memory_order_acquire);
     int before = atomic_fetch_add_explicit(&pool.inside, 1, memory_order_acquire);
-    if (!(before & CLOSED)) take_tasks();
+    if (!(before & CLOSED)) take_tasks(&pool.tasks);
     atomic_fetch_sub_explicit(&pool.inside, 1, memory_order_release);
   }
   return NULL;
@@ -130,7 +137,16 @@ static void start_workers(void) {
   }
 }
 
+void hy__pool_use_team(hy__team other) {
+  team = other;
+}
+
 void hy__pool_run(hy__task task, void* context, int64_t count) {
+  if (team && !inside_run && count > 1) {
+    share tasks = {.task = task, .context = context, .count = count};
+    team(take_tasks, &tasks, (unsigned)hy__pool_threads(), 0);
+    return;
+  }
   bool alone = count < 2 || inside_run || pthread_mutex_trylock(&pool.owner) != 0;
   if (!alone) start_workers();
   if (alone || pool.n_workers == 0) {
@@ -138,13 +154,13 @@ void hy__pool_run(hy__task task, void* context, int64_t count) {
     if (!alone) pthread_mutex_unlock(&pool.owner);
     return;
   }
-  pool.task = task;
-  pool.context = context;
-  pool.count = count;
-  atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
+  pool.tasks.task = task;
+  pool.tasks.context = context;
+  pool.tasks.count = count;
+  atomic_store_explicit(&pool.tasks.next, 0, memory_order_relaxed);
   atomic_fetch_and_explicit(&pool.inside, ~CLOSED, memory_order_release);
   announce();
-  take_tasks();
+  take_tasks(&pool.tasks);
   atomic_fetch_or_explicit(&pool.inside, CLOSED, memory_order_relaxed);
   for (int spins = 0; atomic_load_explicit(&pool.inside, memory_order_acquire) != CLOSED; spins++) {
     if (spins < SPINS)

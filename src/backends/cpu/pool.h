@@ -16,6 +16,12 @@
 typedef void (*hy__task)(void* context, int64_t i);
 void hy__pool_run(hy__task task, void* context, int64_t count);
 
+// Another library's threads: calls member(data) on each of up to n of them and returns when all
+// have. The shape is that of OpenMP's GOMP_parallel.
+typedef void (*hy__team)(void (*member)(void*), void* data, unsigned n, unsigned flags);
+// Runs that the calling thread starts go to that team instead of the pool; NULL: back to the pool.
+void hy__pool_use_team(hy__team team);
+
 // Threads that hy__pool_run uses, the caller's included.
 int hy__pool_threads(void);
 // Changes their number from the next run on; at least 1.

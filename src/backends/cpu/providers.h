@@ -4,6 +4,7 @@
 
 #include "halyard/plugin.h"
 
-extern const hy_provider hy__cpu_xeon, hy__cpu_native;
+extern const hy_provider hy__cpu_xeon, hy__cpu_native, hy__cpu_openblas, hy__cpu_mkl,
+    hy__cpu_mkldnn, hy__cpu_openmp;
 
 #endif  // HALYARD_CPU_PROVIDERS_H_

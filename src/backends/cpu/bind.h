@@ -1,0 +1,26 @@
+// Binding another library's functions at run time.
+//
+// A library's functions are one list, LIST(X) with X(type, name, arguments) for each; from it come
+// the struct of pointers and the table that fills it.
+#ifndef HALYARD_CPU_BIND_H_
+#define HALYARD_CPU_BIND_H_
+
+#include <stddef.h>
+
+#include "halyard/plugin.h"
+
+typedef struct hy__symbol {
+  const char* name;
+  size_t offset;
+} hy__symbol;
+
+#define HY__AS_POINTER(type, name, arguments) type(*name) arguments;
+
+// Fills the pointers at `functions` and raises the report's stage to SYMBOLS; or fails, naming what
+// is not there.
+hy_status hy__bind(void* library, const hy__symbol* symbols, int count, void* functions,
+                   hy_probe* report);
+// One function that may be missing.
+void* hy__bind_optional(void* library, const char* name);
+
+#endif  // HALYARD_CPU_BIND_H_

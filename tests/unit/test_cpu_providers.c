@@ -1,0 +1,115 @@
+// The cpu's named providers: each runs what it declares, or says why it cannot be had and leaves
+// everything else working.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backends/cpu/isa.h"
+#include "halyard/halyard.h"
+
+static const char* const names[] = {"xeon", "native", "openmp", "openblas", "mkl", "mkldnn"};
+
+// [2, 3] x [3, 2] through whatever the device prefers.
+static void multiply(hy_device* device, float out[4]) {
+  float a[6] = {1, 2, 3, 4, 5, 6}, b[6] = {1, 0, 0, 1, 2, 2};
+  hy_tensor ta, tb, tout;
+  hy_stream* stream;
+  assert_int_equal(hy_tensor_init(&ta, a, HY_F32, 2, (int64_t[]){2, 3}), HY_OK);
+  assert_int_equal(hy_tensor_init(&tb, b, HY_F32, 2, (int64_t[]){3, 2}), HY_OK);
+  assert_int_equal(hy_tensor_init(&tout, out, HY_F32, 2, (int64_t[]){2, 2}), HY_OK);
+  assert_int_equal(hy_stream_default(device, &stream), HY_OK);
+  assert_int_equal(hy_mm(stream, &tout, &ta, &tb), HY_OK);
+}
+
+static void each_runs_or_says_why_not(void** state) {
+  (void)state;
+  hy_device* device;
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    hy_status status = hy_device_get(names[i], &device);
+    if (status != HY_OK) {
+      print_message("%s: %s\n", names[i], hy_last_error());
+      assert_int_equal(status, HY_UNAVAILABLE);
+      assert_non_null(strstr(hy_last_error(), names[i]));
+      continue;
+    }
+    hy_placement placement;
+    assert_int_equal(hy_place_op(device, HY_OP_mm, HY_F32, &placement), HY_OK);
+    assert_string_equal(placement.provider, names[i]);
+    float out[4] = {0};
+    multiply(device, out);
+    assert_true(out[0] == 7 && out[1] == 8 && out[2] == 16 && out[3] == 17);
+  }
+}
+
+// A library is loaded when it is asked for by name, and not before.
+static void libraries_wait_to_be_named(void** state) {
+  (void)state;
+  hy_device* device;
+  hy_placement placement;
+  assert_int_equal(hy_device_get("cpu", &device), HY_OK);
+  assert_int_equal(hy_set_preferred_provider(device, NULL), HY_OK);
+  assert_int_equal(hy_place_op(device, HY_OP_mm, HY_F32, &placement), HY_OK);
+  const char* own = hy__cpu_isa()->level == HY__ISA_AVX512 ? "xeon" : "native";
+  assert_string_equal(placement.provider, own);
+}
+
+static void every_provider_is_reported(void** state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    hy_provider_report report;
+    bool found = false;
+    for (int n = 0; !found && hy_backend_provider_at("cpu", n, &report) == HY_OK; n++)
+      found = strcmp(report.name, names[i]) == 0;
+    assert_true(found);
+    if (report.available) continue;
+    assert_true(report.probe.reason[0]);
+    assert_true(report.probe.remedy[0]);
+    assert_true(report.probe.stage < HY_STAGE_READY);
+  }
+}
+
+// A library that lacks a function is reported with its name, and everything else works.
+static void a_hollow_library_is_reported(void** state) {
+  (void)state;
+  hy_provider_report report;
+  int n = 0;
+  do assert_int_equal(hy_backend_provider_at("cpu", n++, &report), HY_OK);
+  while (strcmp(report.name, "mkl") != 0);
+  if (report.available) {
+    print_message("the real library is installed\n");
+    skip();
+  }
+  assert_int_equal(report.probe.stage, HY_STAGE_LOADED);
+  assert_non_null(strstr(report.probe.reason, "cblas_sgemm"));
+  float out[4];
+  hy_device* device;
+  assert_int_equal(hy_device_get("cpu", &device), HY_OK);
+  multiply(device, out);
+  assert_true(out[3] == 17);
+}
+
+static int start(void** state) {
+  (void)state;
+  return setenv("HALYARD_MKL_FOLDER", HOLLOW_FOLDER, 1);
+}
+
+static int stop(void** state) {
+  (void)state;
+  hy_shutdown();
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(libraries_wait_to_be_named),
+      cmocka_unit_test(each_runs_or_says_why_not),
+      cmocka_unit_test(every_provider_is_reported),
+      cmocka_unit_test(a_hollow_library_is_reported),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}
