@@ -7,6 +7,8 @@
 #define ECHO_BLOCK 512  // columns a lane program runs over at a time; a multiple of the partials
 #define ECHO_MAX_MR 16
 #define ECHO_MAX_NR 32
+#define ECHO_SKINNY_ROWS 2
+#define ECHO_SKINNY_COLS 128
 
 typedef struct echo_lanes {
   uint32_t r[16][ECHO_BLOCK];
@@ -25,6 +27,11 @@ typedef struct echo_kernels {
                   int64_t ldc);
   // Transpose-packs 16 or fewer columns: out[k * stride + n] = in[n * ld + k].
   void (*pack_transposed)(int64_t k, int n, const float* in, int64_t ld, float* out, int stride);
+
+  // Few rows against ECHO_SKINNY_COLS columns of b where it lies, unpacked: b is k x n (ldb steps k), or n x
+  // k when transposed. a is k x mr packed. NULL: use tiles.
+  void (*skinny)(int64_t k, int rows, const float* a, const float* b, int64_t ldb, int transposed,
+                 float* c, int64_t ldc, int canonical);
 
   void (*run)(echo_lanes* lanes, const uint32_t* program, int length, const uint32_t* scalars,
               int n);

@@ -114,19 +114,81 @@ static inline void transpose16(__m512 r[16]) {
 
 static void pack_transposed(int64_t k, int n, const float* in, int64_t ld, float* out, int stride) {
   int64_t i = 0;
-  if (n == 16)
-    for (; i + 16 <= k; i += 16) {
-      __m512 r[16];
-      _Pragma("GCC unroll 16") for (int j = 0; j < 16; ++j) r[j] = _mm512_loadu_ps(in + j * ld + i);
-      transpose16(r);
-      _Pragma("GCC unroll 16") for (int j = 0; j < 16; ++j)
-          _mm512_storeu_ps(out + (i + j) * stride, r[j]);
-    }
+  const __mmask16 columns = (__mmask16)((1u << n) - 1);
+  for (; i + 16 <= k; i += 16) {
+    __m512 r[16];
+    _Pragma("GCC unroll 16") for (int j = 0; j < 16; ++j)
+        r[j] = j < n ? _mm512_loadu_ps(in + j * ld + i) : _mm512_setzero_ps();
+    transpose16(r);
+    _Pragma("GCC unroll 16") for (int j = 0; j < 16; ++j)
+        _mm512_mask_storeu_ps(out + (i + j) * stride, columns, r[j]);
+  }
   for (; i < k; ++i)
     for (int j = 0; j < n; ++j) out[i * stride + j] = in[j * ld + i];
 }
 
+static inline __attribute__((always_inline)) void finish(float* c, __m512 v, int canonical) {
+  _mm512_storeu_ps(c, canonical ? canonical_ps(v) : v);
+}
+
+// Sixteen columns at a time, transposed in registers on their way to the multiplier.
+static inline __attribute__((always_inline)) void skinny_transposed(
+    int64_t k, int rows, const float* a, const float* b, int64_t ldb, float* c, int64_t ldc,
+    int canonical) {
+  for (int g = 0; g < ECHO_SKINNY_COLS; g += 16) {
+    const float* from = b + g * ldb;
+    __m512 acc[ECHO_SKINNY_ROWS];
+    for (int m = 0; m < rows; ++m) acc[m] = _mm512_loadu_ps(c + m * ldc + g);
+    for (int64_t i = 0; i < k; i += 16) {
+      const int left = k - i < 16 ? (int)(k - i) : 16;
+      const __mmask16 mask = (__mmask16)((1u << left) - 1);
+      __m512 r[16];
+      _Pragma("GCC unroll 16") for (int j = 0; j < 16; ++j)
+          r[j] = _mm512_maskz_loadu_ps(mask, from + j * ldb + i);
+      transpose16(r);
+      if (left == 16) {
+        _Pragma("GCC unroll 16") for (int q = 0; q < 16; ++q) for (int m = 0; m < rows; ++m)
+            acc[m] = _mm512_fmadd_ps(_mm512_set1_ps(a[(i + q) * MR + m]), r[q], acc[m]);
+      } else {
+        for (int q = 0; q < left; ++q)
+          for (int m = 0; m < rows; ++m)
+            acc[m] = _mm512_fmadd_ps(_mm512_set1_ps(a[(i + q) * MR + m]), r[q], acc[m]);
+      }
+    }
+    for (int m = 0; m < rows; ++m) finish(c + m * ldc + g, acc[m], canonical);
+  }
+}
+
+static inline __attribute__((always_inline)) void skinny_plain(int64_t k, int rows, const float* a,
+                                                               const float* b, int64_t ldb, float* c,
+                                                               int64_t ldc, int canonical) {
+  enum { V = ECHO_SKINNY_COLS / 16 };
+  __m512 acc[ECHO_SKINNY_ROWS][V];
+  for (int m = 0; m < rows; ++m)
+    _Pragma("GCC unroll 8") for (int v = 0; v < V; ++v) acc[m][v] = _mm512_loadu_ps(c + m * ldc + 16 * v);
+  for (int64_t i = 0; i < k; ++i)
+    _Pragma("GCC unroll 8") for (int v = 0; v < V; ++v) {
+      __m512 x = _mm512_loadu_ps(b + i * ldb + 16 * v);
+      for (int m = 0; m < rows; ++m)
+        acc[m][v] = _mm512_fmadd_ps(_mm512_set1_ps(a[i * MR + m]), x, acc[m][v]);
+    }
+  for (int m = 0; m < rows; ++m)
+    _Pragma("GCC unroll 8") for (int v = 0; v < V; ++v) finish(c + m * ldc + 16 * v, acc[m][v], canonical);
+}
+
+static void skinny(int64_t k, int rows, const float* a, const float* b, int64_t ldb, int transposed,
+                   float* c, int64_t ldc, int canonical) {
+  if (transposed && rows == 1)
+    skinny_transposed(k, 1, a, b, ldb, c, ldc, canonical);
+  else if (transposed)
+    skinny_transposed(k, 2, a, b, ldb, c, ldc, canonical);
+  else if (rows == 1)
+    skinny_plain(k, 1, a, b, ldb, c, ldc, canonical);
+  else
+    skinny_plain(k, 2, a, b, ldb, c, ldc, canonical);
+}
+
 const echo_kernels echo_kernels_avx512 = {
-    "avx512",  MR,         NR,          tile_f32,     tile_i8,    pack_transposed,
+    "avx512",  MR,         NR,          tile_f32,     tile_i8,    pack_transposed, skinny,
     lanes_run, lanes_load, lanes_store, lanes_reduce, lanes_tree,
 };

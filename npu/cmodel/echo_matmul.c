@@ -47,6 +47,23 @@ static void pack(const job* w, const void* in, int type, int64_t ld, int along_k
   }
 }
 
+// One block of columns of a product with few rows; b is read where it lies, or widened first.
+static void multiply_skinny(const job* w, int rows, int64_t kc, int64_t depth, int64_t j, int last,
+                            float* out, int64_t ld, echo_scratch* s) {
+  const void* from = offset(w->b, w->type_b, w->trans_b ? j * w->ldb + kc : kc * w->ldb + j);
+  int64_t step = w->ldb;
+  if (w->type_b != ECHO_NPU_F32) {
+    const int64_t lines = w->trans_b ? ECHO_SKINNY_COLS : depth;
+    const int64_t length = w->trans_b ? depth : ECHO_SKINNY_COLS;
+    for (int64_t i = 0; i < lines; ++i)
+      w->kernels->load((uint32_t*)(s->wide + i * length), offset(from, w->type_b, i * w->ldb), w->type_b,
+                       length);
+    from = s->wide;
+    step = length;
+  }
+  w->kernels->skinny(depth, rows, s->a, from, step, w->trans_b, out, ld, last);
+}
+
 static void multiply_float(const job* w, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
                            echo_scratch* s) {
   const int mr = w->kernels->mr, nr = w->kernels->nr;
@@ -68,7 +85,15 @@ static void multiply_float(const job* w, int64_t m0, int64_t m1, int64_t n0, int
       for (int64_t kc = 0; kc < w->k; kc += ECHO_KC) {
         const int64_t depth = min64(ECHO_KC, w->k - kc);
         const int last = kc + depth == w->k;
-        for (int64_t j = jc; j < jn; j += nr)
+        int64_t j0 = jc;  // columns below it are done
+        if (w->kernels->skinny && mn - mc <= ECHO_SKINNY_ROWS) {
+          pack(w, offset(w->a, w->type_a, w->trans_a ? kc * w->lda + mc : mc * w->lda + kc), w->type_a,
+               w->lda, !w->trans_a, depth, (int)(mn - mc), mr, s->a, s->wide);
+          for (; j0 + ECHO_SKINNY_COLS <= jn; j0 += ECHO_SKINNY_COLS)
+            multiply_skinny(w, (int)(mn - mc), kc, depth, j0, last, sums + (j0 - jc), ld, s);
+          if (j0 == jn) continue;
+        }
+        for (int64_t j = j0; j < jn; j += nr)
           pack(w, offset(w->b, w->type_b, w->trans_b ? j * w->ldb + kc : kc * w->ldb + j), w->type_b,
                w->ldb, w->trans_b, depth, (int)min64(nr, jn - j), nr, s->b + (j - jc) * ECHO_KC,
                s->wide);
@@ -76,7 +101,7 @@ static void multiply_float(const job* w, int64_t m0, int64_t m1, int64_t n0, int
           const int rows = (int)min64(mr, mn - i);
           pack(w, offset(w->a, w->type_a, w->trans_a ? kc * w->lda + i : i * w->lda + kc), w->type_a,
                w->lda, !w->trans_a, depth, rows, mr, s->a, s->wide);
-          for (int64_t j = jc; j < jn; j += nr) {
+          for (int64_t j = j0; j < jn; j += nr) {
             const int cols = (int)min64(nr, jn - j);
             float* out = sums + (i - mc) * ld + (j - jc);
             const float* b = s->b + (j - jc) * ECHO_KC;

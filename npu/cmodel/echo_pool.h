@@ -14,7 +14,7 @@ typedef struct echo_scratch {
   float b[ECHO_KC * ECHO_NC];
   float c[ECHO_MC * ECHO_NC];
   float tile[ECHO_MAX_MR * ECHO_MAX_NR];
-  float wide[16 * ECHO_KC];
+  float wide[ECHO_SKINNY_COLS * ECHO_KC];
   echo_lanes lanes;
 } __attribute__((aligned(64))) echo_scratch;
 

@@ -126,6 +126,9 @@ static void matmul_is_one_ascending_chain(void** state) {
   }
   matmul_case(70, 600, 300, 0, 1, ECHO_NPU_F32, ECHO_NPU_BF16, ECHO_NPU_F32, 0, 0);
   matmul_case(1200, 33, 270, 0, 0, ECHO_NPU_F32, ECHO_NPU_F32, ECHO_NPU_BF16, 0, 0);
+  for (int m = 1; m <= 2; ++m)
+    for (int t = 0; t < 8; ++t)
+      matmul_case(m, 300, 270 + t, t & 1, t >> 1 & 1, t & 1, t >> 2 & 1, t & 1, t >> 1 & 1, t == 5);
   matmul_case(40, 530, 520, 1, 0, ECHO_NPU_I8, ECHO_NPU_I8, ECHO_NPU_I32, 1, 0);
 }
 
