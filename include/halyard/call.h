@@ -62,70 +62,64 @@ typedef enum hy_causal { HY_CAUSAL_NONE, HY_CAUSAL_TOP_LEFT, HY_CAUSAL_BOTTOM_RI
 
 // The kinds of attributes. Each list gives F(K, type, name) for each of its fields; from it come
 // the struct, the parameters of the wrappers, and the description that tools print.
+// clang-format off
 #define HY_ATTRS_none(F, K)
-#define HY_ATTRS_alpha(F, K) F(K, hy_scalar, alpha)
-#define HY_ATTRS_value(F, K) F(K, hy_scalar, value)
-#define HY_ATTRS_value_alpha(F, K) F(K, hy_scalar, value) F(K, hy_scalar, alpha)
-#define HY_ATTRS_rounding(F, K) F(K, hy_rounding, rounding)
+#define HY_ATTRS_alpha(F, K)          F(K, hy_scalar, alpha)
+#define HY_ATTRS_value(F, K)          F(K, hy_scalar, value)
+#define HY_ATTRS_value_alpha(F, K)    F(K, hy_scalar, value) F(K, hy_scalar, alpha)
+#define HY_ATTRS_rounding(F, K)       F(K, hy_rounding, rounding)
 #define HY_ATTRS_value_rounding(F, K) F(K, hy_scalar, value) F(K, hy_rounding, rounding)
-#define HY_ATTRS_clamp(F, K) F(K, hy_scalar, low) F(K, hy_scalar, high)
-#define HY_ATTRS_gelu(F, K) F(K, bool, approximate)
-#define HY_ATTRS_cast(F, K) F(K, hy_dtype, dtype)
-#define HY_ATTRS_tri(F, K) F(K, int64_t, diagonal)
-#define HY_ATTRS_reduce(F, K) F(K, hy_dims, dims) F(K, bool, keepdim)
-#define HY_ATTRS_var(F, K) F(K, hy_dims, dims) F(K, bool, keepdim) F(K, double, correction)
-#define HY_ATTRS_dim(F, K) F(K, int64_t, dim)
-#define HY_ATTRS_scan(F, K) F(K, int64_t, dim) F(K, bool, reverse)
-#define HY_ATTRS_addmm(F, K) F(K, hy_scalar, beta) F(K, hy_scalar, alpha)
-#define HY_ATTRS_equation(F, K) F(K, hy_equation, equation)
+#define HY_ATTRS_clamp(F, K)          F(K, hy_scalar, low) F(K, hy_scalar, high)
+#define HY_ATTRS_gelu(F, K)           F(K, bool, approximate)
+#define HY_ATTRS_cast(F, K)           F(K, hy_dtype, dtype)
+#define HY_ATTRS_tri(F, K)            F(K, int64_t, diagonal)
+#define HY_ATTRS_reduce(F, K)         F(K, hy_dims, dims) F(K, bool, keepdim)
+#define HY_ATTRS_var(F, K)            F(K, hy_dims, dims) F(K, bool, keepdim) F(K, double, correction)
+#define HY_ATTRS_dim(F, K)            F(K, int64_t, dim)
+#define HY_ATTRS_scan(F, K)           F(K, int64_t, dim) F(K, bool, reverse)
+#define HY_ATTRS_addmm(F, K)          F(K, hy_scalar, beta) F(K, hy_scalar, alpha)
+#define HY_ATTRS_equation(F, K)       F(K, hy_equation, equation)
 #define HY_ATTRS_cross_entropy(F, K) \
   F(K, int64_t, ignore_index) F(K, hy_reduction, reduction) F(K, double, label_smoothing)
-#define HY_ATTRS_norm(F, K) F(K, int64_t, norm_dims) F(K, double, eps)
-#define HY_ATTRS_batch_norm(F, K) F(K, bool, training) F(K, double, momentum) F(K, double, eps)
-#define HY_ATTRS_attention(F, K) F(K, double, scale) F(K, hy_causal, causal)
-#define HY_ATTRS_scale(F, K) F(K, double, scale)
-#define HY_ATTRS_rope(F, K) F(K, bool, interleaved) F(K, bool, inverse)
-#define HY_ATTRS_padding(F, K) F(K, int64_t, padding_index)
-#define HY_ATTRS_rows(F, K) F(K, int64_t, rows) F(K, int64_t, padding_index)
-#define HY_ATTRS_scatter(F, K) F(K, int64_t, dim) F(K, hy_scatter_mode, mode)
-#define HY_ATTRS_accumulate(F, K) F(K, bool, accumulate)
-#define HY_ATTRS_sort(F, K) F(K, int64_t, dim) F(K, bool, descending)
+#define HY_ATTRS_norm(F, K)           F(K, int64_t, norm_dims) F(K, double, eps)
+#define HY_ATTRS_batch_norm(F, K)     F(K, bool, training) F(K, double, momentum) F(K, double, eps)
+#define HY_ATTRS_attention(F, K)      F(K, double, scale) F(K, hy_causal, causal)
+#define HY_ATTRS_scale(F, K)          F(K, double, scale)
+#define HY_ATTRS_rope(F, K)           F(K, bool, interleaved) F(K, bool, inverse)
+#define HY_ATTRS_padding(F, K)        F(K, int64_t, padding_index)
+#define HY_ATTRS_rows(F, K)           F(K, int64_t, rows) F(K, int64_t, padding_index)
+#define HY_ATTRS_scatter(F, K)        F(K, int64_t, dim) F(K, hy_scatter_mode, mode)
+#define HY_ATTRS_accumulate(F, K)     F(K, bool, accumulate)
+#define HY_ATTRS_sort(F, K)           F(K, int64_t, dim) F(K, bool, descending)
 #define HY_ATTRS_topk(F, K) \
   F(K, int64_t, k) F(K, int64_t, dim) F(K, bool, largest) F(K, bool, sorted)
 #define HY_ATTRS_conv(F, K) \
   F(K, hy_pair, stride) F(K, hy_pair, padding) F(K, hy_pair, dilation) F(K, int64_t, groups)
 #define HY_ATTRS_max_pool(F, K) \
-  F(K, hy_pair, kernel)         \
-  F(K, hy_pair, stride) F(K, hy_pair, padding) F(K, hy_pair, dilation) F(K, bool, ceil_mode)
+  F(K, hy_pair, kernel) F(K, hy_pair, stride) F(K, hy_pair, padding) F(K, hy_pair, dilation) \
+  F(K, bool, ceil_mode)
 #define HY_ATTRS_avg_pool(F, K) \
-  F(K, hy_pair, kernel)         \
-  F(K, hy_pair, stride)         \
-  F(K, hy_pair, padding) F(K, bool, ceil_mode) F(K, bool, count_padding) F(K, int64_t, divisor)
-#define HY_ATTRS_arange(F, K) F(K, hy_scalar, start) F(K, hy_scalar, step)
+  F(K, hy_pair, kernel) F(K, hy_pair, stride) F(K, hy_pair, padding) F(K, bool, ceil_mode) \
+  F(K, bool, count_padding) F(K, int64_t, divisor)
+#define HY_ATTRS_arange(F, K)         F(K, hy_scalar, start) F(K, hy_scalar, step)
 // Element i of the output takes word i % 4 of Philox block offset + i / 4 under the key `seed`.
 #define HY_ATTRS_random(F, K) \
   F(K, uint64_t, seed) F(K, uint64_t, offset) F(K, double, a) F(K, double, b)
-#define HY_ATTRS_dropout(F, K) F(K, uint64_t, seed) F(K, uint64_t, offset) F(K, double, p)
-#define HY_ATTRS_quantize(F, K) F(K, hy_dtype, dtype) F(K, int64_t, group)
+#define HY_ATTRS_dropout(F, K)        F(K, uint64_t, seed) F(K, uint64_t, offset) F(K, double, p)
+#define HY_ATTRS_quantize(F, K)       F(K, hy_dtype, dtype) F(K, int64_t, group)
 #define HY_ATTRS_adamw(F, K) \
-  F(K, double, lr)           \
-  F(K, double, beta1)        \
-  F(K, double, beta2)        \
-  F(K, double, eps) F(K, double, weight_decay) F(K, int64_t, step) F(K, bool, maximize)
+  F(K, double, lr) F(K, double, beta1) F(K, double, beta2) F(K, double, eps) \
+  F(K, double, weight_decay) F(K, int64_t, step) F(K, bool, maximize)
 #define HY_ATTRS_sgd(F, K) \
-  F(K, double, lr)         \
-  F(K, double, momentum)   \
-  F(K, double, dampening)  \
-  F(K, double, weight_decay) F(K, bool, nesterov) F(K, bool, first) F(K, bool, maximize)
+  F(K, double, lr) F(K, double, momentum) F(K, double, dampening) F(K, double, weight_decay) \
+  F(K, bool, nesterov) F(K, bool, first) F(K, bool, maximize)
 
-#define HY_ATTR_KINDS(X)                                                                        \
-  X(alpha)                                                                                      \
-  X(value)                                                                                      \
-  X(value_alpha)                                                                                \
-  X(rounding) X(value_rounding) X(clamp) X(gelu) X(cast) X(tri) X(reduce) X(var) X(dim) X(scan) \
-      X(addmm) X(equation) X(cross_entropy) X(norm) X(batch_norm) X(attention) X(scale) X(rope) \
-          X(padding) X(rows) X(scatter) X(accumulate) X(sort) X(topk) X(conv) X(max_pool)       \
-              X(avg_pool) X(arange) X(random) X(dropout) X(quantize) X(adamw) X(sgd)
+#define HY_ATTR_KINDS(X) \
+  X(alpha) X(value) X(value_alpha) X(rounding) X(value_rounding) X(clamp) X(gelu) X(cast) X(tri) \
+  X(reduce) X(var) X(dim) X(scan) X(addmm) X(equation) X(cross_entropy) X(norm) X(batch_norm) \
+  X(attention) X(scale) X(rope) X(padding) X(rows) X(scatter) X(accumulate) X(sort) X(topk) \
+  X(conv) X(max_pool) X(avg_pool) X(arange) X(random) X(dropout) X(quantize) X(adamw) X(sgd)
+// clang-format on
 
 #define HY_AS_MEMBER(kind, type, name) type name;
 #define HY_AS_STRUCT(kind)              \

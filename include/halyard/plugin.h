@@ -82,13 +82,13 @@ typedef struct hy_host {
 // ---- Devices ----
 
 // A claimed capability is backed by a kernel that passes conformance.
-#define HY_CAPABILITY_MAP(X)                                                    \
-  X(FP32, 0, "fp32")                                                            \
-  X(FP16, 1, "fp16")                                                            \
-  X(BF16, 2, "bf16") X(FP8, 3, "fp8") X(INT8, 4, "int8") X(INT4, 5, "int4")     \
-      X(SPARSE_2_4, 6, "sparse_2_4") X(FLASH_ATTENTION, 7, "flash_attention")   \
-          X(PAGED_ATTENTION, 8, "paged_attention") X(FUSED_MOE, 9, "fused_moe") \
-              X(NCCL, 10, "nccl") X(HCCL, 11, "hccl") X(FP64, 12, "fp64")
+// clang-format off
+#define HY_CAPABILITY_MAP(X) \
+  X(FP32, 0, "fp32") X(FP16, 1, "fp16") X(BF16, 2, "bf16") X(FP8, 3, "fp8") X(INT8, 4, "int8") \
+  X(INT4, 5, "int4") X(SPARSE_2_4, 6, "sparse_2_4") X(FLASH_ATTENTION, 7, "flash_attention") \
+  X(PAGED_ATTENTION, 8, "paged_attention") X(FUSED_MOE, 9, "fused_moe") X(NCCL, 10, "nccl") \
+  X(HCCL, 11, "hccl") X(FP64, 12, "fp64")
+// clang-format on
 
 typedef enum hy_capability {
 #define HY_AS_ENUM(name, bit, key) HY_CAP_##name = 1 << bit,
