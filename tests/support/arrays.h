@@ -12,15 +12,19 @@ typedef struct bench {
   uint64_t allocated;  // bytes in use when it was opened
 } bench;
 
-static inline bench bench_open(void) {
+static inline bench bench_open_on(const char* selector) {
   bench b;
-  CHECK_OK(hy_device_get("cpu", &b.device));
+  CHECK_OK(hy_device_get(selector, &b.device));
   CHECK_OK(hy_stream_create(b.device, &b.stream));
   CHECK_OK(hy_tape_create(b.stream, &b.tape));
   hy_memory_stats stats;
   CHECK_OK(hy_memory_get_stats(b.device, &stats));
   b.allocated = stats.allocated;
   return b;
+}
+
+static inline bench bench_open(void) {
+  return bench_open_on("cpu");
 }
 
 // Bytes of device memory in use since the bench was opened.

@@ -1,9 +1,8 @@
 // Every differentiable op of the table against finite differences in f64: the scalar sum(w * y), w
 // fixed and random, is differentiated by the tape and by moving each element of each input.
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
+#include "ops/internal.h"
 #include "support/arrays.h"
 
 enum { MAX_INPUTS = 6, MAX_ELEMENTS = 512 };
@@ -126,43 +125,117 @@ static void fill(const argument* a, double* values) {
   }
 }
 
-static hy_array* make(bench* b, const argument* a, const double* values) {
-  if (a->dtype == HY_NONE) return NULL;
-  hy_array *wide = make_f64(b, values, a->ndim, a->shape), *array;
-  CHECK_OK(hy_array_cast(b->tape, &array, wide, a->dtype));
-  hy_array_release(wide);
-  return array;
-}
+// ---- ways to make the same case ----
+
+typedef struct variant {
+  const char* name;
+  hy_dtype dtype;  // in place of f64
+  bool strided;    // inputs are views with gaps, dimensions in reverse order in memory
+  double near;     // how far gradients may lie from those in f64, absolute and relative
+} variant;
+
+static const variant plain = {"f64", HY_F64, false, 0};
 
 static double values[MAX_INPUTS][MAX_ELEMENTS], weight[MAX_ELEMENTS];
 
-// The packed weights of quantised and sparse layers come from the op that packs: the case gives the
-// dense weight in the place of the first of the two.
-static hy_status pack_weight(bench* b, const gradient_case* c, hy_array** in) {
-  if (c->op != HY_OP_linear_quantized && c->op != HY_OP_linear_sparse_2_4) return HY_OK;
-  hy_array* dense = in[1];
-  hy_status status = c->op == HY_OP_linear_quantized
-                         ? hy_array_quantize(b->tape, &in[1], &in[2], dense, HY_I8, 4)
-                         : hy_array_sparsify_2_4(b->tape, &in[1], &in[2], dense);
+// A view that shows `dense` and lies in memory turned round, every second element unused.
+static hy_array* make_strided(bench* b, hy_array* dense) {
+  const hy_tensor* t = hy_array_tensor(dense);
+  int order[HY_MAX_DIMS];
+  int64_t shape[HY_MAX_DIMS + 1];
+  for (int d = 0; d < t->ndim; d++) {
+    order[d] = t->ndim - 1 - d;
+    shape[d] = t->shape[order[d]];
+  }
+  shape[t->ndim] = 2;
+  hy_array *base, *column, *view;
+  CHECK_OK(hy_array_zeros(b->stream, &base, t->dtype, t->ndim + 1, shape));
+  CHECK_OK(hy_array_select(b->tape, &column, base, -1, 1));
+  CHECK_OK(hy_array_permute(b->tape, &view, column, order));
+  CHECK_OK(hy_array_apply_into(b->tape, HY_OP_copy, &dense, 1, NULL, &view, 1));
+  hy_array_release(base);
+  hy_array_release(column);
   hy_array_release(dense);
-  return status;
+  return view;
 }
 
-static hy_status make_inputs(bench* b, const gradient_case* c, hy_array** in, bool leaves) {
-  for (int i = 0; i < c->n_in; i++) {
-    in[i] = make(b, &c->in[i], values[i]);
-    if (leaves && c->in[i].differentiated) CHECK_OK(hy_array_set_requires_grad(in[i], true));
-  }
-  return pack_weight(b, c, in);
+static hy_array* make(bench* b, const argument* a, const variant* v, const double* from) {
+  if (a->dtype == HY_NONE) return NULL;
+  hy_array *wide = make_f64(b, from, a->ndim, a->shape), *array;
+  CHECK_OK(hy_array_cast(b->tape, &array, wide, a->dtype == HY_F64 ? v->dtype : a->dtype));
+  hy_array_release(wide);
+  return v->strided ? make_strided(b, array) : array;
+}
+
+// The packed weights of quantised and sparse layers come from the op that packs: the case gives the
+// dense weight in the place of the first of the two.
+static void pack_weight(bench* b, const gradient_case* c, hy_array** in) {
+  if (c->op != HY_OP_linear_quantized && c->op != HY_OP_linear_sparse_2_4) return;
+  hy_array* dense = in[1];
+  CHECK_OK(c->op == HY_OP_linear_quantized
+               ? hy_array_quantize(b->tape, &in[1], &in[2], dense, HY_I8, 4)
+               : hy_array_sparsify_2_4(b->tape, &in[1], &in[2], dense));
+  hy_array_release(dense);
+}
+
+static void make_inputs(bench* b, const gradient_case* c, const variant* v, hy_array** in) {
+  for (int i = 0; i < c->n_in; i++) in[i] = make(b, &c->in[i], v, values[i]);
+  pack_weight(b, c, in);
+}
+
+static void draw_case(int number) {
+  const gradient_case* c = &cases[number];
+  random_state = 1 + (uint64_t)number;
+  for (int i = 0; i < c->n_in; i++) fill(&c->in[i], values[i]);
+  for (int i = 0; i < MAX_ELEMENTS; i++) weight[i] = draw(-1, 1);
 }
 
 // ---- the two derivatives ----
 
-// sum(w * y) without a tape.
+typedef double gradients[MAX_INPUTS][MAX_ELEMENTS];
+
+// By the tape. HY_UNSUPPORTED where a row has no reference yet.
+static hy_status by_tape(bench* b, int number, const variant* v, gradients into) {
+  const gradient_case* c = &cases[number];
+  hy_array *in[MAX_INPUTS], *y = NULL, *seed = NULL, **outputs[HY_MAX_OUTPUTS] = {&y};
+  if (hy__op_row(c->op)->kernel == NULL) return HY_UNSUPPORTED;
+  make_inputs(b, c, v, in);
+  for (int i = 0; i < c->n_in; i++) {
+    if (c->in[i].differentiated) CHECK_OK(hy_array_set_requires_grad(in[i], true));
+  }
+  int n_out = hy_op_describe(c->op)->n_outputs;
+  hy_status status = hy_array_apply(b->tape, c->op, in, c->n_in, &c->attrs, outputs, n_out);
+  if (status == HY_OK) {
+    const hy_tensor* t = hy_array_tensor(y);
+    argument like = {HY_F64, UNIFORM, false, 0, 0, t->ndim, {0}};
+    for (int d = 0; d < t->ndim; d++) like.shape[d] = t->shape[d];
+    assert_true(hy_tensor_numel(t) <= MAX_ELEMENTS);
+    variant same = *v;
+    same.dtype = t->dtype;
+    seed = make(b, &like, &same, weight);
+    status = hy_backward(b->tape, y, seed);
+  }
+  hy_array_release(seed);
+  hy_array_release(y);
+  for (int i = 0; i < c->n_in && status == HY_OK; i++) {
+    if (!c->in[i].differentiated) continue;
+    hy_array* grad = hy_array_grad(in[i]);
+    if (!grad)
+      fail_msg("%s (case %d, %s): input %d has no gradient", hy_op_name(c->op), number, v->name, i);
+    assert_int_equal(hy_array_tensor(grad)->dtype, v->dtype);
+    read_f64(b, grad, into[i]);
+  }
+  for (int i = 0; i < c->n_in; i++) hy_array_release(in[i]);
+  if (status != HY_OK && status != HY_UNSUPPORTED)
+    fail_msg("%s (case %d, %s): %s", hy_op_name(c->op), number, v->name, hy_last_error());
+  return status;
+}
+
+// sum(w * y) without a gradient.
 static double evaluate(bench* b, const gradient_case* c) {
   hy_array *in[MAX_INPUTS], *y = NULL, **outputs[HY_MAX_OUTPUTS] = {&y};
   double result[MAX_ELEMENTS], sum = 0;
-  CHECK_OK(make_inputs(b, c, in, false));
+  make_inputs(b, c, &plain, in);
   int n_out = hy_op_describe(c->op)->n_outputs;
   CHECK_OK(hy_array_apply(b->tape, c->op, in, c->n_in, &c->attrs, outputs, n_out));
   read_f64(b, y, result);
@@ -172,58 +245,136 @@ static double evaluate(bench* b, const gradient_case* c) {
   return sum;
 }
 
-static void check_case(bench* b, int number) {
+static void by_differences(bench* b, int number, gradients into) {
   const gradient_case* c = &cases[number];
-  const char* name = hy_op_name(c->op);
-  random_state = 1 + (uint64_t)number;
-  for (int i = 0; i < c->n_in; i++) fill(&c->in[i], values[i]);
-  for (int i = 0; i < MAX_ELEMENTS; i++) weight[i] = draw(-1, 1);
-  // By the tape.
-  hy_array *in[MAX_INPUTS], *y = NULL, *seed = NULL, **outputs[HY_MAX_OUTPUTS] = {&y};
-  int n_out = hy_op_describe(c->op)->n_outputs;
-  hy_status status = make_inputs(b, c, in, true);
-  if (status == HY_OK)
-    status = hy_array_apply(b->tape, c->op, in, c->n_in, &c->attrs, outputs, n_out);
-  if (status == HY_OK) {
-    const hy_tensor* shape = hy_array_tensor(y);
-    assert_true(hy_tensor_numel(shape) <= MAX_ELEMENTS);
-    seed = make_f64(b, weight, shape->ndim, shape->shape);
-    status = hy_backward(b->tape, y, seed);
-  }
-  hy_array_release(seed);
-  hy_array_release(y);
-  if (status == HY_UNSUPPORTED) {
-    printf("  %s: %s\n", name, hy_last_error());
-    for (int i = 0; i < c->n_in; i++) hy_array_release(in[i]);
-    return;
-  }
-  if (status != HY_OK) fail_msg("%s (case %d): %s", name, number, hy_last_error());
-  // By differences.
   const double step = 1e-5;
   for (int i = 0; i < c->n_in; i++) {
-    if (!c->in[i].differentiated) continue;
-    double gradient[MAX_ELEMENTS];
-    if (!hy_array_grad(in[i])) fail_msg("%s (case %d): input %d has no gradient", name, number, i);
-    read_f64(b, hy_array_grad(in[i]), gradient);
-    for (int64_t k = 0; k < count(&c->in[i]); k++) {
+    for (int64_t k = 0; c->in[i].differentiated && k < count(&c->in[i]); k++) {
       double was = values[i][k];
       values[i][k] = was + step;
       double high = evaluate(b, c);
       values[i][k] = was - step;
-      double difference = (high - evaluate(b, c)) / (2 * step);
+      into[i][k] = (high - evaluate(b, c)) / (2 * step);
       values[i][k] = was;
-      if (!(fabs(gradient[k] - difference) <= 1e-7 + 1e-6 * fabs(difference)))
-        fail_msg("%s (case %d): input %d, element %lld: the tape says %.10g, differences %.10g",
-                 name, number, i, (long long)k, gradient[k], difference);
     }
   }
-  for (int i = 0; i < c->n_in; i++) hy_array_release(in[i]);
 }
+
+static void compare(int number, const char* what, gradients got, gradients expected, double near) {
+  const gradient_case* c = &cases[number];
+  for (int i = 0; i < c->n_in; i++) {
+    for (int64_t k = 0; c->in[i].differentiated && k < count(&c->in[i]); k++) {
+      if (!(fabs(got[i][k] - expected[i][k]) <= near * (1 + fabs(expected[i][k]))))
+        fail_msg("%s (case %d), %s: input %d, element %lld: %.10g, not %.10g", hy_op_name(c->op),
+                 number, what, i, (long long)k, got[i][k], expected[i][k]);
+    }
+  }
+}
+
+static gradients expected, got;
 
 static void agrees_with_finite_differences(void** state) {
   (void)state;
   bench b = bench_open();
-  for (int i = 0; i < N_CASES; i++) check_case(&b, i);
+  for (int i = 0; i < N_CASES; i++) {
+    draw_case(i);
+    if (by_tape(&b, i, &plain, got) == HY_UNSUPPORTED) {
+      print_message("  %s: no reference yet\n", hy_op_name(cases[i].op));
+      continue;
+    }
+    by_differences(&b, i, expected);
+    compare(i, "differences", got, expected, 1e-6);
+  }
+  bench_close(&b);
+}
+
+// The same gradients, up to rounding, in every float type and from strided inputs.
+static void agrees_among_types_and_layouts(void** state) {
+  (void)state;
+  const variant variants[] = {
+      {"f64 strided", HY_F64, true, 1e-12},
+      {"f32", HY_F32, false, 1e-4},
+      {"f16", HY_F16, false, 0.03},
+      {"bf16", HY_BF16, false, 0.2},
+  };
+  bench b = bench_open();
+  for (int i = 0; i < N_CASES; i++) {
+    draw_case(i);
+    if (by_tape(&b, i, &plain, expected) == HY_UNSUPPORTED) continue;
+    for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
+      by_tape(&b, i, &variants[v], got);
+      compare(i, variants[v].name, got, expected, variants[v].near);
+    }
+  }
+  bench_close(&b);
+}
+
+// Nothing in a rule looks at device memory or counts on calls being done.
+static void agrees_on_a_device_of_its_own(void** state) {
+  (void)state;
+  CHECK_OK(hy_load_plugin(HALYARD_GUARDED_PLUGIN));
+  bench cpu = bench_open(), guarded = bench_open_on("guarded:0");
+  for (int i = 0; i < N_CASES; i++) {
+    draw_case(i);
+    if (by_tape(&cpu, i, &plain, expected) == HY_UNSUPPORTED) continue;
+    by_tape(&guarded, i, &plain, got);
+    compare(i, "guarded", got, expected, 0);
+  }
+  bench_close(&cpu);
+  bench_close(&guarded);
+}
+
+// One forward and backward over leaves that exist, for faults to fall into.
+static hy_status run_case(bench* b, const gradient_case* c, hy_array** in, hy_array* seed) {
+  hy_array *y = NULL, **outputs[HY_MAX_OUTPUTS] = {&y};
+  int n_out = hy_op_describe(c->op)->n_outputs;
+  hy_status status = hy_array_apply(b->tape, c->op, in, c->n_in, &c->attrs, outputs, n_out);
+  if (status == HY_OK) status = hy_backward(b->tape, y, seed);
+  hy_array_release(y);
+  for (int i = 0; i < c->n_in; i++) hy_array_zero_grad(in[i]);
+  return status;
+}
+
+static void sweep_faults(bench* b, int number, hy_fault fault) {
+  const gradient_case* c = &cases[number];
+  hy_array *in[MAX_INPUTS], *y = NULL, *seed, **outputs[HY_MAX_OUTPUTS] = {&y};
+  make_inputs(b, c, &plain, in);
+  CHECK_OK(hy_array_apply(b->tape, c->op, in, c->n_in, &c->attrs, outputs,
+                          hy_op_describe(c->op)->n_outputs));
+  const hy_tensor* t = hy_array_tensor(y);
+  CHECK_OK(hy_array_zeros(b->stream, &seed, HY_F64, t->ndim, t->shape));
+  hy_array_release(y);
+  for (int i = 0; i < c->n_in; i++) {
+    if (c->in[i].differentiated) CHECK_OK(hy_array_set_requires_grad(in[i], true));
+  }
+  uint64_t before = bench_in_use(b);
+  hy_inject_fault(fault, INT64_MAX);
+  CHECK_OK(run_case(b, c, in, seed));
+  int64_t events = hy_fault_events(fault);
+  for (int64_t n = 1; n <= events; n++) {
+    hy_inject_fault(fault, n);
+    hy_status status = run_case(b, c, in, seed);
+    hy_inject_fault(fault, 0);
+    if (status == HY_OK || hy_tape_size(b->tape) != 0 || bench_in_use(b) != before)
+      fail_msg("%s (case %d): fault %d of kind %d: %s, %d nodes and %lld bytes left",
+               hy_op_name(c->op), number, (int)n, (int)fault, hy_status_name(status),
+               (int)hy_tape_size(b->tape), (long long)(bench_in_use(b) - before));
+  }
+  hy_inject_fault(fault, 0);
+  hy_array_release(seed);
+  for (int i = 0; i < c->n_in; i++) hy_array_release(in[i]);
+}
+
+static void failures_leave_nothing_behind(void** state) {
+  (void)state;
+  bench b = bench_open();
+  for (int i = 0; i < N_CASES; i++) {
+    draw_case(i);
+    if (by_tape(&b, i, &plain, got) == HY_UNSUPPORTED) continue;
+    sweep_faults(&b, i, HY_FAULT_ALLOCATION);
+    sweep_faults(&b, i, HY_FAULT_HOST_ALLOCATION);
+    sweep_faults(&b, i, HY_FAULT_KERNEL);
+  }
   bench_close(&b);
 }
 
@@ -242,6 +393,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_differentiable_op_has_a_case),
       cmocka_unit_test(agrees_with_finite_differences),
+      cmocka_unit_test(agrees_among_types_and_layouts),
+      cmocka_unit_test(agrees_on_a_device_of_its_own),
+      cmocka_unit_test(failures_leave_nothing_behind),
   };
   int failed = cmocka_run_group_tests_name("gradients", tests, NULL, NULL);
   hy_shutdown();
