@@ -33,7 +33,7 @@ static int verify(hy__verify_options* options, const char* junit, bool all) {
 static int run(int argc, char** argv) {
   hy__verify_options options = {.index = -1};
   int64_t seed = 1, index = -1;
-  bool determinism = false, all = false;
+  bool determinism = false, gradients = false, all = false;
   const char *op = NULL, *junit = NULL;
   const cli_option list[] = {
       {"op", CLI_TEXT, &op, "OP", "only this op"},
@@ -41,6 +41,7 @@ static int run(int argc, char** argv) {
       {"case", CLI_INT, &index, "N", "only this case of the op"},
       {"quick", CLI_FLAG, &options.quick, NULL, "small shapes, for slow simulators"},
       {"determinism", CLI_FLAG, &determinism, NULL, "run each call twice: the bits must agree"},
+      {"gradients", CLI_FLAG, &gradients, NULL, "compare gradients with those on the cpu"},
       {"size", CLI_INT, &options.limit, "N", "no dimension larger than this"},
       {"simple", CLI_FLAG, &options.simple, NULL, "contiguous tensors, no special values"},
       {"junit", CLI_TEXT, &junit, "FILE", "also write a JUnit report"},
@@ -58,6 +59,9 @@ static int run(int argc, char** argv) {
   if (options.limit < 0) return cli_usage(&cli_verify, "--size takes a size from 1");
   options.seed = (uint64_t)seed;
   options.index = index < 0 ? -1 : (int)index;
+  if (determinism && gradients)
+    return cli_usage(&cli_verify, "--determinism and --gradients are two runs");
+  if (gradients) options.mode = HY__VERIFY_GRADIENTS;
   if (determinism) options.mode = HY__VERIFY_DETERMINISM;
   code = cli_open_device(&options.device);
   return code == CLI_DONE ? verify(&options, junit, all) : code;

@@ -6,6 +6,7 @@
 
 #include "ops/internal.h"
 #include "verify/compare.h"
+#include "verify/gradients.h"
 #include "verify/verify.h"
 
 typedef enum outcome { PASSED, FAILED, REFUSED, UNSUPPORTED, NO_CASE } outcome;
@@ -19,6 +20,7 @@ typedef struct engine {
   void* memory;       // on the device, as large as the largest image so far
   size_t memory_size;
   unsigned char *want, *got, *mask;  // on the host, equally large
+  hy_stream* host_stream;            // of the cpu, for gradients
 } engine;
 
 // What came of one case.
@@ -149,6 +151,33 @@ static outcome judge_determinism(engine* e, verdict* v) {
   return PASSED;
 }
 
+static outcome judge_gradients(engine* e, verdict* v) {
+  const hy__case* c = e->c;
+  if (!hy__case_has_gradients(c)) return NO_CASE;
+  hy__gradients want, got;
+  outcome result = PASSED;
+  hy_status status = hy__case_gradients(c, e->host_stream, &want);
+  if (status != HY_OK) result = fail(v, "on the cpu: %s", hy_last_error());
+  status = hy__case_gradients(c, e->stream, &got);
+  if (status != HY_OK && result == PASSED) result = fail(v, "%s", hy_last_error());
+  for (int i = 0; i < c->call.n_in && result == PASSED; i++) {
+    if (!want.of[i] != !got.of[i])
+      result = fail(v, "input %d has a gradient on one device alone", i);
+    if (!want.of[i] || !got.of[i]) continue;
+    hy_tensor a, b;
+    hy_tensor_init(&a, want.of[i], c->in[i].dtype, c->in[i].ndim, c->in[i].shape);
+    hy_tensor_init(&b, got.of[i], c->in[i].dtype, c->in[i].ndim, c->in[i].shape);
+    char name[40];
+    snprintf(name, sizeof name, "the gradient of input %d", i);
+    if (!hy__check_tensor(&a, &b, hy__gradient_tolerance(c, a.dtype), name, v->message,
+                          sizeof v->message))
+      result = FAILED;
+  }
+  hy__gradients_free(&want);
+  hy__gradients_free(&got);
+  return result;
+}
+
 static hy_dtype first_dtype(const hy_call* call) {
   return call->n_in > 0 && hy__present(&call->in[0]) ? call->in[0].dtype : call->out[0].dtype;
 }
@@ -182,6 +211,11 @@ static hy_status try_case(engine* e, const hy__case_key* key, verdict* v) {
   if (made == HY_NOT_FOUND) return HY_OK;
   HY_TRY(made);
   HY_TRY(make_room(e, c->used));
+  if (e->options->mode == HY__VERIFY_GRADIENTS) {
+    v->outcome = judge_gradients(e, v);
+    v->native = true;
+    return HY_OK;
+  }
   hy_placement placement = {NULL, HY_SUPPORT_YES};
   if (c->expected == HY_OK) {
     moved m;
@@ -294,6 +328,11 @@ hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summ
   bool was_deterministic = hy_deterministic();
   hy_status status = hy__case_create(&e.c);
   if (status == HY_OK) status = hy_stream_create(e.device, &e.stream);
+  if (status == HY_OK && options->mode == HY__VERIFY_GRADIENTS) {
+    hy_device* host;
+    status = hy_device_get("cpu", &host);
+    if (status == HY_OK) status = hy_stream_create(host, &e.host_stream);
+  }
   if (status == HY_OK) {
     if (options->mode == HY__VERIFY_DETERMINISM) hy_set_deterministic(true);
     summary->declared = count_declared(e.device);
@@ -302,6 +341,7 @@ hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summ
     hy_set_deterministic(was_deterministic);
   }
   hy_free(e.device, e.memory);
+  hy_stream_destroy(e.host_stream);
   hy_stream_destroy(e.stream);
   hy__case_destroy(e.c);
   free(e.want);
@@ -316,7 +356,7 @@ bool hy__verify_passed(const hy__verify_summary* summary) {
 
 const char* hy__verify_command(const hy__verify_options* options, const hy__case_key* key,
                                char* buffer, size_t size) {
-  static const char* const modes[] = {"", " --determinism"};
+  static const char* const modes[] = {"", " --determinism", " --gradients"};
   char limit[32] = "";
   if (key->limit > 0) snprintf(limit, sizeof limit, " --size %lld", (long long)key->limit);
   snprintf(buffer, size, "halyard verify --backend %s --op %s --seed %llu --case %d%s%s%s%s",

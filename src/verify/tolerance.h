@@ -12,5 +12,7 @@ typedef struct hy__tolerance {
 
 // For output `output` of the case.
 hy__tolerance hy__tolerance_of(const hy__case* c, int output);
+// For a gradient of that type.
+hy__tolerance hy__gradient_tolerance(const hy__case* c, hy_dtype dtype);
 
 #endif  // HALYARD_VERIFY_TOLERANCE_H_

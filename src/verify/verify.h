@@ -11,8 +11,9 @@
 #include "verify/case.h"
 
 typedef enum hy__verify_mode {
-  HY__VERIFY_VALUES,      // results against the reference, sentinels, refusals
-  HY__VERIFY_DETERMINISM  // the same call twice gives the same bits
+  HY__VERIFY_VALUES,       // results against the reference, sentinels, refusals
+  HY__VERIFY_DETERMINISM,  // the same call twice gives the same bits
+  HY__VERIFY_GRADIENTS     // gradients on the device against those on the cpu
 } hy__verify_mode;
 
 typedef struct hy__op_verdict {

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-OK, NOT_FOUND = 0, 8
+OK, NOT_FOUND, UNSUPPORTED = 0, 8, 10
 
 # dtype name: (numpy type of the bits, PyTorch type)
 DTYPES = {
@@ -42,6 +42,8 @@ def load_library():
         ("hyv_create", ctypes.c_void_p),
         ("hyv_make", ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_int, ctypes.c_int),
         ("hyv_reference", ctypes.c_int, ctypes.c_void_p),
+        ("hyv_gradients", ctypes.c_int, ctypes.c_void_p),
+        ("hyv_gradient", ctypes.c_void_p, ctypes.c_int),
         ("hyv_describe", ctypes.c_void_p, ctypes.c_void_p),
         ("hyv_free", None, ctypes.c_void_p),
         ("hyv_destroy", None, ctypes.c_void_p),
@@ -94,6 +96,22 @@ class Case:
         """Runs the reference: its status and outputs."""
         status = LIB.hyv_reference(self.handle)
         return status, [read(t) for t in self.outputs] if status == OK else None
+
+    def gradients(self):
+        """The tape's gradients: a status and, for each input, a tensor or None."""
+        status = LIB.hyv_gradients(self.handle)
+        if status != OK:
+            return status, None
+        found = []
+        for i, tensor in enumerate(self.inputs):
+            address = LIB.hyv_gradient(i)
+            if not address:
+                found.append(None)
+                continue
+            shape = tensor["shape"]
+            stride = [int(np.prod(shape[d + 1:])) for d in range(len(shape))]
+            found.append(read({**tensor, "address": address, "stride": stride}))
+        return status, found
 
 
 def generate(op, seed=1, quick=False):

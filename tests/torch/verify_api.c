@@ -7,6 +7,7 @@
 #include "cli/json.h"
 #include "ops/internal.h"
 #include "verify/case.h"
+#include "verify/gradients.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -57,6 +58,27 @@ EXPORT int hyv_make(hy__case* c, int op, uint64_t seed, int index, int quick) {
 // Runs the checked reference in place: the outputs, and inputs that share their memory, change.
 EXPORT int hyv_reference(hy__case* c) {
   return (int)hy__reference(&c->call);
+}
+
+// ---- gradients ----
+
+static hy__gradients gradients;
+
+// Computes the gradients of a case on the cpu; see hy__case_gradients. A status; HY_UNSUPPORTED
+// where the case has none.
+EXPORT int hyv_gradients(hy__case* c) {
+  hy__gradients_free(&gradients);
+  if (!hy__case_has_gradients(c)) return HY_UNSUPPORTED;
+  hy_device* device;
+  hy_stream* stream;
+  HY_TRY(hy_device_get("cpu", &device));
+  HY_TRY(hy_stream_default(device, &stream));
+  return (int)hy__case_gradients(c, stream, &gradients);
+}
+
+// Address of the gradient of input i, or NULL; valid until the next hyv_gradients.
+EXPORT void* hyv_gradient(int i) {
+  return i >= 0 && i < gradients.n ? gradients.of[i] : NULL;
 }
 
 // ---- description ----
