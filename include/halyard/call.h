@@ -86,6 +86,7 @@ typedef enum hy_causal { HY_CAUSAL_NONE, HY_CAUSAL_TOP_LEFT, HY_CAUSAL_BOTTOM_RI
 #define HY_ATTRS_attention(F, K)      F(K, double, scale) F(K, hy_causal, causal)
 #define HY_ATTRS_scale(F, K)          F(K, double, scale)
 #define HY_ATTRS_rope(F, K)           F(K, bool, interleaved) F(K, bool, inverse)
+// No row is padding where the index is negative.
 #define HY_ATTRS_padding(F, K)        F(K, int64_t, padding_index)
 #define HY_ATTRS_rows(F, K)           F(K, int64_t, rows) F(K, int64_t, padding_index)
 #define HY_ATTRS_scatter(F, K)        F(K, int64_t, dim) F(K, hy_scatter_mode, mode)

@@ -1,0 +1,99 @@
+// Indexing along one dimension: gather, scatter, index_select, index_add. Where indices repeat, the
+// last one in row-major order is what stays.
+#include <string.h>
+
+#include "ops/reference/indices.h"
+#include "ops/reference/lanes.h"
+#include "ops/reference/scratch.h"
+
+static char* lane_element(const hy_tensor* lane, int64_t i) {
+  return (char*)lane->data + i * lane->stride[0] * (int64_t)hy_dtype_size(lane->dtype);
+}
+
+hy_status hy__ref_gather(const hy_call* call) {
+  if (hy_tensor_numel(&call->in[1]) == 0) return HY_OK;
+  hy_tensor x = hy__at_least_1d(&call->in[0]), index = hy__at_least_1d(&call->in[1]);
+  hy_tensor out = hy__at_least_1d(&call->out[0]);
+  int dim = hy__wrap_dim(call->attrs.dim.dim, x.ndim);
+  HY_TRY(hy__check_indices(call, &index, dim, x.shape[dim], false));
+  size_t size = hy_dtype_size(x.dtype);
+  hy__lanes l;
+  hy__lanes_begin(&l, 1u << dim, 3, (const hy_tensor*[]){&index, &x, &out});
+  while (hy__lanes_next(&l)) {
+    for (int64_t i = 0; i < index.shape[dim]; i++) {
+      int64_t at = hy__load_i(index.dtype, lane_element(&l.lane[0], i));
+      memcpy(lane_element(&l.lane[2], i), lane_element(&l.lane[1], at), size);
+    }
+  }
+  return HY_OK;
+}
+
+hy_status hy__ref_scatter(const hy_call* call) {
+  hy_tensor x = hy__at_least_1d(&call->in[0]), index = hy__at_least_1d(&call->in[1]);
+  hy_tensor src = hy__at_least_1d(&call->in[2]), out = hy__at_least_1d(&call->out[0]), to = out;
+  bool adds = call->attrs.scatter.mode == HY_SCATTER_ADD, empty = hy_tensor_numel(&index) == 0;
+  int dim = hy__wrap_dim(call->attrs.scatter.dim, x.ndim);
+  HY_TRY(hy__check_indices(call, &index, dim, x.shape[dim], false));
+  void* sums = NULL;
+  if (adds && !empty) {
+    sums = hy__scratch(call, 1, hy_tensor_numel(&x));
+    if (!sums) return HY_OUT_OF_MEMORY;
+    to = hy__widen(&x, sums);
+  } else {
+    hy__copy_view(&out, &x);
+  }
+  if (empty) return HY_OK;
+  hy__lanes l;
+  hy__lanes_begin(&l, 1u << dim, 3, (const hy_tensor*[]){&index, &src, &to});
+  while (hy__lanes_next(&l)) {
+    for (int64_t i = 0; i < index.shape[dim]; i++) {
+      int64_t at = hy__load_i(index.dtype, lane_element(&l.lane[0], i));
+      const char* from = lane_element(&l.lane[1], i);
+      if (adds)
+        hy__add_element(&to, lane_element(&l.lane[2], at), src.dtype, from);
+      else
+        memcpy(lane_element(&l.lane[2], at), from, hy_dtype_size(src.dtype));
+    }
+  }
+  if (adds) hy__copy_view(&out, &to);
+  hy__mfree(sums);
+  return HY_OK;
+}
+
+hy_status hy__ref_index_select(const hy_call* call) {
+  hy_tensor x = hy__at_least_1d(&call->in[0]), index = hy__at_least_1d(&call->in[1]);
+  hy_tensor out = hy__at_least_1d(&call->out[0]);
+  int dim = hy__wrap_dim(call->attrs.dim.dim, x.ndim);
+  HY_TRY(hy__check_indices(call, &index, dim, x.shape[dim], false));
+  size_t size = hy_dtype_size(x.dtype);
+  hy__lanes l;
+  hy__lanes_begin(&l, 1u << dim, 2, (const hy_tensor*[]){&x, &out});
+  while (hy__lanes_next(&l)) {
+    for (int64_t i = 0; i < index.shape[0]; i++) {
+      int64_t at = hy__load_i(index.dtype, lane_element(&index, i));
+      memcpy(lane_element(&l.lane[1], i), lane_element(&l.lane[0], at), size);
+    }
+  }
+  return HY_OK;
+}
+
+hy_status hy__ref_index_add(const hy_call* call) {
+  hy_tensor x = hy__at_least_1d(&call->in[0]), index = hy__at_least_1d(&call->in[1]);
+  hy_tensor src = hy__at_least_1d(&call->in[2]), out = hy__at_least_1d(&call->out[0]);
+  int dim = hy__wrap_dim(call->attrs.dim.dim, x.ndim);
+  HY_TRY(hy__check_indices(call, &index, dim, x.shape[dim], false));
+  void* memory = hy__scratch(call, 1, hy_tensor_numel(&x));
+  if (!memory) return HY_OUT_OF_MEMORY;
+  hy_tensor sums = hy__widen(&x, memory);
+  hy__lanes l;
+  hy__lanes_begin(&l, 1u << dim, 2, (const hy_tensor*[]){&src, &sums});
+  while (hy__lanes_next(&l)) {
+    for (int64_t i = 0; i < index.shape[0]; i++) {
+      int64_t at = hy__load_i(index.dtype, lane_element(&index, i));
+      hy__add_element(&sums, lane_element(&l.lane[1], at), src.dtype, lane_element(&l.lane[0], i));
+    }
+  }
+  hy__copy_view(&out, &sums);
+  hy__mfree(memory);
+  return HY_OK;
+}
