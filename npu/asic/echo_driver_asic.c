@@ -1,9 +1,9 @@
 // echo_driver_asic.c - a PCIe device driven from user space through VFIO.
 //
-// BAR 0 is the register file, BAR 2 a window on the device's whole memory, MSI-X vector 0 the interrupt.
-// ECHO_NPU_ASIC_DEVICES lists PCI addresses (0000:03:00.0, comma-separated) bound to vfio-pci. When
-// ECHO_NPU_ASIC_STANDIN names a directory, its files bar0, bar2 and irq take the place of what VFIO gives:
-// a stand-in for tests, no silicon.
+// BAR 0 is the register file, BAR 2 a window on the device's whole memory, MSI-X vector 0 the
+// interrupt. ECHO_NPU_ASIC_DEVICES lists PCI addresses (0000:03:00.0, comma-separated) bound to
+// vfio-pci. When ECHO_NPU_ASIC_STANDIN names a directory, its files bar0, bar2 and irq take the
+// place of what VFIO gives: a stand-in for tests, no silicon.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -72,7 +72,8 @@ static int failed(char* reason, size_t size, const char* what) {
   return -1;
 }
 
-static int map(asic* d, int fd, off_t registers, off_t window, uint64_t window_bytes, int window_fd) {
+static int map(asic* d, int fd, off_t registers, off_t window, uint64_t window_bytes,
+               int window_fd) {
   void* r = mmap(NULL, ECHO_NPU_REG_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, registers);
   if (r == MAP_FAILED) return -1;
   d->pcie.registers = r;
@@ -118,18 +119,21 @@ static int region(asic* d, uint32_t index, struct vfio_region_info* info) {
 }
 
 static int connect_interrupt(asic* d) {
-  struct {
+  // The structure ends in the file descriptor.
+  union {
     struct vfio_irq_set set;
-    int32_t fd;
-  } request = {.set = {.argsz = sizeof request,
-                       .flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER,
-                       .index = VFIO_PCI_MSIX_IRQ_INDEX,
-                       .start = 0,
-                       .count = 1}};
+    char bytes[sizeof(struct vfio_irq_set) + sizeof(int32_t)];
+  } request;
+  memset(&request, 0, sizeof request);
+  request.set.argsz = sizeof request.bytes;
+  request.set.flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
+  request.set.index = VFIO_PCI_MSIX_IRQ_INDEX;
+  request.set.count = 1;
   d->pcie.interrupt = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (d->pcie.interrupt < 0) return -1;
-  request.fd = d->pcie.interrupt;
-  return ioctl(d->device, VFIO_DEVICE_SET_IRQS, &request);
+  int32_t fd = d->pcie.interrupt;
+  memcpy(request.set.data, &fd, sizeof fd);
+  return ioctl(d->device, VFIO_DEVICE_SET_IRQS, &request.set);
 }
 
 static int open_vfio(asic* d, const char* address, char* reason, size_t size) {
@@ -203,10 +207,16 @@ static int open_asic(int index, echo_board* board, void** device, char* reason, 
 }
 
 const echo_driver echo_driver_asic = {
-    "asic",          "pcie vfio f32 bf16 int8 interrupts",
-    count,           open_asic,
-    close_asic,      echo_pcie_read,
-    echo_pcie_write, echo_pcie_read_memory,
-    echo_pcie_write_memory, echo_pcie_doorbell,
-    echo_pcie_wait,  NULL,
+    "asic",
+    "pcie vfio f32 bf16 int8 interrupts",
+    count,
+    open_asic,
+    close_asic,
+    echo_pcie_read,
+    echo_pcie_write,
+    echo_pcie_read_memory,
+    echo_pcie_write_memory,
+    echo_pcie_doorbell,
+    echo_pcie_wait,
+    NULL,
 };

@@ -1,5 +1,5 @@
-// bench_matmul - float32, bf16 and int8 matrix multiply on the functional model, GFLOP/s of the host.
-// Usage: bench_matmul [m n k [repeats]]
+// bench_matmul - float32, bf16 and int8 matrix multiply on the functional model, GFLOP/s of the
+// host. Usage: bench_matmul [m n k [repeats]]
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,12 +53,13 @@ int main(int argc, char** argv) {
   for (size_t f = 0; f < sizeof forms / sizeof *forms; ++f) {
     double best = 1e30;
     for (int r = 0; r < repeats; ++r) {
-      echo_npu_packet p = {.opcode = ECHO_NPU_OP_MATMUL,
-                           .flags = forms[f].flags,
-                           .src1 = high,
-                           .src2 = high + span,
-                           .dst = high + 2 * span,
-                           .param = {m, n, k, forms[f].flags & ECHO_NPU_FLAG_TRANS_B ? k : n, n, k}};
+      echo_npu_packet p = {
+          .opcode = ECHO_NPU_OP_MATMUL,
+          .flags = forms[f].flags,
+          .src1 = high,
+          .src2 = high + span,
+          .dst = high + 2 * span,
+          .param = {m, n, k, forms[f].flags & ECHO_NPU_FLAG_TRANS_B ? k : n, n, k}};
       memcpy(echo_cmodel_memory(model, ECHO_NPU_ACT_BASE + 64 * (tail & 15), 64), &p, 64);
       double start = now();
       echo_cmodel_write(model, ECHO_NPU_REG_RING_TAIL, ++tail);

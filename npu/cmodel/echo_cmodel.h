@@ -1,7 +1,7 @@
 // echo_cmodel.h - the functional model of the device: registers, ring, units, simulated RAM.
 //
-// The model has no thread of its own: packets run inside echo_cmodel_run. Calls on one model must not
-// overlap; different models are independent.
+// The model has no thread of its own: packets run inside echo_cmodel_run. Calls on one model must
+// not overlap; different models are independent.
 #ifndef ECHO_CMODEL_H
 #define ECHO_CMODEL_H
 
@@ -24,8 +24,8 @@ void echo_cmodel_run(echo_cmodel* model, uint64_t limit);
 void* echo_cmodel_memory(echo_cmodel* model, uint64_t addr, uint64_t bytes);
 
 // Tells the model of allocations. Once told of one, a command that touches bytes outside every
-// allocation faults with UNALLOCATED. May be called at any time, from any thread. Returns -1 when the
-// table cannot grow or the extent to forget is not there.
+// allocation faults with UNALLOCATED. May be called at any time, from any thread. Returns -1 when
+// the table cannot grow or the extent to forget is not there.
 int echo_cmodel_track(echo_cmodel* model, uint64_t addr, uint64_t bytes, int allocated);
 
 // Called before each packet with its ring index; for traces. May be NULL.

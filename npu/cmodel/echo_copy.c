@@ -5,7 +5,8 @@
 #include "echo_npu_hw.h"
 #include "echo_units.h"
 
-static void copy_row(char* d, int64_t step_d, const char* s, int64_t step_s, int64_t n, uint32_t size) {
+static void copy_row(char* d, int64_t step_d, const char* s, int64_t step_s, int64_t n,
+                     uint32_t size) {
   if (step_d == 1 && step_s == 1) {
     memmove(d, s, (size_t)n * size);
     return;
@@ -62,7 +63,8 @@ static void scatter_add_row(const echo_context* x, const echo_command* c, const 
 
 static echo_fault by_index(const echo_context* x, const echo_command* c, const char* s,
                            const char* index, char* d) {
-  const int gather = c->opcode == ECHO_NPU_OP_GATHER, wide = (c->flags & ECHO_NPU_FLAG_INDEX64) != 0;
+  const int gather = c->opcode == ECHO_NPU_OP_GATHER,
+            wide = (c->flags & ECHO_NPU_FLAG_INDEX64) != 0;
   const uint64_t s1 = (uint64_t)c->p[2] * echo_type_size(c->type1),
                  sd = (uint64_t)c->p[4] * echo_type_size(c->type_dst);
   const uint64_t row_bytes = (uint64_t)c->p[1] * echo_type_size(c->type1);
@@ -85,9 +87,7 @@ static echo_fault by_index(const echo_context* x, const echo_command* c, const c
 
 echo_fault echo_copy(const echo_context* x, const echo_command* c, void* const at[ECHO_OPERANDS]) {
   switch (c->opcode) {
-    case ECHO_NPU_OP_MEMCPY:
-      memmove(at[ECHO_DST], at[ECHO_SRC1], c->op[ECHO_DST].bytes);
-      break;
+    case ECHO_NPU_OP_MEMCPY: memmove(at[ECHO_DST], at[ECHO_SRC1], c->op[ECHO_DST].bytes); break;
     case ECHO_NPU_OP_COPY: copy_strided(c, at[ECHO_SRC1], at[ECHO_DST]); break;
     case ECHO_NPU_OP_FILL: fill(c, at[ECHO_DST]); break;
     default: return by_index(x, c, at[ECHO_SRC1], at[ECHO_SRC2], at[ECHO_DST]);

@@ -62,18 +62,18 @@ static int uses_reserved(const echo_npu_packet* p, shape s, const echo_ucode_fun
 static int types_allowed(const echo_command* c) {
   switch (c->opcode) {
     case ECHO_NPU_OP_MATMUL:
-      if (c->type1 == ECHO_NPU_I8)
-        return c->type2 == ECHO_NPU_I8 && c->type_dst == ECHO_NPU_I32;
+      if (c->type1 == ECHO_NPU_I8) return c->type2 == ECHO_NPU_I8 && c->type_dst == ECHO_NPU_I32;
       return c->type1 <= ECHO_NPU_BF16 && c->type2 <= ECHO_NPU_BF16 && c->type_dst <= ECHO_NPU_BF16;
     case ECHO_NPU_OP_COPY:
     case ECHO_NPU_OP_GATHER: return c->type1 == c->type_dst;
-    case ECHO_NPU_OP_SCATTER_ADD:
-      return c->type1 <= ECHO_NPU_BF16 && c->type_dst == ECHO_NPU_F32;
+    case ECHO_NPU_OP_SCATTER_ADD: return c->type1 <= ECHO_NPU_BF16 && c->type_dst == ECHO_NPU_F32;
   }
   return 1;
 }
 
-static int dim_ok(uint32_t n) { return n >= 1 && n <= ECHO_NPU_MAX_DIM; }
+static int dim_ok(uint32_t n) {
+  return n >= 1 && n <= ECHO_NPU_MAX_DIM;
+}
 
 static int dims_allowed(const echo_command* c) {
   const uint32_t* p = c->p;
@@ -137,8 +137,8 @@ static int strides_allowed(const echo_command* c) {
 
 static void set_operand(echo_command* c, int which, uint64_t addr, uint32_t size, uint64_t rows,
                         uint64_t stride, uint64_t cols, uint64_t col_stride) {
-  c->op[which] = (echo_operand){
-      1, addr, size * ((rows - 1) * stride + (cols - 1) * col_stride + 1), size};
+  c->op[which] =
+      (echo_operand){1, addr, size * ((rows - 1) * stride + (cols - 1) * col_stride + 1), size};
 }
 
 static void set_operands(const echo_npu_packet* k, echo_command* c) {
@@ -148,7 +148,8 @@ static void set_operands(const echo_npu_packet* k, echo_command* c) {
   uint64_t rows = p[0], cols = p[1];
   switch (c->opcode) {
     case ECHO_NPU_OP_MATMUL: {
-      int ta = (c->flags & ECHO_NPU_FLAG_TRANS_A) != 0, tb = (c->flags & ECHO_NPU_FLAG_TRANS_B) != 0;
+      int ta = (c->flags & ECHO_NPU_FLAG_TRANS_A) != 0,
+          tb = (c->flags & ECHO_NPU_FLAG_TRANS_B) != 0;
       uint64_t depth = p[5];
       set_operand(c, ECHO_SRC1, k->src1, s1, ta ? depth : rows, p[2], ta ? rows : depth, 1);
       set_operand(c, ECHO_SRC2, k->src2, s2, tb ? cols : depth, p[3], tb ? depth : cols, 1);

@@ -22,15 +22,16 @@ static int count(char* reason, size_t size) {
 static int open_model(int index, echo_board* board, void** device, char* reason, size_t size) {
   (void)index;
   echo_area areas[ECHO_NPU_AREAS];
-  for (int i = 0; i < ECHO_NPU_AREAS; ++i)
-    areas[i] = (echo_area){board->base[i], board->limit[i]};
+  for (int i = 0; i < ECHO_NPU_AREAS; ++i) areas[i] = (echo_area){board->base[i], board->limit[i]};
   *device = echo_cmodel_create(areas, board->memory_fd);
   if (*device) return 0;
   snprintf(reason, size, "cmodel: no memory or threads for the simulated board");
   return -1;
 }
 
-static void close_model(void* device) { echo_cmodel_destroy(device); }
+static void close_model(void* device) {
+  echo_cmodel_destroy(device);
+}
 static uint32_t read_register(void* device, uint32_t offset) {
   return echo_cmodel_read(device, offset);
 }

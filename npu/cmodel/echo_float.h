@@ -21,10 +21,12 @@ static inline uint32_t echo_to_bits(float f) {
   return i;
 }
 
-static inline uint32_t echo_flush(uint32_t i) { return (i & 0x7f800000u) ? i : i & 0x80000000u; }
+static inline uint32_t echo_flush(uint32_t i) {
+  return (i & 0x7f800000u) ? i : i & 0x80000000u;
+}
 
-// Is |a b + c| below 2^-126 after rounding to 24 bits? Asked only when binary32 rounding gave 2^-126,
-// which also happens to values that 24 bits with unbounded exponent would keep below it.
+// Is |a b + c| below 2^-126 after rounding to 24 bits? Asked only when binary32 rounding gave
+// 2^-126, which also happens to values that 24 bits with unbounded exponent would keep below it.
 static inline int echo_rounds_below_normal(float a, float b, float c) {
   const double limit = 0x1p-126 - 0x1p-151;
   double p = (double)a * b, s = p + c, t = s - p;
@@ -47,7 +49,9 @@ static inline uint32_t echo_fma(uint32_t a, uint32_t b, uint32_t c) {
 static inline int32_t echo_order_key(uint32_t i) {
   return (int32_t)(i ^ ((uint32_t)((int32_t)i >> 31) & 0x7fffffffu));
 }
-static inline int echo_is_nan(uint32_t i) { return (i & 0x7fffffffu) > 0x7f800000u; }
+static inline int echo_is_nan(uint32_t i) {
+  return (i & 0x7fffffffu) > 0x7f800000u;
+}
 static inline uint32_t echo_max(uint32_t a, uint32_t b) {
   if (echo_is_nan(a) || echo_is_nan(b)) return ECHO_QNAN;
   return echo_order_key(a) > echo_order_key(b) ? a : b;
@@ -64,7 +68,9 @@ static inline int32_t echo_f2i(uint32_t i) {
   if (f < -0x1p31f) return INT32_MIN;
   return (int32_t)f;
 }
-static inline uint32_t echo_i2f(int32_t i) { return echo_to_bits((float)i); }
+static inline uint32_t echo_i2f(int32_t i) {
+  return echo_to_bits((float)i);
+}
 
 static inline uint16_t echo_to_bf16(uint32_t i) {
   if (echo_is_nan(i)) return 0x7fc0;

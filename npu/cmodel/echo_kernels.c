@@ -12,7 +12,9 @@ uint32_t echo_fp_enter(void) {
   _mm_setcsr(0x1f80u | FTZ_DAZ);
   return saved;
 }
-void echo_fp_leave(uint32_t saved) { _mm_setcsr(saved); }
+void echo_fp_leave(uint32_t saved) {
+  _mm_setcsr(saved);
+}
 
 const echo_kernels* echo_kernels_named(const char* name) {
   __builtin_cpu_init();
@@ -23,12 +25,16 @@ const echo_kernels* echo_kernels_named(const char* name) {
                : NULL;
   if (!strcmp(name, "avx2"))
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &echo_kernels_avx2
-                                                                            : NULL;
+                                                                           : NULL;
   return strcmp(name, "scalar") ? NULL : &echo_kernels_scalar;
 }
 #else
-uint32_t echo_fp_enter(void) { return 0; }
-void echo_fp_leave(uint32_t saved) { (void)saved; }
+uint32_t echo_fp_enter(void) {
+  return 0;
+}
+void echo_fp_leave(uint32_t saved) {
+  (void)saved;
+}
 const echo_kernels* echo_kernels_named(const char* name) {
   return strcmp(name, "scalar") ? NULL : &echo_kernels_scalar;
 }

@@ -18,8 +18,8 @@ typedef struct echo_kernels {
   const char* name;
   int mr, nr;  // register tile of the matrix kernels
 
-  // c[m][n] += sum over k ascending of a[k][m] b[k][n]; a is k x mr packed, b is k x nr packed. With
-  // canonical, NaNs are stored as the one NaN.
+  // c[m][n] += sum over k ascending of a[k][m] b[k][n]; a is k x mr packed, b is k x nr packed.
+  // With canonical, NaNs are stored as the one NaN.
   void (*tile_f32)(int64_t k, int rows, const float* a, const float* b, float* c, int64_t ldc,
                    int canonical);
   // The same for 16-bit pairs: a is (k/2) x mr x 2, b is (k/2) x nr x 2.
@@ -28,8 +28,8 @@ typedef struct echo_kernels {
   // Transpose-packs 16 or fewer columns: out[k * stride + n] = in[n * ld + k].
   void (*pack_transposed)(int64_t k, int n, const float* in, int64_t ld, float* out, int stride);
 
-  // Few rows against ECHO_SKINNY_COLS columns of b where it lies, unpacked: b is k x n (ldb steps k), or n x
-  // k when transposed. a is k x mr packed. NULL: use tiles.
+  // Few rows against ECHO_SKINNY_COLS columns of b where it lies, unpacked: b is k x n (ldb steps
+  // k), or n x k when transposed. a is k x mr packed. NULL: use tiles.
   void (*skinny)(int64_t k, int rows, const float* a, const float* b, int64_t ldb, int transposed,
                  float* c, int64_t ldc, int canonical);
 

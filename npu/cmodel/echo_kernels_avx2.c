@@ -28,8 +28,7 @@ static inline __m256 canonical_ps(__m256 v) {
       }                                                                                         \
     }                                                                                           \
     _Pragma("GCC unroll 6") for (int m = 0; m < ROWS; ++m) for (int h = 0; h < 2; ++h)          \
-        _mm256_storeu_ps(c + m * ldc + 8 * h,                                                   \
-                         canonical ? canonical_ps(acc[m][h]) : acc[m][h]);                      \
+        _mm256_storeu_ps(c + m * ldc + 8 * h, canonical ? canonical_ps(acc[m][h]) : acc[m][h]); \
   }
 TILE(1)
 TILE(2)
@@ -77,6 +76,6 @@ static void pack_transposed(int64_t k, int n, const float* in, int64_t ld, float
 }
 
 const echo_kernels echo_kernels_avx2 = {
-    "avx2",    MR,         NR,          tile_f32,     tile_i8,    pack_transposed, NULL,
-    lanes_run, lanes_load, lanes_store, lanes_reduce, lanes_tree,
+    "avx2", MR,        NR,         tile_f32,    tile_i8,      pack_transposed,
+    NULL,   lanes_run, lanes_load, lanes_store, lanes_reduce, lanes_tree,
 };

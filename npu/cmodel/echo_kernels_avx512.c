@@ -11,27 +11,26 @@ static inline __m512 canonical_ps(__m512 v) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), v, nan);
 }
 
-#define TILE(ROWS)                                                                              \
-  static void tile_f32_##ROWS(int64_t k, const float* a, const float* b, float* c, int64_t ldc, \
-                              int canonical) {                                                  \
-    __m512 acc[ROWS][2];                                                                        \
-    _Pragma("GCC unroll 14") for (int m = 0; m < ROWS; ++m) {                                   \
-      acc[m][0] = _mm512_loadu_ps(c + m * ldc);                                                 \
-      acc[m][1] = _mm512_loadu_ps(c + m * ldc + 16);                                            \
-    }                                                                                           \
-    for (int64_t i = 0; i < k; ++i, a += MR, b += NR) {                                         \
-      __m512 b0 = _mm512_loadu_ps(b), b1 = _mm512_loadu_ps(b + 16);                             \
-      _mm_prefetch((const char*)(b + 8 * NR), _MM_HINT_T0);                                     \
-      _mm_prefetch((const char*)(b + 8 * NR + 16), _MM_HINT_T0);                                \
-      _Pragma("GCC unroll 14") for (int m = 0; m < ROWS; ++m) {                                 \
-        __m512 x = _mm512_set1_ps(a[m]);                                                        \
-        acc[m][0] = _mm512_fmadd_ps(x, b0, acc[m][0]);                                          \
-        acc[m][1] = _mm512_fmadd_ps(x, b1, acc[m][1]);                                          \
-      }                                                                                         \
-    }                                                                                           \
-    _Pragma("GCC unroll 14") for (int m = 0; m < ROWS; ++m) for (int h = 0; h < 2; ++h)         \
-        _mm512_storeu_ps(c + m * ldc + 16 * h,                                                  \
-                         canonical ? canonical_ps(acc[m][h]) : acc[m][h]);                      \
+#define TILE(ROWS)                                                                               \
+  static void tile_f32_##ROWS(int64_t k, const float* a, const float* b, float* c, int64_t ldc,  \
+                              int canonical) {                                                   \
+    __m512 acc[ROWS][2];                                                                         \
+    _Pragma("GCC unroll 14") for (int m = 0; m < ROWS; ++m) {                                    \
+      acc[m][0] = _mm512_loadu_ps(c + m * ldc);                                                  \
+      acc[m][1] = _mm512_loadu_ps(c + m * ldc + 16);                                             \
+    }                                                                                            \
+    for (int64_t i = 0; i < k; ++i, a += MR, b += NR) {                                          \
+      __m512 b0 = _mm512_loadu_ps(b), b1 = _mm512_loadu_ps(b + 16);                              \
+      _mm_prefetch((const char*)(b + 8 * NR), _MM_HINT_T0);                                      \
+      _mm_prefetch((const char*)(b + 8 * NR + 16), _MM_HINT_T0);                                 \
+      _Pragma("GCC unroll 14") for (int m = 0; m < ROWS; ++m) {                                  \
+        __m512 x = _mm512_set1_ps(a[m]);                                                         \
+        acc[m][0] = _mm512_fmadd_ps(x, b0, acc[m][0]);                                           \
+        acc[m][1] = _mm512_fmadd_ps(x, b1, acc[m][1]);                                           \
+      }                                                                                          \
+    }                                                                                            \
+    _Pragma("GCC unroll 14") for (int m = 0; m < ROWS; ++m) for (int h = 0; h < 2; ++h)          \
+        _mm512_storeu_ps(c + m * ldc + 16 * h, canonical ? canonical_ps(acc[m][h]) : acc[m][h]); \
   }
 TILE(1)
 TILE(2)
@@ -117,8 +116,8 @@ static void pack_transposed(int64_t k, int n, const float* in, int64_t ld, float
   const __mmask16 columns = (__mmask16)((1u << n) - 1);
   for (; i + 16 <= k; i += 16) {
     __m512 r[16];
-    _Pragma("GCC unroll 16") for (int j = 0; j < 16; ++j)
-        r[j] = j < n ? _mm512_loadu_ps(in + j * ld + i) : _mm512_setzero_ps();
+    _Pragma("GCC unroll 16") for (int j = 0; j < 16; ++j) r[j] =
+        j < n ? _mm512_loadu_ps(in + j * ld + i) : _mm512_setzero_ps();
     transpose16(r);
     _Pragma("GCC unroll 16") for (int j = 0; j < 16; ++j)
         _mm512_mask_storeu_ps(out + (i + j) * stride, columns, r[j]);
@@ -132,9 +131,10 @@ static inline __attribute__((always_inline)) void finish(float* c, __m512 v, int
 }
 
 // Sixteen columns at a time, transposed in registers on their way to the multiplier.
-static inline __attribute__((always_inline)) void skinny_transposed(
-    int64_t k, int rows, const float* a, const float* b, int64_t ldb, float* c, int64_t ldc,
-    int canonical) {
+static inline __attribute__((always_inline)) void skinny_transposed(int64_t k, int rows,
+                                                                    const float* a, const float* b,
+                                                                    int64_t ldb, float* c,
+                                                                    int64_t ldc, int canonical) {
   for (int g = 0; g < ECHO_SKINNY_COLS; g += 16) {
     const float* from = b + g * ldb;
     __m512 acc[ECHO_SKINNY_ROWS];
@@ -143,8 +143,8 @@ static inline __attribute__((always_inline)) void skinny_transposed(
       const int left = k - i < 16 ? (int)(k - i) : 16;
       const __mmask16 mask = (__mmask16)((1u << left) - 1);
       __m512 r[16];
-      _Pragma("GCC unroll 16") for (int j = 0; j < 16; ++j)
-          r[j] = _mm512_maskz_loadu_ps(mask, from + j * ldb + i);
+      _Pragma("GCC unroll 16") for (int j = 0; j < 16; ++j) r[j] =
+          _mm512_maskz_loadu_ps(mask, from + j * ldb + i);
       transpose16(r);
       if (left == 16) {
         _Pragma("GCC unroll 16") for (int q = 0; q < 16; ++q) for (int m = 0; m < rows; ++m)
@@ -160,20 +160,22 @@ static inline __attribute__((always_inline)) void skinny_transposed(
 }
 
 static inline __attribute__((always_inline)) void skinny_plain(int64_t k, int rows, const float* a,
-                                                               const float* b, int64_t ldb, float* c,
-                                                               int64_t ldc, int canonical) {
+                                                               const float* b, int64_t ldb,
+                                                               float* c, int64_t ldc,
+                                                               int canonical) {
   enum { V = ECHO_SKINNY_COLS / 16 };
   __m512 acc[ECHO_SKINNY_ROWS][V];
   for (int m = 0; m < rows; ++m)
-    _Pragma("GCC unroll 8") for (int v = 0; v < V; ++v) acc[m][v] = _mm512_loadu_ps(c + m * ldc + 16 * v);
-  for (int64_t i = 0; i < k; ++i)
-    _Pragma("GCC unroll 8") for (int v = 0; v < V; ++v) {
+    _Pragma("GCC unroll 8") for (int v = 0; v < V; ++v) acc[m][v] =
+        _mm512_loadu_ps(c + m * ldc + 16 * v);
+  for (int64_t i = 0; i < k; ++i) _Pragma("GCC unroll 8") for (int v = 0; v < V; ++v) {
       __m512 x = _mm512_loadu_ps(b + i * ldb + 16 * v);
       for (int m = 0; m < rows; ++m)
         acc[m][v] = _mm512_fmadd_ps(_mm512_set1_ps(a[i * MR + m]), x, acc[m][v]);
     }
   for (int m = 0; m < rows; ++m)
-    _Pragma("GCC unroll 8") for (int v = 0; v < V; ++v) finish(c + m * ldc + 16 * v, acc[m][v], canonical);
+    _Pragma("GCC unroll 8") for (int v = 0; v < V; ++v)
+        finish(c + m * ldc + 16 * v, acc[m][v], canonical);
 }
 
 static void skinny(int64_t k, int rows, const float* a, const float* b, int64_t ldb, int transposed,
@@ -189,6 +191,6 @@ static void skinny(int64_t k, int rows, const float* a, const float* b, int64_t 
 }
 
 const echo_kernels echo_kernels_avx512 = {
-    "avx512",  MR,         NR,          tile_f32,     tile_i8,    pack_transposed, skinny,
-    lanes_run, lanes_load, lanes_store, lanes_reduce, lanes_tree,
+    "avx512", MR,        NR,         tile_f32,    tile_i8,      pack_transposed,
+    skinny,   lanes_run, lanes_load, lanes_store, lanes_reduce, lanes_tree,
 };

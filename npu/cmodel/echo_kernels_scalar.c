@@ -34,6 +34,6 @@ static void pack_transposed(int64_t k, int n, const float* in, int64_t ld, float
 }
 
 const echo_kernels echo_kernels_scalar = {
-    "scalar",  MR,         NR,          tile_f32,     tile_i8,    pack_transposed, NULL,
-    lanes_run, lanes_load, lanes_store, lanes_reduce, lanes_tree,
+    "scalar", MR,        NR,         tile_f32,    tile_i8,      pack_transposed,
+    NULL,     lanes_run, lanes_load, lanes_store, lanes_reduce, lanes_tree,
 };

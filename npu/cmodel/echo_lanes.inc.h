@@ -1,7 +1,8 @@
 // echo_lanes.inc.h - the vector unit's inner loops, compiled once per instruction set.
 //
 // The including file defines NATIVE to 1 when the compiler may use the processor's own fused
-// multiply-add (with FTZ and DAZ set by echo_fp_enter), or 0 for the portable rules of echo_float.h.
+// multiply-add (with FTZ and DAZ set by echo_fp_enter), or 0 for the portable rules of
+// echo_float.h.
 #include <stdint.h>
 #include <string.h>
 
@@ -13,10 +14,11 @@
 #define INLINE static inline __attribute__((always_inline))
 
 #if NATIVE
-INLINE uint32_t lane_canonical(float f) { return f == f ? echo_to_bits(f) : ECHO_QNAN; }
+INLINE uint32_t lane_canonical(float f) {
+  return f == f ? echo_to_bits(f) : ECHO_QNAN;
+}
 INLINE uint32_t lane_fma(uint32_t a, uint32_t b, uint32_t c) {
-  return lane_canonical(
-      __builtin_fmaf(echo_from_bits(a), echo_from_bits(b), echo_from_bits(c)));
+  return lane_canonical(__builtin_fmaf(echo_from_bits(a), echo_from_bits(b), echo_from_bits(c)));
 }
 INLINE uint32_t lane_mul(uint32_t a, uint32_t b) {
   return lane_canonical(echo_from_bits(a) * echo_from_bits(b));
@@ -25,9 +27,15 @@ INLINE uint32_t lane_add(uint32_t a, uint32_t c) {
   return lane_canonical(echo_from_bits(a) + echo_from_bits(c));
 }
 #else
-INLINE uint32_t lane_fma(uint32_t a, uint32_t b, uint32_t c) { return echo_fma(a, b, c); }
-INLINE uint32_t lane_mul(uint32_t a, uint32_t b) { return echo_fma(a, b, 0x80000000u); }
-INLINE uint32_t lane_add(uint32_t a, uint32_t c) { return echo_fma(a, 0x3f800000u, c); }
+INLINE uint32_t lane_fma(uint32_t a, uint32_t b, uint32_t c) {
+  return echo_fma(a, b, c);
+}
+INLINE uint32_t lane_mul(uint32_t a, uint32_t b) {
+  return echo_fma(a, b, 0x80000000u);
+}
+INLINE uint32_t lane_add(uint32_t a, uint32_t c) {
+  return echo_fma(a, 0x3f800000u, c);
+}
 #endif
 
 // Written without early exits so that the loops vectorise.
@@ -47,64 +55,68 @@ INLINE int32_t lane_f2i(uint32_t a) {
   int32_t i = (int32_t)g;
   return f >= 0x1p31f ? INT32_MAX : i;
 }
-INLINE float lane_read(uint32_t a) { return echo_from_bits(echo_flush(a)); }
-INLINE uint32_t lane_mask(int condition) { return condition ? 0xffffffffu : 0u; }
+INLINE float lane_read(uint32_t a) {
+  return echo_from_bits(echo_flush(a));
+}
+INLINE uint32_t lane_mask(int condition) {
+  return condition ? 0xffffffffu : 0u;
+}
 
 // One loop per mixture of register and broadcast operands, so that constants stay in registers.
-#define EACH(EXPRESSION)                 \
-  for (int j = 0; j < n; ++j) {          \
-    d[j] = (EXPRESSION);                 \
+#define EACH(EXPRESSION)        \
+  for (int j = 0; j < n; ++j) { \
+    d[j] = (EXPRESSION);        \
   }
-#define LOOP1(f)                           \
-  if (ka) {                                \
-    const uint32_t A = *a;                 \
-    EACH(f(A))                             \
-  } else {                                 \
-    EACH(f(a[j]))                          \
+#define LOOP1(f)           \
+  if (ka) {                \
+    const uint32_t A = *a; \
+    EACH(f(A))             \
+  } else {                 \
+    EACH(f(a[j]))          \
   }
-#define LOOP2(f)                           \
-  if (!ka && !kb) {                        \
-    EACH(f(a[j], b[j]))                    \
-  } else if (!ka) {                        \
-    const uint32_t B = *b;                 \
-    EACH(f(a[j], B))                       \
-  } else if (!kb) {                        \
-    const uint32_t A = *a;                 \
-    EACH(f(A, b[j]))                       \
-  } else {                                 \
-    const uint32_t A = *a, B = *b;         \
-    EACH(f(A, B))                          \
+#define LOOP2(f)                   \
+  if (!ka && !kb) {                \
+    EACH(f(a[j], b[j]))            \
+  } else if (!ka) {                \
+    const uint32_t B = *b;         \
+    EACH(f(a[j], B))               \
+  } else if (!kb) {                \
+    const uint32_t A = *a;         \
+    EACH(f(A, b[j]))               \
+  } else {                         \
+    const uint32_t A = *a, B = *b; \
+    EACH(f(A, B))                  \
   }
-#define LOOP3(f)                           \
-  if (kc) {                                \
-    const uint32_t C = *c;                 \
-    if (kb) {                              \
-      const uint32_t B = *b;               \
-      if (ka) {                            \
-        const uint32_t A = *a;             \
-        EACH(f(A, B, C))                   \
-      } else {                             \
-        EACH(f(a[j], B, C))                \
-      }                                    \
-    } else if (ka) {                       \
-      const uint32_t A = *a;               \
-      EACH(f(A, b[j], C))                  \
-    } else {                               \
-      EACH(f(a[j], b[j], C))               \
-    }                                      \
-  } else if (kb) {                         \
-    const uint32_t B = *b;                 \
-    if (ka) {                              \
-      const uint32_t A = *a;               \
-      EACH(f(A, B, c[j]))                  \
-    } else {                               \
-      EACH(f(a[j], B, c[j]))               \
-    }                                      \
-  } else if (ka) {                         \
-    const uint32_t A = *a;                 \
-    EACH(f(A, b[j], c[j]))                 \
-  } else {                                 \
-    EACH(f(a[j], b[j], c[j]))              \
+#define LOOP3(f)               \
+  if (kc) {                    \
+    const uint32_t C = *c;     \
+    if (kb) {                  \
+      const uint32_t B = *b;   \
+      if (ka) {                \
+        const uint32_t A = *a; \
+        EACH(f(A, B, C))       \
+      } else {                 \
+        EACH(f(a[j], B, C))    \
+      }                        \
+    } else if (ka) {           \
+      const uint32_t A = *a;   \
+      EACH(f(A, b[j], C))      \
+    } else {                   \
+      EACH(f(a[j], b[j], C))   \
+    }                          \
+  } else if (kb) {             \
+    const uint32_t B = *b;     \
+    if (ka) {                  \
+      const uint32_t A = *a;   \
+      EACH(f(A, B, c[j]))      \
+    } else {                   \
+      EACH(f(a[j], B, c[j]))   \
+    }                          \
+  } else if (ka) {             \
+    const uint32_t A = *a;     \
+    EACH(f(A, b[j], c[j]))     \
+  } else {                     \
+    EACH(f(a[j], b[j], c[j]))  \
   }
 
 #define DO_MOV(x) (x)

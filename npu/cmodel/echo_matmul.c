@@ -1,6 +1,6 @@
 // echo_matmul.c - the matrix engine. Blocked and packed, but every output is one fused chain over
-// ascending k (docs/isa.md section 5): blocks of k are visited in order and the running sums are kept
-// between them.
+// ascending k (docs/isa.md section 5): blocks of k are visited in order and the running sums are
+// kept between them.
 #include <string.h>
 
 #include "echo_npu_hw.h"
@@ -13,20 +13,22 @@ typedef struct job {
   int type_a, type_b, type_c;
   int trans_a, trans_b, accumulate;
   int64_t m, n, k, lda, ldb, ldc;
-  int split_m;        // tasks divide rows; else columns
-  int64_t per_task;   // rows or columns of a task
+  int split_m;       // tasks divide rows; else columns
+  int64_t per_task;  // rows or columns of a task
 } job;
 
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t min64(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
 
 static const void* offset(const void* p, int type, int64_t elements) {
   return (const char*)p + elements * echo_type_size(type);
 }
 
-// out[k * stride + j] = in(j, k) widened to float, j < count, zero up to stride. `along_k` tells that in
-// is contiguous in k (ld steps j), else it is contiguous in j (ld steps k).
-static void pack(const job* w, const void* in, int type, int64_t ld, int along_k, int64_t k, int count,
-                 int stride, float* out, float* wide) {
+// out[k * stride + j] = in(j, k) widened to float, j < count, zero up to stride. `along_k` tells
+// that in is contiguous in k (ld steps j), else it is contiguous in j (ld steps k).
+static void pack(const job* w, const void* in, int type, int64_t ld, int along_k, int64_t k,
+                 int count, int stride, float* out, float* wide) {
   if (count < stride) memset(out, 0, sizeof(float) * (size_t)(k * stride));
   if (!along_k) {
     for (int64_t i = 0; i < k; ++i)
@@ -56,8 +58,8 @@ static void multiply_skinny(const job* w, int rows, int64_t kc, int64_t depth, i
     const int64_t lines = w->trans_b ? ECHO_SKINNY_COLS : depth;
     const int64_t length = w->trans_b ? depth : ECHO_SKINNY_COLS;
     for (int64_t i = 0; i < lines; ++i)
-      w->kernels->load((uint32_t*)(s->wide + i * length), offset(from, w->type_b, i * w->ldb), w->type_b,
-                       length);
+      w->kernels->load((uint32_t*)(s->wide + i * length), offset(from, w->type_b, i * w->ldb),
+                       w->type_b, length);
     from = s->wide;
     step = length;
   }
@@ -87,20 +89,20 @@ static void multiply_float(const job* w, int64_t m0, int64_t m1, int64_t n0, int
         const int last = kc + depth == w->k;
         int64_t j0 = jc;  // columns below it are done
         if (w->kernels->skinny && mn - mc <= ECHO_SKINNY_ROWS) {
-          pack(w, offset(w->a, w->type_a, w->trans_a ? kc * w->lda + mc : mc * w->lda + kc), w->type_a,
-               w->lda, !w->trans_a, depth, (int)(mn - mc), mr, s->a, s->wide);
+          pack(w, offset(w->a, w->type_a, w->trans_a ? kc * w->lda + mc : mc * w->lda + kc),
+               w->type_a, w->lda, !w->trans_a, depth, (int)(mn - mc), mr, s->a, s->wide);
           for (; j0 + ECHO_SKINNY_COLS <= jn; j0 += ECHO_SKINNY_COLS)
             multiply_skinny(w, (int)(mn - mc), kc, depth, j0, last, sums + (j0 - jc), ld, s);
           if (j0 == jn) continue;
         }
         for (int64_t j = j0; j < jn; j += nr)
-          pack(w, offset(w->b, w->type_b, w->trans_b ? j * w->ldb + kc : kc * w->ldb + j), w->type_b,
-               w->ldb, w->trans_b, depth, (int)min64(nr, jn - j), nr, s->b + (j - jc) * ECHO_KC,
-               s->wide);
+          pack(w, offset(w->b, w->type_b, w->trans_b ? j * w->ldb + kc : kc * w->ldb + j),
+               w->type_b, w->ldb, w->trans_b, depth, (int)min64(nr, jn - j), nr,
+               s->b + (j - jc) * ECHO_KC, s->wide);
         for (int64_t i = mc; i < mn; i += mr) {
           const int rows = (int)min64(mr, mn - i);
-          pack(w, offset(w->a, w->type_a, w->trans_a ? kc * w->lda + i : i * w->lda + kc), w->type_a,
-               w->lda, !w->trans_a, depth, rows, mr, s->a, s->wide);
+          pack(w, offset(w->a, w->type_a, w->trans_a ? kc * w->lda + i : i * w->lda + kc),
+               w->type_a, w->lda, !w->trans_a, depth, rows, mr, s->a, s->wide);
           for (int64_t j = j0; j < jn; j += nr) {
             const int cols = (int)min64(nr, jn - j);
             float* out = sums + (i - mc) * ld + (j - jc);
@@ -198,7 +200,8 @@ void echo_matmul(const echo_context* x, const echo_command* c, void* const at[EC
            .ldb = c->p[ECHO_NPU_P_STRIDE2],
            .ldc = c->p[ECHO_NPU_P_STRIDE_DST]};
   const int64_t unit_m = w.kernels->mr, unit_n = w.kernels->nr;
-  const int64_t small = 1 << 17;  // multiply-accumulates below which threads cost more than they give
+  const int64_t small =
+      1 << 17;  // multiply-accumulates below which threads cost more than they give
   int threads = w.m * w.n * w.k < small || echo_overlaps(c) ? 1 : echo_pool_threads();
   w.split_m = w.m > w.n;
   int64_t length = w.split_m ? w.m : w.n, unit = w.split_m ? unit_m : unit_n;

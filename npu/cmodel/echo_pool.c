@@ -81,8 +81,7 @@ int echo_pool_hold(void) {
     pool.round = 0;
     for (int i = 0; i < wanted_threads() - 1; ++i) {
       pool.scratch[i] = aligned_alloc(64, sizeof(echo_scratch));
-      if (!pool.scratch[i] ||
-          pthread_create(&pool.thread[i], NULL, worker, pool.scratch[i]) != 0) {
+      if (!pool.scratch[i] || pthread_create(&pool.thread[i], NULL, worker, pool.scratch[i]) != 0) {
         free(pool.scratch[i]);
         stop_workers();
         result = -1;
@@ -102,7 +101,9 @@ void echo_pool_release(void) {
   pthread_mutex_unlock(&life);
 }
 
-int echo_pool_threads(void) { return pool.workers + 1; }
+int echo_pool_threads(void) {
+  return pool.workers + 1;
+}
 
 void echo_pool_run(echo_task task, void* context, int count, echo_scratch* own) {
   if (count < 2 || pool.workers == 0 || pthread_mutex_trylock(&pool.busy) != 0) {

@@ -25,8 +25,8 @@ int echo_pool_hold(void);
 void echo_pool_release(void);
 int echo_pool_threads(void);
 
-// Runs task(context, 0..count-1) and returns when all are done. The caller takes part with `own`; when
-// another device is using the pool the caller does all of it alone.
+// Runs task(context, 0..count-1) and returns when all are done. The caller takes part with `own`;
+// when another device is using the pool the caller does all of it alone.
 void echo_pool_run(echo_task task, void* context, int count, echo_scratch* own);
 
 #endif  // ECHO_POOL_H

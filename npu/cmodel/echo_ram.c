@@ -11,7 +11,8 @@ int echo_ram_create(echo_ram* ram, const echo_area* area, int fd) {
     size_t bytes = area[i].limit - area[i].base;
     if (bytes == 0) continue;
     int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    void* p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, fd >= 0 ? (off_t)area[i].base : 0);
+    void* p =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, fd >= 0 ? (off_t)area[i].base : 0);
     if (p == MAP_FAILED) {
       echo_ram_destroy(ram);
       return -1;

@@ -1,4 +1,5 @@
-// echo_ram.h - simulated device memory: sparse, so that a many-gigabyte board costs what is touched.
+// echo_ram.h - simulated device memory: sparse, so that a many-gigabyte board costs what is
+// touched.
 #ifndef ECHO_RAM_H
 #define ECHO_RAM_H
 
@@ -16,8 +17,8 @@ typedef struct echo_ram {
   uint8_t* host[ECHO_NPU_AREAS];
 } echo_ram;
 
-// Reserves the areas; 0, or -1 with nothing held. With fd >= 0 the memory is that file, shared, an address
-// being an offset in it; the caller keeps the fd.
+// Reserves the areas; 0, or -1 with nothing held. With fd >= 0 the memory is that file, shared, an
+// address being an offset in it; the caller keeps the fd.
 int echo_ram_create(echo_ram* ram, const echo_area* area, int fd);
 void echo_ram_destroy(echo_ram* ram);
 

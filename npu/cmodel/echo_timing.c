@@ -2,8 +2,12 @@
 
 #include <stdlib.h>
 
-static uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
-static uint64_t max64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t ceil_div(uint64_t a, uint64_t b) {
+  return (a + b - 1) / b;
+}
+static uint64_t max64(uint64_t a, uint64_t b) {
+  return a > b ? a : b;
+}
 
 static uint32_t number(const char* name, uint32_t fallback, uint32_t low, uint32_t high) {
   const char* text = getenv(name);
@@ -29,8 +33,8 @@ static uint64_t beats(const echo_timing* t, uint64_t rows, uint64_t bytes) {
   return rows * ceil_div(bytes, t->bus_bytes);
 }
 
-// Output tiles of 4n rows by (accumulators/4)n columns; operands stream once per tile while the previous
-// tile computes, so a tile costs the larger of computing and loading.
+// Output tiles of 4n rows by (accumulators/4)n columns; operands stream once per tile while the
+// previous tile computes, so a tile costs the larger of computing and loading.
 static void tile(const echo_timing* t, const echo_command* c, uint64_t count, uint64_t rows,
                  uint64_t cols, echo_cost* cost) {
   const uint64_t k = c->p[ECHO_NPU_P_K];
@@ -59,8 +63,8 @@ static void matmul(const echo_timing* t, const echo_command* c, echo_cost* cost)
   cost->cycles += cost->matrix_busy;
 }
 
-// A micro-operation issues one beat of lanes a cycle over blocks of up to 128 columns, no faster than the
-// latency of the unit lets the next one start.
+// A micro-operation issues one beat of lanes a cycle over blocks of up to 128 columns, no faster
+// than the latency of the unit lets the next one start.
 static uint64_t program_cycles(const echo_timing* t, uint64_t columns, uint64_t length) {
   uint64_t full = columns / ECHO_NPU_PARTIALS, rest = columns % ECHO_NPU_PARTIALS;
   uint64_t cycles = full * length * (ECHO_NPU_PARTIALS / ECHO_NPU_LANES);
@@ -77,8 +81,8 @@ static void vector(const echo_timing* t, const echo_command* c, echo_cost* cost)
     if (p->load & ECHO_NPU_LOAD_X0) loads += beats(t, 1, cols * echo_type_size(c->type1));
     if (p->load & ECHO_NPU_LOAD_X1) loads += beats(t, 1, cols * echo_type_size(c->type1));
     if (c->op[ECHO_SRC2].used && p->load & ECHO_NPU_LOAD_Y0)
-      loads += c->flags & ECHO_NPU_FLAG_SRC2_BCAST ? 1
-                                                   : beats(t, 1, cols * echo_type_size(c->type2));
+      loads +=
+          c->flags & ECHO_NPU_FLAG_SRC2_BCAST ? 1 : beats(t, 1, cols * echo_type_size(c->type2));
     if (p->load & ECHO_NPU_LOAD_Y1) loads += beats(t, 1, cols * echo_type_size(c->type2));
     uint64_t stores = 0, dst = echo_type_size(c->type_dst);
     if (p->store & ECHO_NPU_STORE_D0) stores += beats(t, 1, cols * dst);

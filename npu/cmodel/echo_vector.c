@@ -14,11 +14,13 @@ typedef struct job {
   int bcast, swap, causal;
   int64_t rows, cols, stride_x, stride_y, stride_d;
   uint32_t alpha, beta;
-  int by_row;        // a task is a range of rows; else a range of columns of the single row
+  int by_row;  // a task is a range of rows; else a range of columns of the single row
   int64_t per_task;
 } job;
 
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t min64(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
 
 static void splat(uint32_t* out, uint32_t value, int n) {
   for (int j = 0; j < n; ++j) out[j] = value;

@@ -85,10 +85,16 @@ static int open_card(int index, echo_board* board, void** device, char* reason, 
 }
 
 const echo_driver echo_driver_fpga = {
-    "fpga",           "pcie xdma f32 bf16 int8 interrupts",
-    count,            open_card,
-    close_card,       echo_pcie_read,
-    echo_pcie_write,  echo_pcie_read_memory,
-    echo_pcie_write_memory, echo_pcie_doorbell,
-    echo_pcie_wait,   NULL,
+    "fpga",
+    "pcie xdma f32 bf16 int8 interrupts",
+    count,
+    open_card,
+    close_card,
+    echo_pcie_read,
+    echo_pcie_write,
+    echo_pcie_read_memory,
+    echo_pcie_write_memory,
+    echo_pcie_doorbell,
+    echo_pcie_wait,
+    NULL,
 };

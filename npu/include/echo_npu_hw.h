@@ -156,8 +156,8 @@ typedef struct echo_npu_packet {
 #define ECHO_NPU_FN_ROPE_BWD 0x57
 
 // ---- Vector microcode -------------------------------------------------------------------------
-// A micro-operation is 32 bits: op 4..0, dst 8..5, a 15..9, b 22..16, c 29..23, negate product (or
-// a) 30, negate c 31. An operand is a lane register 0..15, a row scalar 16..23 or a constant 32..127.
+// A micro-operation is 32 bits: op 4..0, dst 8..5, a 15..9, b 22..16, c 29..23, negate a 30, negate
+// c 31. An operand is a lane register 0..15, a row scalar 16..23 or a constant 32..127.
 
 #define ECHO_NPU_UOP_MOV 0
 #define ECHO_NPU_UOP_FMA 1

@@ -1,13 +1,15 @@
 // echo_npu_runtime.h - the runtime API of the ECHO NPU.
 //
-// Device memory is not host memory: a pointer from echoNpuMalloc names device memory and faults when the
-// host follows it. Work goes to a stream, an ordered queue, and runs asynchronously; a stream argument
-// of NULL is the default stream of the calling thread's current device. All functions may be called
-// from any thread. They return ECHO_NPU_SUCCESS or an error; echoNpuGetLastErrorMessage tells more.
+// Device memory is not host memory: a pointer from echoNpuMalloc names device memory and faults
+// when the host follows it. Work goes to a stream, an ordered queue, and runs asynchronously; a
+// stream argument of NULL is the default stream of the calling thread's current device. All
+// functions may be called from any thread. They return ECHO_NPU_SUCCESS or an error;
+// echoNpuGetLastErrorMessage tells more.
 //
-// A fault of the device (a bad packet, an address outside an allocation) ends the stream's queue: its
-// pending work is dropped, further calls on the stream return ECHO_NPU_ERROR_FAULT, and
-// echoNpuStreamSynchronize returns it once more and clears it. echoNpuStreamGetFault has the details.
+// A fault of the device (a bad packet, an address outside an allocation) ends the stream's queue:
+// its pending work is dropped, further calls on the stream return ECHO_NPU_ERROR_FAULT, and
+// echoNpuStreamSynchronize returns it once more and clears it. echoNpuStreamGetFault has the
+// details.
 #ifndef ECHO_NPU_RUNTIME_H
 #define ECHO_NPU_RUNTIME_H
 
@@ -164,8 +166,9 @@ ECHO_NPU_API echoNpuError echoNpuPow(float* out, const float* a, float exponent,
 ECHO_NPU_API echoNpuError echoNpuPowTensor(float* out, const float* a, const float* b, size_t n,
                                            echoNpuStream stream);
 
-// out = function(a): neg, abs, sqrt, rsqrt, exp, log, cos, sin, tanh, sigmoid, silu, gelu (erf), relu.
-#define ECHO_NPU_UNARY(Name)                                                        \
+// out = function(a): neg, abs, sqrt, rsqrt, exp, log, cos, sin, tanh, sigmoid, silu, gelu (erf),
+// relu.
+#define ECHO_NPU_UNARY(Name)                                                    \
   ECHO_NPU_API echoNpuError echoNpu##Name(float* out, const float* a, size_t n, \
                                           echoNpuStream stream);
 ECHO_NPU_UNARY(Neg)
@@ -203,7 +206,8 @@ ECHO_NPU_API echoNpuError echoNpuRMSNorm(float* out, const float* a, const float
                                          echoNpuStream stream);
 ECHO_NPU_API echoNpuError echoNpuLayerNorm(float* out, const float* a, const float* weight,
                                            const float* bias, size_t rows, size_t cols,
-                                           float epsilon, echoNpuStream stream);  // bias may be NULL
+                                           float epsilon,
+                                           echoNpuStream stream);  // bias may be NULL
 // x is tokens x heads x dim; table is tokens x dim, each row cos then sin of dim/2 angles.
 ECHO_NPU_API echoNpuError echoNpuRope(float* out, const float* x, const float* table, size_t tokens,
                                       size_t heads, size_t dim, echoNpuStream stream);
@@ -212,20 +216,21 @@ ECHO_NPU_API echoNpuError echoNpuRope(float* out, const float* x, const float* t
 
 typedef struct echoNpuMatMulDesc {
   size_t m, n, k;
-  int trans_a, trans_b;        // a is k x m, b is n x k in memory
-  int type_a, type_b, type_c;  // F32/BF16 x F32/BF16 -> F32/BF16, or I8 x I8 -> I32
-  int accumulate;              // c += instead of c =
-  size_t lda, ldb, ldc;        // 0: contiguous rows
-  size_t batch;                // 0 or 1: none
+  int trans_a, trans_b;                 // a is k x m, b is n x k in memory
+  int type_a, type_b, type_c;           // F32/BF16 x F32/BF16 -> F32/BF16, or I8 x I8 -> I32
+  int accumulate;                       // c += instead of c =
+  size_t lda, ldb, ldc;                 // 0: contiguous rows
+  size_t batch;                         // 0 or 1: none
   size_t stride_a, stride_b, stride_c;  // between matrices of the batch; 0 is one matrix for all
 } echoNpuMatMulDesc;
 
 ECHO_NPU_API echoNpuError echoNpuMatMulEx(void* c, const void* a, const void* b,
                                           const echoNpuMatMulDesc* desc, echoNpuStream stream);
-ECHO_NPU_API echoNpuError echoNpuMatMul(float* c, const float* a, const float* b, size_t m, size_t n,
-                                        size_t k, int trans_a, int trans_b, echoNpuStream stream);
-ECHO_NPU_API echoNpuError echoNpuMatMulBF16(float* c, const uint16_t* a, const uint16_t* b, size_t m,
-                                            size_t n, size_t k, int trans_a, int trans_b,
+ECHO_NPU_API echoNpuError echoNpuMatMul(float* c, const float* a, const float* b, size_t m,
+                                        size_t n, size_t k, int trans_a, int trans_b,
+                                        echoNpuStream stream);
+ECHO_NPU_API echoNpuError echoNpuMatMulBF16(float* c, const uint16_t* a, const uint16_t* b,
+                                            size_t m, size_t n, size_t k, int trans_a, int trans_b,
                                             echoNpuStream stream);
 ECHO_NPU_API echoNpuError echoNpuMatMulI8(int32_t* c, const int8_t* a, const int8_t* b, size_t m,
                                           size_t n, size_t k, int trans_a, int trans_b,
@@ -234,12 +239,12 @@ ECHO_NPU_API echoNpuError echoNpuBatchMatMul(float* c, const float* a, const flo
                                              size_t m, size_t n, size_t k, int trans_a, int trans_b,
                                              echoNpuStream stream);
 
-// Scaled dot-product attention: q is batch x heads x q_len x dim, k and v batch x kv_heads x kv_len x
-// dim, heads a multiple of kv_heads.
+// Scaled dot-product attention: q is batch x heads x q_len x dim, k and v batch x kv_heads x kv_len
+// x dim, heads a multiple of kv_heads.
 typedef struct echoNpuSdpaDesc {
   size_t batch, heads, kv_heads, q_len, kv_len, dim;
-  float scale;  // 0: 1 / sqrt(dim)
-  int causal;   // query i sees the keys below causal_first + i
+  float scale;          // 0: 1 / sqrt(dim)
+  int causal;           // query i sees the keys below causal_first + i
   size_t causal_first;  // 0: kv_len - q_len + 1, so that the last query sees all
   const float* mask;    // added to the scores, q_len x kv_len for each head; NULL: none
   size_t mask_stride;   // elements between the masks of heads; 0: one for all
@@ -270,12 +275,12 @@ ECHO_NPU_API echoNpuError echoNpuContiguous(void* out, const void* in, const siz
 // ---- Gradients ----------------------------------------------------------------------------------
 // d names a gradient: dout is given, the others are computed. A NULL result is not computed.
 
-ECHO_NPU_API echoNpuError echoNpuAddTensorBackward(float* da, float* db, const float* dout, size_t n,
-                                                   echoNpuStream stream);
+ECHO_NPU_API echoNpuError echoNpuAddTensorBackward(float* da, float* db, const float* dout,
+                                                   size_t n, echoNpuStream stream);
 ECHO_NPU_API echoNpuError echoNpuAddScalarBackward(float* da, const float* dout, size_t n,
                                                    echoNpuStream stream);
-ECHO_NPU_API echoNpuError echoNpuSubTensorBackward(float* da, float* db, const float* dout, size_t n,
-                                                   echoNpuStream stream);
+ECHO_NPU_API echoNpuError echoNpuSubTensorBackward(float* da, float* db, const float* dout,
+                                                   size_t n, echoNpuStream stream);
 ECHO_NPU_API echoNpuError echoNpuMulTensorBackward(float* da, float* db, const float* dout,
                                                    const float* a, const float* b, size_t n,
                                                    echoNpuStream stream);
@@ -292,22 +297,23 @@ ECHO_NPU_API echoNpuError echoNpuRsqrtBackward(float* da, const float* dout, con
                                                size_t n, echoNpuStream stream);
 ECHO_NPU_API echoNpuError echoNpuPowBackward(float* da, const float* dout, const float* a,
                                              float exponent, size_t n, echoNpuStream stream);
-ECHO_NPU_API echoNpuError echoNpuMeanBackward(float* da, const float* dout, size_t rows, size_t cols,
-                                              echoNpuStream stream);
+ECHO_NPU_API echoNpuError echoNpuMeanBackward(float* da, const float* dout, size_t rows,
+                                              size_t cols, echoNpuStream stream);
 ECHO_NPU_API echoNpuError echoNpuCosBackward(float* da, const float* dout, const float* a, size_t n,
                                              echoNpuStream stream);
 ECHO_NPU_API echoNpuError echoNpuSinBackward(float* da, const float* dout, const float* a, size_t n,
                                              echoNpuStream stream);
-ECHO_NPU_API echoNpuError echoNpuSiLUBackward(float* da, const float* dout, const float* a, size_t n,
-                                              echoNpuStream stream);
+ECHO_NPU_API echoNpuError echoNpuSiLUBackward(float* da, const float* dout, const float* a,
+                                              size_t n, echoNpuStream stream);
 ECHO_NPU_API echoNpuError echoNpuSoftmaxBackward(float* da, const float* dout, const float* out,
                                                  size_t rows, size_t cols, echoNpuStream stream);
 ECHO_NPU_API echoNpuError echoNpuSDPABackward(float* dq, float* dk, float* dv, const float* dout,
                                               const float* q, const float* k, const float* v,
                                               const echoNpuSdpaDesc* desc, echoNpuStream stream);
-ECHO_NPU_API echoNpuError echoNpuMatMulBackward(float* da, float* db, const float* dc, const float* a,
-                                                const float* b, size_t m, size_t n, size_t k,
-                                                int trans_a, int trans_b, echoNpuStream stream);
+ECHO_NPU_API echoNpuError echoNpuMatMulBackward(float* da, float* db, const float* dc,
+                                                const float* a, const float* b, size_t m, size_t n,
+                                                size_t k, int trans_a, int trans_b,
+                                                echoNpuStream stream);
 ECHO_NPU_API echoNpuError echoNpuBatchMatMulBackward(float* da, float* db, const float* dc,
                                                      const float* a, const float* b, size_t batch,
                                                      size_t m, size_t n, size_t k, int trans_a,
@@ -321,9 +327,10 @@ ECHO_NPU_API echoNpuError echoNpuCatBackward(void* const* dinputs, const void* d
 ECHO_NPU_API echoNpuError echoNpuCloneBackward(float* da, const float* dout, size_t n,
                                                echoNpuStream stream);
 // din has the strides of the forward input; elements it does not cover are not touched.
-ECHO_NPU_API echoNpuError echoNpuContiguousBackward(void* din, const void* dout, const size_t* shape,
-                                                    const size_t* stride, size_t dims,
-                                                    size_t element_size, echoNpuStream stream);
+ECHO_NPU_API echoNpuError echoNpuContiguousBackward(void* din, const void* dout,
+                                                    const size_t* shape, const size_t* stride,
+                                                    size_t dims, size_t element_size,
+                                                    echoNpuStream stream);
 
 #ifdef __cplusplus
 }

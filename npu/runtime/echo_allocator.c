@@ -120,8 +120,7 @@ uint64_t echo_allocator_free(echo_allocator* a, uint64_t addr) {
     extent* left = at > 0 ? &a->free.at[at - 1] : NULL;
     extent* right = at < a->free.count ? &a->free.at[at] : NULL;
     int join_left = left && left->addr + left->bytes == addr && same_area(a, left->addr, addr);
-    int join_right =
-        right && addr + e.bytes == right->addr && same_area(a, addr, right->addr);
+    int join_right = right && addr + e.bytes == right->addr && same_area(a, addr, right->addr);
     if (join_left || join_right || reserve(&a->free, 1) == 0) {
       bytes = e.bytes;
       erase(&a->live, i - 1);

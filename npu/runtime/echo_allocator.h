@@ -1,5 +1,5 @@
-// echo_allocator.h - physical device memory: best fit over address-ordered free extents that are joined
-// when they touch. Knows addresses only. Thread-safe.
+// echo_allocator.h - physical device memory: best fit over address-ordered free extents that are
+// joined when they touch. Knows addresses only. Thread-safe.
 #ifndef ECHO_ALLOCATOR_H
 #define ECHO_ALLOCATOR_H
 

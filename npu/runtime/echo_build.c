@@ -13,8 +13,9 @@ uint64_t echo__build_address(echo_build* b, const void* ptr, uint64_t bytes) {
   if (b->error) return 0;
   b->error = echo__resolve(ptr, bytes, &d, &address);
   if (!b->error && d != b->stream->device)
-    b->error = echo__fail(ECHO_NPU_ERROR_INVALID_POINTER, "%p is memory of device %d, the stream is of %d",
-                          ptr, d->index, b->stream->device->index);
+    b->error =
+        echo__fail(ECHO_NPU_ERROR_INVALID_POINTER, "%p is memory of device %d, the stream is of %d",
+                   ptr, d->index, b->stream->device->index);
   return b->error ? 0 : address;
 }
 
@@ -33,7 +34,8 @@ uint64_t echo__build_scratch(echo_build* b, uint64_t bytes) {
 void echo__build_packet(echo_build* b, echo_npu_packet packet) {
   if (b->error) return;
   if (b->count == ECHO_BUILD_MAX) {
-    // Packets of one operation may be split anywhere but after a REPEAT, which never comes last here.
+    // Packets of one operation may be split anywhere but after a REPEAT, which never comes last
+    // here.
     b->error = echo__submit(b->stream, b->packets, b->count);
     b->count = 0;
     if (b->error) return;
@@ -68,13 +70,15 @@ echoNpuError echo__build_submit(echo_build* b) {
 
 static int dims_ok(echo_build* b, uint64_t x, uint64_t y, uint64_t z) {
   if (!b->error && (x > ECHO_NPU_MAX_DIM || y > ECHO_NPU_MAX_DIM || z > ECHO_NPU_MAX_DIM))
-    b->error = echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "a dimension is above %d", ECHO_NPU_MAX_DIM);
+    b->error =
+        echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "a dimension is above %d", ECHO_NPU_MAX_DIM);
   return !b->error;
 }
 
 static int strides_ok(echo_build* b, uint64_t x, uint64_t y, uint64_t z) {
   if (!b->error && (x > ECHO_NPU_MAX_STRIDE || y > ECHO_NPU_MAX_STRIDE || z > ECHO_NPU_MAX_STRIDE))
-    b->error = echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "a stride is above %d", ECHO_NPU_MAX_STRIDE);
+    b->error =
+        echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "a stride is above %d", ECHO_NPU_MAX_STRIDE);
   return !b->error;
 }
 
@@ -82,14 +86,14 @@ void echo__build_vector(echo_build* b, const echo_vector_args* v) {
   if (v->rows == 0 || v->cols == 0) return;
   if (!dims_ok(b, v->rows, v->cols, 1) || !strides_ok(b, v->stride_x, v->stride_y, v->stride_dst))
     return;
-  echo_npu_packet p = {.opcode = ECHO_NPU_OP_VECTOR,
-                       .flags = v->fn << ECHO_NPU_FLAG_FN_SHIFT | v->flags,
-                       .src1 = v->x,
-                       .src2 = v->y,
-                       .dst = v->dst,
-                       .param = {(uint32_t)v->rows, (uint32_t)v->cols, (uint32_t)v->stride_x,
-                                 (uint32_t)v->stride_y, (uint32_t)v->stride_dst,
-                                 echo__bits(v->alpha), echo__bits(v->beta), 0}};
+  echo_npu_packet p = {
+      .opcode = ECHO_NPU_OP_VECTOR,
+      .flags = v->fn << ECHO_NPU_FLAG_FN_SHIFT | v->flags,
+      .src1 = v->x,
+      .src2 = v->y,
+      .dst = v->dst,
+      .param = {(uint32_t)v->rows, (uint32_t)v->cols, (uint32_t)v->stride_x, (uint32_t)v->stride_y,
+                (uint32_t)v->stride_dst, echo__bits(v->alpha), echo__bits(v->beta), 0}};
   echo__build_packet(b, p);
 }
 

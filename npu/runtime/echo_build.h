@@ -1,7 +1,7 @@
 // echo_build.h - a list of packets under construction, for operations that need several.
 //
-// Each adding function notes the first error and does nothing after it; echo__build_submit reports it.
-// Scratch memory is released when the stream has passed the packets.
+// Each adding function notes the first error and does nothing after it; echo__build_submit reports
+// it. Scratch memory is released when the stream has passed the packets.
 #ifndef ECHO_BUILD_H
 #define ECHO_BUILD_H
 
@@ -20,7 +20,8 @@ typedef struct echo_build {
 } echo_build;
 
 void echo__build_begin(echo_build* b, echoNpuStream stream);
-// Physical address of `bytes` bytes of the stream's device; 0 and an error when it is not such memory.
+// Physical address of `bytes` bytes of the stream's device; 0 and an error when it is not such
+// memory.
 uint64_t echo__build_address(echo_build* b, const void* ptr, uint64_t bytes);
 // Device memory for the time of these packets.
 uint64_t echo__build_scratch(echo_build* b, uint64_t bytes);

@@ -33,11 +33,11 @@ static echo_board wanted_board(void) {
   uint64_t total = wanted_memory(), low = ECHO_NPU_WEIGHT_MAX + ECHO_NPU_ACT_MAX;
   uint64_t half = total < low ? total / 2 & ~(uint64_t)4095 : ECHO_NPU_WEIGHT_MAX;
   uint64_t high = total > low ? total - low : 0;
-  return (echo_board){{ECHO_NPU_WEIGHT_BASE, ECHO_NPU_ACT_BASE, ECHO_NPU_HIGH_BASE},
-                      {ECHO_NPU_WEIGHT_BASE + half, ECHO_NPU_ACT_BASE + half,
-                       ECHO_NPU_HIGH_BASE + high},
-                      1000,
-                      -1};
+  return (echo_board){
+      {ECHO_NPU_WEIGHT_BASE, ECHO_NPU_ACT_BASE, ECHO_NPU_HIGH_BASE},
+      {ECHO_NPU_WEIGHT_BASE + half, ECHO_NPU_ACT_BASE + half, ECHO_NPU_HIGH_BASE + high},
+      1000,
+      -1};
 }
 
 static void close_device(echo_device* d) {
@@ -53,7 +53,8 @@ static void close_device(echo_device* d) {
 
 static echoNpuError open_device(const echo_driver* driver, int index, echo_device** out) {
   echo_device* d = calloc(1, sizeof *d);
-  if (!d) return echo__fail(ECHO_NPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for device %d", index);
+  if (!d)
+    return echo__fail(ECHO_NPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for device %d", index);
   pthread_mutex_init(&d->lock, NULL);
   pthread_cond_init(&d->work, NULL);
   pthread_cond_init(&d->progress, NULL);
@@ -69,16 +70,16 @@ static echoNpuError open_device(const echo_driver* driver, int index, echo_devic
   }
   uint32_t id = driver->read_register(d->handle, ECHO_NPU_REG_ID);
   if (id != ECHO_NPU_ID) {
-    error = echo__fail(ECHO_NPU_ERROR_UNAVAILABLE, "device %d identifies itself as 0x%08x, not 0x%08x",
-                       index, id, ECHO_NPU_ID);
+    error = echo__fail(ECHO_NPU_ERROR_UNAVAILABLE,
+                       "device %d identifies itself as 0x%08x, not 0x%08x", index, id, ECHO_NPU_ID);
     goto failed;
   }
   d->allocator = echo_allocator_create(d->board.base, d->board.limit);
   d->window_bytes = ECHO_NPU_REG_BASE;
   for (int i = 0; i < ECHO_NPU_AREAS; ++i)
     if (d->board.limit[i] > d->window_bytes) d->window_bytes = d->board.limit[i];
-  void* window = mmap(NULL, d->window_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                      -1, 0);
+  void* window =
+      mmap(NULL, d->window_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   d->window = window == MAP_FAILED ? NULL : window;
   if (!d->allocator || !d->window) {
     error = echo__fail(ECHO_NPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for device %d", index);
@@ -133,7 +134,9 @@ echoNpuError echo__device(int index, echo_device** device) {
   return error;
 }
 
-echoNpuError echo__current_device(echo_device** device) { return echo__device(current, device); }
+echoNpuError echo__current_device(echo_device** device) {
+  return echo__device(current, device);
+}
 
 void echo__wake_all(void) {
   pthread_mutex_lock(&table_lock);
@@ -181,8 +184,8 @@ echoNpuError echo__resolve(const void* ptr, uint64_t bytes, echo_device** device
   uint64_t rest = echo_allocator_rest((*device)->allocator, *address);
   if (bytes > rest)
     return echo__fail(ECHO_NPU_ERROR_INVALID_POINTER,
-                      "%p (device address 0x%llx): %llu bytes wanted, %llu allocated from there", ptr,
-                      (unsigned long long)*address, (unsigned long long)bytes,
+                      "%p (device address 0x%llx): %llu bytes wanted, %llu allocated from there",
+                      ptr, (unsigned long long)*address, (unsigned long long)bytes,
                       (unsigned long long)rest);
   return ECHO_NPU_SUCCESS;
 }
@@ -208,9 +211,9 @@ echoNpuError echo__reserve(echo_device* d, uint64_t bytes, int area, uint64_t* a
     for (int i = 0; i < ECHO_NPU_AREAS && !*address; ++i)
       *address = echo_allocator_alloc(d->allocator, order[i], bytes);
   if (!*address)
-    return echo__fail(ECHO_NPU_ERROR_OUT_OF_MEMORY, "device %d: no room for %llu bytes, %llu are free",
-                      d->index, (unsigned long long)bytes,
-                      (unsigned long long)echo_allocator_free_bytes(d->allocator));
+    return echo__fail(
+        ECHO_NPU_ERROR_OUT_OF_MEMORY, "device %d: no room for %llu bytes, %llu are free", d->index,
+        (unsigned long long)bytes, (unsigned long long)echo_allocator_free_bytes(d->allocator));
   uint64_t granted = echo_allocator_size(d->allocator, *address);
   if (d->driver->track && d->driver->track(d->handle, *address, granted, 1) != 0) {
     echo_allocator_free(d->allocator, *address);
@@ -229,7 +232,8 @@ void echo__release(echo_device* d, uint64_t address) {
 static echoNpuError malloc_in(void** ptr, size_t size, int area) {
   echo_device* d;
   uint64_t address;
-  if (!ptr) return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "echoNpuMalloc: no place for the pointer");
+  if (!ptr)
+    return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "echoNpuMalloc: no place for the pointer");
   *ptr = NULL;
   if (size == 0) return ECHO_NPU_SUCCESS;
   echoNpuError error = echo__current_device(&d);
@@ -240,7 +244,9 @@ static echoNpuError malloc_in(void** ptr, size_t size, int area) {
   return ECHO_NPU_SUCCESS;
 }
 
-echoNpuError echoNpuMalloc(void** ptr, size_t size) { return malloc_in(ptr, size, -1); }
+echoNpuError echoNpuMalloc(void** ptr, size_t size) {
+  return malloc_in(ptr, size, -1);
+}
 
 echoNpuError echoNpuMallocArea(void** ptr, size_t size, int area) {
   if (area < 0 || area >= ECHO_NPU_AREAS)
@@ -256,7 +262,8 @@ echoNpuError echoNpuFree(void* ptr) {
     return echo__fail(ECHO_NPU_ERROR_INVALID_POINTER, "free: %p is not device memory", ptr);
   if (address == d->ring || !echo_allocator_size(d->allocator, address))
     return echo__fail(ECHO_NPU_ERROR_INVALID_POINTER,
-                      "free: no live allocation starts at %p (freed twice, or not from malloc)", ptr);
+                      "free: no live allocation starts at %p (freed twice, or not from malloc)",
+                      ptr);
   // A fault that this wait surfaces belongs to the streams; it stays with them.
   echo__device_wait(d);
   echo__debug(3, ECHO_TAG_NPU, "free 0x%llx", (unsigned long long)address);
@@ -336,8 +343,8 @@ static void read_counters(echo_device* d, void* argument) {
   uint64_t* counters = argument;
   for (uint32_t i = 0; i < ECHO_NPU_COUNTERS; ++i) {
     uint64_t low = d->driver->read_register(d->handle, ECHO_NPU_REG_COUNTER + 8 * i);
-    counters[i] = low | (uint64_t)d->driver->read_register(d->handle, ECHO_NPU_REG_COUNTER + 8 * i + 4)
-                            << 32;
+    counters[i] =
+        low | (uint64_t)d->driver->read_register(d->handle, ECHO_NPU_REG_COUNTER + 8 * i + 4) << 32;
   }
 }
 

@@ -26,7 +26,8 @@ const echo_driver* echo_driver_select(char* reason, size_t size) {
   if (!strcmp(wanted, "rtlmodel"))
     snprintf(reason, size, "rtlmodel was not built: Verilator was not found at build time");
   else
-    snprintf(reason, size, "no backend is named '%s'; there are cmodel, rtlmodel, fpga, asic", wanted);
+    snprintf(reason, size, "no backend is named '%s'; there are cmodel, rtlmodel, fpga, asic",
+             wanted);
   return NULL;
 }
 

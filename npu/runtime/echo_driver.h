@@ -1,7 +1,7 @@
 // echo_driver.h - what the runtime needs from a device, whatever it is made of.
 //
-// A bottom (cmodel, rtlmodel, fpga, asic) fills in this table. The runtime calls one device from one
-// thread at a time. Functions that can fail return 0 or -1 and then write a reason.
+// A bottom (cmodel, rtlmodel, fpga, asic) fills in this table. The runtime calls one device from
+// one thread at a time. Functions that can fail return 0 or -1 and then write a reason.
 #ifndef ECHO_DRIVER_H
 #define ECHO_DRIVER_H
 
@@ -13,7 +13,8 @@
 typedef struct echo_board {
   uint64_t base[ECHO_NPU_AREAS], limit[ECHO_NPU_AREAS];  // limit is the first byte after
   uint32_t clock_mhz;
-  int memory_fd;  // models: a file to use as the memory, shared, address = offset; -1: private memory
+  int memory_fd;  // models: a file to use as the memory, shared, address = offset; -1: private
+                  // memory
 } echo_board;
 
 typedef enum echo_wait {

@@ -15,20 +15,22 @@ echoNpuError echo__fail(echoNpuError error, const char* format, ...) {
   return error;
 }
 
-const char* echoNpuGetLastErrorMessage(void) { return message; }
+const char* echoNpuGetLastErrorMessage(void) {
+  return message;
+}
 
-#define ERRORS(E)                                                        \
-  E(SUCCESS, "success")                                                  \
-  E(ERROR_INVALID_VALUE, "an argument is not valid")                     \
-  E(ERROR_OUT_OF_MEMORY, "out of device memory")                         \
-  E(ERROR_INVALID_DEVICE, "no such device")                              \
-  E(ERROR_INVALID_POINTER, "not a pointer to allocated device memory")   \
-  E(ERROR_INVALID_HANDLE, "not a live stream or event")                  \
-  E(ERROR_NOT_READY, "work is still pending")                            \
-  E(ERROR_FAULT, "the device reported a fault")                          \
-  E(ERROR_DEVICE_LOST, "the device no longer answers")                   \
-  E(ERROR_TIMEOUT, "the device did not finish in time")                  \
-  E(ERROR_UNAVAILABLE, "the backend is not available")                   \
+#define ERRORS(E)                                                      \
+  E(SUCCESS, "success")                                                \
+  E(ERROR_INVALID_VALUE, "an argument is not valid")                   \
+  E(ERROR_OUT_OF_MEMORY, "out of device memory")                       \
+  E(ERROR_INVALID_DEVICE, "no such device")                            \
+  E(ERROR_INVALID_POINTER, "not a pointer to allocated device memory") \
+  E(ERROR_INVALID_HANDLE, "not a live stream or event")                \
+  E(ERROR_NOT_READY, "work is still pending")                          \
+  E(ERROR_FAULT, "the device reported a fault")                        \
+  E(ERROR_DEVICE_LOST, "the device no longer answers")                 \
+  E(ERROR_TIMEOUT, "the device did not finish in time")                \
+  E(ERROR_UNAVAILABLE, "the backend is not available")                 \
   E(ERROR_OUT_OF_HOST_MEMORY, "out of host memory")
 
 const char* echoNpuGetErrorName(echoNpuError error) {
@@ -90,12 +92,13 @@ void echo__debug_init(void) {
 void echo__debug_print(echo_tag tag, const char* format, ...) {
   static const struct {
     const char *text, *on;
-  } tags[] = {{"[NPU]", "\033[32m"}, {"[CPU]", "\033[31m"}, {"[COPY]", "\033[34m"}, {"[VIEW]", "\033[36m"}};
+  } tags[] = {
+      {"[NPU]", "\033[32m"}, {"[CPU]", "\033[31m"}, {"[COPY]", "\033[34m"}, {"[VIEW]", "\033[36m"}};
   char line[400];
   va_list args;
   va_start(args, format);
   vsnprintf(line, sizeof line, format, args);
   va_end(args);
-  fprintf(stderr, "%s%s%s %s\n", colour ? tags[tag].on : "", tags[tag].text, colour ? "\033[0m" : "",
-          line);
+  fprintf(stderr, "%s%s%s %s\n", colour ? tags[tag].on : "", tags[tag].text,
+          colour ? "\033[0m" : "", line);
 }

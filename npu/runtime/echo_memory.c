@@ -24,7 +24,8 @@ static echoNpuError copy_across(echo_device* to, uint64_t dst, echo_device* from
                                 size_t size) {
   const size_t chunk = size < (1u << 20) ? size : 1u << 20;
   void* stage = malloc(chunk);
-  if (!stage) return echo__fail(ECHO_NPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory to stage a copy");
+  if (!stage)
+    return echo__fail(ECHO_NPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory to stage a copy");
   echoNpuError error = ECHO_NPU_SUCCESS;
   for (size_t at = 0; at < size && !error; at += chunk) {
     size_t n = size - at < chunk ? size - at : chunk;
@@ -58,12 +59,15 @@ static echoNpuError copy(void* dst, const void* src, size_t size, echoNpuMemcpyK
   }
   if (error) return error;
   echo__debug(2, ECHO_TAG_COPY, "%s%s %zu bytes",
-              to && from ? "device to device" : to ? "host to device" : "device to host",
+              to && from ? "device to device"
+              : to       ? "host to device"
+                         : "device to host",
               stream ? " async" : "", size);
   echo_device* d = to ? to : from;
   if (stream && (stream->device != d || (to && from && to != from)))
     return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE,
-                      "memcpy: the stream is of device %d, the memory is not", stream->device->index);
+                      "memcpy: the stream is of device %d, the memory is not",
+                      stream->device->index);
   if (!stream) {
     error = echo__device_wait(d);
     if (!error && to && from && to != from) error = echo__device_wait(from);

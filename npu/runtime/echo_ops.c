@@ -32,11 +32,11 @@ echoNpuError echo__elementwise(const char* name, uint32_t fn, uint32_t flags, fl
   return echo__build_submit(&build);
 }
 
-#define BINARY(Name, FN)                                                                     \
-  echoNpuError echoNpu##Name(float* out, const float* a, const float* b, size_t n,           \
-                             echoNpuStream stream) {                                         \
-    if (!b) return echo__fail(ECHO_NPU_ERROR_INVALID_POINTER, "%s: b is NULL", #Name);       \
-    return echo__elementwise(#Name, ECHO_NPU_FN_##FN, 0, out, a, b, 0, 0, n, stream);        \
+#define BINARY(Name, FN)                                                               \
+  echoNpuError echoNpu##Name(float* out, const float* a, const float* b, size_t n,     \
+                             echoNpuStream stream) {                                   \
+    if (!b) return echo__fail(ECHO_NPU_ERROR_INVALID_POINTER, "%s: b is NULL", #Name); \
+    return echo__elementwise(#Name, ECHO_NPU_FN_##FN, 0, out, a, b, 0, 0, n, stream);  \
   }
 BINARY(AddTensor, ADD)
 BINARY(SubTensor, SUB)
@@ -44,9 +44,9 @@ BINARY(MulTensor, MUL)
 BINARY(DivTensor, DIV)
 BINARY(PowTensor, POW)
 
-#define UNARY(Name, FN)                                                                            \
-  echoNpuError echoNpu##Name(float* out, const float* a, size_t n, echoNpuStream stream) {         \
-    return echo__elementwise(#Name, ECHO_NPU_FN_##FN, 0, out, a, NULL, 0, 0, n, stream);           \
+#define UNARY(Name, FN)                                                                    \
+  echoNpuError echoNpu##Name(float* out, const float* a, size_t n, echoNpuStream stream) { \
+    return echo__elementwise(#Name, ECHO_NPU_FN_##FN, 0, out, a, NULL, 0, 0, n, stream);   \
   }
 UNARY(Neg, NEG)
 UNARY(Abs, ABS)
@@ -63,21 +63,22 @@ UNARY(GELU, GELU)
 UNARY(ReLU, RELU)
 
 echoNpuError echoNpuAddScalar(float* out, const float* a, float s, size_t n, echoNpuStream stream) {
-  return echo__elementwise("AddScalar", ECHO_NPU_FN_ADD, ECHO_NPU_FLAG_SRC2_IMM, out, a, NULL, s, 0, n,
-                           stream);
+  return echo__elementwise("AddScalar", ECHO_NPU_FN_ADD, ECHO_NPU_FLAG_SRC2_IMM, out, a, NULL, s, 0,
+                           n, stream);
 }
 
 echoNpuError echoNpuMulScalar(float* out, const float* a, float s, size_t n, echoNpuStream stream) {
-  return echo__elementwise("MulScalar", ECHO_NPU_FN_MUL, ECHO_NPU_FLAG_SRC2_IMM, out, a, NULL, s, 0, n,
-                           stream);
+  return echo__elementwise("MulScalar", ECHO_NPU_FN_MUL, ECHO_NPU_FLAG_SRC2_IMM, out, a, NULL, s, 0,
+                           n, stream);
 }
 
 // The exponents models use have exact forms of their own.
-echoNpuError echoNpuPow(float* out, const float* a, float exponent, size_t n, echoNpuStream stream) {
+echoNpuError echoNpuPow(float* out, const float* a, float exponent, size_t n,
+                        echoNpuStream stream) {
   if (exponent == 2)
     return echo__elementwise("Pow", ECHO_NPU_FN_MUL, 0, out, a, a, 0, 0, n, stream);
-  return echo__elementwise("Pow", ECHO_NPU_FN_POW, ECHO_NPU_FLAG_SRC2_IMM, out, a, NULL, exponent, 0,
-                           n, stream);
+  return echo__elementwise("Pow", ECHO_NPU_FN_POW, ECHO_NPU_FLAG_SRC2_IMM, out, a, NULL, exponent,
+                           0, n, stream);
 }
 
 echoNpuError echoNpuClone(float* out, const float* a, size_t n, echoNpuStream stream) {
@@ -132,7 +133,8 @@ static echoNpuError row_function(const char* name, uint32_t fn, float* out, cons
   return echo__build_submit(&build);
 }
 
-echoNpuError echoNpuSum(float* out, const float* a, size_t rows, size_t cols, echoNpuStream stream) {
+echoNpuError echoNpuSum(float* out, const float* a, size_t rows, size_t cols,
+                        echoNpuStream stream) {
   return row_function("Sum", ECHO_NPU_FN_ROW_SUM, out, a, NULL, 0, rows, cols, 1, 0, 0, stream);
 }
 echoNpuError echoNpuMean(float* out, const float* a, size_t rows, size_t cols,
@@ -140,15 +142,17 @@ echoNpuError echoNpuMean(float* out, const float* a, size_t rows, size_t cols,
   return row_function("Mean", ECHO_NPU_FN_ROW_MEAN, out, a, NULL, 0, rows, cols, 1, 0,
                       1.0f / (float)cols, stream);
 }
-echoNpuError echoNpuMax(float* out, const float* a, size_t rows, size_t cols, echoNpuStream stream) {
+echoNpuError echoNpuMax(float* out, const float* a, size_t rows, size_t cols,
+                        echoNpuStream stream) {
   return row_function("Max", ECHO_NPU_FN_ROW_MAX, out, a, NULL, 0, rows, cols, 1, 0, 0, stream);
 }
 echoNpuError echoNpuSoftmax(float* out, const float* a, size_t rows, size_t cols,
                             echoNpuStream stream) {
-  return row_function("Softmax", ECHO_NPU_FN_SOFTMAX, out, a, NULL, 0, rows, cols, cols, 1, 0, stream);
+  return row_function("Softmax", ECHO_NPU_FN_SOFTMAX, out, a, NULL, 0, rows, cols, cols, 1, 0,
+                      stream);
 }
-echoNpuError echoNpuRMSNorm(float* out, const float* a, const float* weight, size_t rows, size_t cols,
-                            float epsilon, echoNpuStream stream) {
+echoNpuError echoNpuRMSNorm(float* out, const float* a, const float* weight, size_t rows,
+                            size_t cols, float epsilon, echoNpuStream stream) {
   if (!weight) return echo__fail(ECHO_NPU_ERROR_INVALID_POINTER, "RMSNorm: weight is NULL");
   return row_function("RMSNorm", ECHO_NPU_FN_RMS_NORM, out, a, weight, 1, rows, cols, cols, epsilon,
                       1.0f / (float)cols, stream);
@@ -157,15 +161,15 @@ echoNpuError echoNpuRMSNorm(float* out, const float* a, const float* weight, siz
 echoNpuError echoNpuLayerNorm(float* out, const float* a, const float* weight, const float* bias,
                               size_t rows, size_t cols, float epsilon, echoNpuStream stream) {
   if (!weight) return echo__fail(ECHO_NPU_ERROR_INVALID_POINTER, "LayerNorm: weight is NULL");
-  echoNpuError error = row_function("LayerNorm", ECHO_NPU_FN_LAYER_NORM, out, a, weight, 1, rows, cols,
-                                    cols, epsilon, 1.0f / (float)cols, stream);
+  echoNpuError error = row_function("LayerNorm", ECHO_NPU_FN_LAYER_NORM, out, a, weight, 1, rows,
+                                    cols, cols, epsilon, 1.0f / (float)cols, stream);
   if (error || !bias) return error;
   return row_function("LayerNorm bias", ECHO_NPU_FN_ADD, out, out, bias, 1, rows, cols, cols, 0, 0,
                       stream);
 }
 
-echoNpuError echoNpuRope(float* out, const float* x, const float* table, size_t tokens, size_t heads,
-                         size_t dim, echoNpuStream stream) {
+echoNpuError echoNpuRope(float* out, const float* x, const float* table, size_t tokens,
+                         size_t heads, size_t dim, echoNpuStream stream) {
   echo_build b;
   if (tokens == 0 || heads == 0 || dim == 0) return ECHO_NPU_SUCCESS;
   if (dim % 2) return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "rope: dim %zu is odd", dim);
@@ -204,7 +208,8 @@ echoNpuError echoNpuAddTensorBackward(float* da, float* db, const float* dout, s
   return error || !db ? error : echoNpuCloneBackward(db, dout, n, stream);
 }
 
-echoNpuError echoNpuAddScalarBackward(float* da, const float* dout, size_t n, echoNpuStream stream) {
+echoNpuError echoNpuAddScalarBackward(float* da, const float* dout, size_t n,
+                                      echoNpuStream stream) {
   return echoNpuCloneBackward(da, dout, n, stream);
 }
 
@@ -277,11 +282,11 @@ echoNpuError echoNpuMeanBackward(float* da, const float* dout, size_t rows, size
   uint64_t d = echo__build_address(&b, da, rows * cols * 4);
   if (rows > ECHO_NPU_MAX_DIM || cols > ECHO_NPU_MAX_DIM)
     return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "mean: a dimension is too large");
-  echo__build_packet(&b, (echo_npu_packet){.opcode = ECHO_NPU_OP_COPY,
-                                           .src1 = g,
-                                           .dst = d,
-                                           .param = {(uint32_t)rows, (uint32_t)cols, 1, 0,
-                                                     (uint32_t)cols, 1}});
+  echo__build_packet(
+      &b, (echo_npu_packet){.opcode = ECHO_NPU_OP_COPY,
+                            .src1 = g,
+                            .dst = d,
+                            .param = {(uint32_t)rows, (uint32_t)cols, 1, 0, (uint32_t)cols, 1}});
   echo__build_vector(&b, &(echo_vector_args){.fn = ECHO_NPU_FN_MUL,
                                              .flags = ECHO_NPU_FLAG_SRC2_IMM,
                                              .dst = d,
@@ -315,6 +320,6 @@ echoNpuError echoNpuSiLUBackward(float* da, const float* dout, const float* a, s
 
 echoNpuError echoNpuSoftmaxBackward(float* da, const float* dout, const float* out, size_t rows,
                                     size_t cols, echoNpuStream stream) {
-  return row_function("SoftmaxBackward", ECHO_NPU_FN_SOFTMAX_BWD, da, dout, out, 0, rows, cols, cols, 1,
-                      0, stream);
+  return row_function("SoftmaxBackward", ECHO_NPU_FN_SOFTMAX_BWD, da, dout, out, 0, rows, cols,
+                      cols, 1, 0, stream);
 }

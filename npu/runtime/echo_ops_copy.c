@@ -24,8 +24,8 @@ static echoNpuError by_index(uint32_t opcode, float* dst, const float* src, cons
                                            .src1 = s,
                                            .src2 = i,
                                            .dst = d,
-                                           .param = {(uint32_t)count, (uint32_t)dim, (uint32_t)dim, 0,
-                                                     (uint32_t)dim, (uint32_t)table_rows}});
+                                           .param = {(uint32_t)count, (uint32_t)dim, (uint32_t)dim,
+                                                     0, (uint32_t)dim, (uint32_t)table_rows}});
   return echo__build_submit(&b);
 }
 
@@ -40,7 +40,8 @@ echoNpuError echoNpuEmbeddingBackward(float* dtable, const float* dout, const in
                                       size_t count, size_t dim, size_t table_rows,
                                       echoNpuStream stream) {
   if (dim == 0 || table_rows == 0) return ECHO_NPU_SUCCESS;
-  echo__debug(1, ECHO_TAG_NPU, "EmbeddingBackward count=%zu dim=%zu table=%zu", count, dim, table_rows);
+  echo__debug(1, ECHO_TAG_NPU, "EmbeddingBackward count=%zu dim=%zu table=%zu", count, dim,
+              table_rows);
   echoNpuStream s;
   echoNpuError error = echo__stream(stream, &s);
   if (!error) error = echoNpuMemsetAsync(dtable, 0, table_rows * dim * 4, s);
@@ -82,7 +83,8 @@ static uint64_t reach(const walk* w, const size_t* stride) {
 }
 
 // The inner four dimensions are one command; the outer ones are loops here.
-static void emit(echo_build* b, const walk* w, size_t dim, uint64_t src, uint64_t dst, size_t size) {
+static void emit(echo_build* b, const walk* w, size_t dim, uint64_t src, uint64_t dst,
+                 size_t size) {
   if (w->dims - dim > 4) {
     for (size_t i = 0; i < w->shape[dim] && !b->error; ++i)
       emit(b, w, dim + 1, src + i * w->src[dim] * size, dst + i * w->dst[dim] * size, size);
@@ -97,9 +99,11 @@ static void emit(echo_build* b, const walk* w, size_t dim, uint64_t src, uint64_
   for (int i = 0; i < 4; ++i)
     if (!b->error &&
         (shape[i] > ECHO_NPU_MAX_DIM || s[i] > ECHO_NPU_MAX_STRIDE || d[i] > ECHO_NPU_MAX_STRIDE))
-      b->error = echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "copy: a dimension or stride is too large");
+      b->error =
+          echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "copy: a dimension or stride is too large");
   if (!d[3]) d[3] = 1;
-  echo__build_repeat(b, (uint64_t[]){shape[0], s[0], 0, d[0]}, (uint64_t[]){shape[1], s[1], 0, d[1]});
+  echo__build_repeat(b, (uint64_t[]){shape[0], s[0], 0, d[0]},
+                     (uint64_t[]){shape[1], s[1], 0, d[1]});
   uint32_t type = (uint32_t)code_of_size(size);
   echo__build_packet(
       b, (echo_npu_packet){.opcode = ECHO_NPU_OP_COPY,
@@ -113,10 +117,10 @@ static void emit(echo_build* b, const walk* w, size_t dim, uint64_t src, uint64_
 echoNpuError echoNpuCopyStrided(void* dst, const size_t* dst_stride, const void* src,
                                 const size_t* src_stride, const size_t* shape, size_t dims,
                                 size_t element_size, echoNpuStream stream) {
-  if (dims > MAX_DIMS - 1 || (element_size != 1 && element_size != 2 && element_size != 4 &&
-                              element_size != 8))
-    return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "copy: %zu dimensions of %zu-byte elements", dims,
-                      element_size);
+  if (dims > MAX_DIMS - 1 ||
+      (element_size != 1 && element_size != 2 && element_size != 4 && element_size != 8))
+    return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "copy: %zu dimensions of %zu-byte elements",
+                      dims, element_size);
   walk w = {.dims = dims};
   size_t unit = element_size == 8 ? 2 : 1;  // 8-byte elements are pairs of words
   for (size_t i = 0; i < dims; ++i) {
@@ -149,7 +153,8 @@ static void contiguous_strides(const size_t* shape, size_t dims, size_t* stride)
 echoNpuError echoNpuContiguous(void* out, const void* in, const size_t* shape, const size_t* stride,
                                size_t dims, size_t element_size, echoNpuStream stream) {
   size_t packed[MAX_DIMS];
-  if (dims >= MAX_DIMS) return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "contiguous: %zu dimensions", dims);
+  if (dims >= MAX_DIMS)
+    return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "contiguous: %zu dimensions", dims);
   contiguous_strides(shape, dims, packed);
   return echoNpuCopyStrided(out, packed, in, stride, shape, dims, element_size, stream);
 }
@@ -158,7 +163,8 @@ echoNpuError echoNpuContiguousBackward(void* din, const void* dout, const size_t
                                        const size_t* stride, size_t dims, size_t element_size,
                                        echoNpuStream stream) {
   size_t packed[MAX_DIMS];
-  if (dims >= MAX_DIMS) return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "contiguous: %zu dimensions", dims);
+  if (dims >= MAX_DIMS)
+    return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "contiguous: %zu dimensions", dims);
   contiguous_strides(shape, dims, packed);
   return echoNpuCopyStrided(din, stride, dout, packed, shape, dims, element_size, stream);
 }

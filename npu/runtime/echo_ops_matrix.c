@@ -22,9 +22,10 @@ echoNpuError echoNpuMatMulEx(void* c, const void* a, const void* b, const echoNp
   if (d.type_a < 0 || d.type_a > 3 || d.type_b < 0 || d.type_b > 3 || d.type_c < 0 || d.type_c > 3)
     return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "matmul: unknown type");
   if (d.k == 0)
-    return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "matmul %zux%zux0: nothing to sum over", d.m, d.n);
-  echo__debug(1, ECHO_TAG_NPU, "MatMul %zux%zux%zu batch=%zu types %d,%d->%d", d.m, d.n, d.k, d.batch,
-              d.type_a, d.type_b, d.type_c);
+    return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "matmul %zux%zux0: nothing to sum over", d.m,
+                      d.n);
+  echo__debug(1, ECHO_TAG_NPU, "MatMul %zux%zux%zu batch=%zu types %d,%d->%d", d.m, d.n, d.k,
+              d.batch, d.type_a, d.type_b, d.type_c);
   echo_build build;
   echo__build_begin(&build, stream);
   uint64_t pa = echo__build_address(
@@ -40,27 +41,26 @@ echoNpuError echoNpuMatMulEx(void* c, const void* a, const void* b, const echoNp
   echo__build_repeat(&build, (uint64_t[]){d.batch, d.stride_a, d.stride_b, d.stride_c},
                      (uint64_t[]){1, 0, 0, 0});
   echo__build_matmul(&build,
-                     &(echo_matmul_args){
-                         .flags = (uint32_t)d.type_a << ECHO_NPU_FLAG_T1_SHIFT |
-                                  (uint32_t)d.type_b << ECHO_NPU_FLAG_T2_SHIFT |
-                                  (uint32_t)d.type_c << ECHO_NPU_FLAG_TD_SHIFT |
-                                  (d.trans_a ? ECHO_NPU_FLAG_TRANS_A : 0) |
-                                  (d.trans_b ? ECHO_NPU_FLAG_TRANS_B : 0) |
-                                  (d.accumulate ? ECHO_NPU_FLAG_ACCUMULATE : 0),
-                         .c = pc,
-                         .a = pa,
-                         .b = pb,
-                         .m = d.m,
-                         .n = d.n,
-                         .k = d.k,
-                         .lda = d.lda,
-                         .ldb = d.ldb,
-                         .ldc = d.ldc});
+                     &(echo_matmul_args){.flags = (uint32_t)d.type_a << ECHO_NPU_FLAG_T1_SHIFT |
+                                                  (uint32_t)d.type_b << ECHO_NPU_FLAG_T2_SHIFT |
+                                                  (uint32_t)d.type_c << ECHO_NPU_FLAG_TD_SHIFT |
+                                                  (d.trans_a ? ECHO_NPU_FLAG_TRANS_A : 0) |
+                                                  (d.trans_b ? ECHO_NPU_FLAG_TRANS_B : 0) |
+                                                  (d.accumulate ? ECHO_NPU_FLAG_ACCUMULATE : 0),
+                                         .c = pc,
+                                         .a = pa,
+                                         .b = pb,
+                                         .m = d.m,
+                                         .n = d.n,
+                                         .k = d.k,
+                                         .lda = d.lda,
+                                         .ldb = d.ldb,
+                                         .ldc = d.ldc});
   return echo__build_submit(&build);
 }
 
-static echoNpuError product(void* c, int type_c, const void* a, const void* b, int type_ab, size_t batch,
-                            size_t m, size_t n, size_t k, int trans_a, int trans_b,
+static echoNpuError product(void* c, int type_c, const void* a, const void* b, int type_ab,
+                            size_t batch, size_t m, size_t n, size_t k, int trans_a, int trans_b,
                             echoNpuStream stream) {
   echoNpuMatMulDesc d = {.m = m,
                          .n = n,
@@ -90,11 +90,13 @@ echoNpuError echoNpuMatMulI8(int32_t* c, const int8_t* a, const int8_t* b, size_
   return product(c, ECHO_NPU_I32, a, b, ECHO_NPU_I8, 1, m, n, k, trans_a, trans_b, stream);
 }
 echoNpuError echoNpuBatchMatMul(float* c, const float* a, const float* b, size_t batch, size_t m,
-                                size_t n, size_t k, int trans_a, int trans_b, echoNpuStream stream) {
+                                size_t n, size_t k, int trans_a, int trans_b,
+                                echoNpuStream stream) {
   return product(c, ECHO_NPU_F32, a, b, ECHO_NPU_F32, batch, m, n, k, trans_a, trans_b, stream);
 }
 
-// C = op(A) op(B). With A as it is, dA = dC op(B)^T; with A transposed, dA = op(B) dC^T; likewise for B.
+// C = op(A) op(B). With A as it is, dA = dC op(B)^T; with A transposed, dA = op(B) dC^T; likewise
+// for B.
 echoNpuError echoNpuBatchMatMulBackward(float* da, float* db, const float* dc, const float* a,
                                         const float* b, size_t batch, size_t m, size_t n, size_t k,
                                         int trans_a, int trans_b, echoNpuStream stream) {
@@ -221,20 +223,22 @@ static void weighted(echo_build* b, const attention* t, uint64_t to, uint64_t p,
 
 // to += scores^T a over the heads of each group, from zero.
 static void gathered(echo_build* b, const attention* t, uint64_t to, uint64_t p, uint64_t a) {
-  echo__build_packet(b, (echo_npu_packet){.opcode = ECHO_NPU_OP_FILL,
-                                          .dst = to,
-                                          .param = {1, (uint32_t)(t->kv * t->kv_size), 0, 0, 0, 1}});
+  echo__build_packet(b,
+                     (echo_npu_packet){.opcode = ECHO_NPU_OP_FILL,
+                                       .dst = to,
+                                       .param = {1, (uint32_t)(t->kv * t->kv_size), 0, 0, 0, 1}});
   each_head(b, t, PER_HEAD_SCORE, PER_HEAD_Q, PER_KV);
-  echo__build_matmul(b, &(echo_matmul_args){.flags = ECHO_NPU_FLAG_TRANS_A | ECHO_NPU_FLAG_ACCUMULATE,
-                                            .c = to,
-                                            .a = p,
-                                            .b = a,
-                                            .m = t->kv_len,
-                                            .n = t->dim,
-                                            .k = t->q_len,
-                                            .lda = t->kv_len,
-                                            .ldb = t->dim,
-                                            .ldc = t->dim});
+  echo__build_matmul(b,
+                     &(echo_matmul_args){.flags = ECHO_NPU_FLAG_TRANS_A | ECHO_NPU_FLAG_ACCUMULATE,
+                                         .c = to,
+                                         .a = p,
+                                         .b = a,
+                                         .m = t->kv_len,
+                                         .n = t->dim,
+                                         .k = t->q_len,
+                                         .lda = t->kv_len,
+                                         .ldb = t->dim,
+                                         .ldc = t->dim});
 }
 
 echoNpuError echoNpuSDPA(float* out, const float* q, const float* k, const float* v,
@@ -260,7 +264,8 @@ echoNpuError echoNpuSDPA(float* out, const float* q, const float* k, const float
   return echo__build_submit(&b);
 }
 
-// With P the probabilities: dV = P^T dO, dP = dO V^T, dS = scale P (dP - sum(dP P)), dQ = dS K, dK = dS^T Q.
+// With P the probabilities: dV = P^T dO, dP = dO V^T, dS = scale P (dP - sum(dP P)), dQ = dS K, dK
+// = dS^T Q.
 echoNpuError echoNpuSDPABackward(float* dq, float* dk, float* dv, const float* dout, const float* q,
                                  const float* k, const float* v, const echoNpuSdpaDesc* desc,
                                  echoNpuStream stream) {
@@ -271,7 +276,8 @@ echoNpuError echoNpuSDPABackward(float* dq, float* dk, float* dv, const float* d
   const uint64_t heads = t.kv * t.group;
   if (heads * t.q_size == 0 || t.kv_len == 0) return ECHO_NPU_SUCCESS;
   if (t.kv * t.kv_size > ECHO_NPU_MAX_DIM)
-    return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "sdpa: keys are above %d elements", ECHO_NPU_MAX_DIM);
+    return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "sdpa: keys are above %d elements",
+                      ECHO_NPU_MAX_DIM);
   echo__debug(1, ECHO_TAG_NPU, "SDPABackward heads=%zu q=%zu kv=%zu", desc->heads, desc->q_len,
               desc->kv_len);
   echo__build_begin(&b, stream);

@@ -76,8 +76,8 @@ void echo_pcie_doorbell(void* device, uint32_t tail) {
   echo_pcie_write(d, ECHO_NPU_REG_RING_TAIL, tail);
 }
 
-// HEAD is written by the device alone, so it tells the end of the work even while the doorbell is still on
-// its way; STATUS would not.
+// HEAD is written by the device alone, so it tells the end of the work even while the doorbell is
+// still on its way; STATUS would not.
 static int finished(echo_pcie* d) {
   return echo_pcie_read(d, ECHO_NPU_REG_STATUS) == ECHO_NPU_STATUS_ERROR ||
          echo_pcie_read(d, ECHO_NPU_REG_RING_HEAD) == d->tail;
@@ -100,7 +100,8 @@ echo_wait echo_pcie_wait(void* device, uint32_t milliseconds) {
     if (ready > 0 && p.revents & POLLIN && read(d->interrupt, &event, sizeof event) < 0 &&
         errno != EAGAIN && errno != EINTR)
       return ECHO_WAIT_LOST;
-    if (ready > 0 && p.revents & (POLLERR | POLLHUP | POLLNVAL) && !finished(d)) return ECHO_WAIT_LOST;
+    if (ready > 0 && p.revents & (POLLERR | POLLHUP | POLLNVAL) && !finished(d))
+      return ECHO_WAIT_LOST;
   }
   // STATUS may lag HEAD by a moment; the caller reads it.
   while (echo_pcie_read(d, ECHO_NPU_REG_STATUS) == ECHO_NPU_STATUS_BUSY && now() < until) nap(10);
@@ -108,7 +109,8 @@ echo_wait echo_pcie_wait(void* device, uint32_t milliseconds) {
 }
 
 int echo_pcie_identify(echo_pcie* d, echo_board* board, char* reason, size_t size) {
-  uint32_t id = echo_pcie_read(d, ECHO_NPU_REG_ID), version = echo_pcie_read(d, ECHO_NPU_REG_VERSION);
+  uint32_t id = echo_pcie_read(d, ECHO_NPU_REG_ID),
+           version = echo_pcie_read(d, ECHO_NPU_REG_VERSION);
   if (id != ECHO_NPU_ID || version >> 16 != ECHO_NPU_HW_VERSION >> 16) {
     snprintf(reason, size, "not an ECHO NPU of version %d: ID 0x%08x, VERSION 0x%08x",
              ECHO_NPU_HW_VERSION >> 16, id, version);

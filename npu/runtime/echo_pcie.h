@@ -1,5 +1,5 @@
-// echo_pcie.h - what the PCIe bottoms share: registers behind a mapped BAR, memory behind a DMA channel
-// or a mapped window, an interrupt behind a file descriptor.
+// echo_pcie.h - what the PCIe bottoms share: registers behind a mapped BAR, memory behind a DMA
+// channel or a mapped window, an interrupt behind a file descriptor.
 #ifndef ECHO_PCIE_H
 #define ECHO_PCIE_H
 
@@ -21,8 +21,8 @@ int echo_pcie_write_memory(void* device, uint64_t address, const void* from, uin
 void echo_pcie_doorbell(void* device, uint32_t tail);
 echo_wait echo_pcie_wait(void* device, uint32_t milliseconds);
 
-// Reads the board's areas from the AREA registers, which firmware has set; -1 with a reason when the
-// device is not an ECHO NPU or has no memory.
+// Reads the board's areas from the AREA registers, which firmware has set; -1 with a reason when
+// the device is not an ECHO NPU or has no memory.
 int echo_pcie_identify(echo_pcie* device, echo_board* board, char* reason, size_t size);
 
 #endif  // ECHO_PCIE_H

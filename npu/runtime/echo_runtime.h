@@ -62,7 +62,8 @@ typedef struct echo_device {
 echoNpuError echo__device(int index, echo_device** device);
 echoNpuError echo__current_device(echo_device** device);
 // Device and physical address of `bytes` bytes of device memory.
-echoNpuError echo__resolve(const void* ptr, uint64_t bytes, echo_device** device, uint64_t* address);
+echoNpuError echo__resolve(const void* ptr, uint64_t bytes, echo_device** device,
+                           uint64_t* address);
 // Wakes the queue threads of all devices; an event has completed.
 void echo__wake_all(void);
 // Gives a block back; the caller knows that the device no longer uses it.
@@ -79,7 +80,8 @@ void echo__queue_stop(echo_device* device);
 // NULL is the default stream of the current device.
 echoNpuError echo__stream(echoNpuStream given, echoNpuStream* stream);
 echoNpuError echo__submit(echoNpuStream stream, const echo_npu_packet* packets, size_t count);
-echoNpuError echo__submit_write(echoNpuStream stream, uint64_t to, const void* from, uint64_t bytes);
+echoNpuError echo__submit_write(echoNpuStream stream, uint64_t to, const void* from,
+                                uint64_t bytes);
 echoNpuError echo__submit_read(echoNpuStream stream, void* to, uint64_t from, uint64_t bytes);
 // Releases the block when the stream gets there.
 echoNpuError echo__submit_release(echoNpuStream stream, uint64_t address);

@@ -1,410 +1,7 @@
-// echo_stream.c - streams, events, and the thread that feeds the device.
-//
-// A stream is a list of jobs. One thread per device takes the first job of any stream that is ready,
-// runs it to its end, and only then takes the next: it alone talks to the driver. Consecutive
-// packets of a stream go to the ring together.
+// echo_stream.c - creating streams and waiting for them.
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-#include "echo_runtime.h"
-
-typedef enum job_kind {
-  JOB_PACKETS,
-  JOB_WRITE,
-  JOB_READ,
-  JOB_RECORD,
-  JOB_WAIT,
-  JOB_RELEASE,
-  JOB_CALL
-} job_kind;
-
-struct echo_job {
-  echo_job* next;
-  job_kind kind;
-  union {
-    struct {
-      uint64_t device, bytes;
-      const void* from;
-      void* to;
-    } copy;
-    struct {
-      echoNpuEvent event;
-      uint64_t record;  // which recording of it
-    } event;
-    uint64_t address;
-    struct {
-      void (*call)(echo_device*, void*);
-      void* argument;
-    } call;
-    size_t count;
-  };
-  echo_npu_packet packets[];
-};
-
-struct echoNpuEvent_st {
-  int references;      // the user's and one per job
-  uint64_t recorded;   // recordings asked for
-  uint64_t completed;  // recordings passed
-  double seconds;
-  uint64_t cycles;
-};
-
-static pthread_mutex_t event_lock = PTHREAD_MUTEX_INITIALIZER;  // a leaf: held alone or innermost
-static pthread_cond_t event_done = PTHREAD_COND_INITIALIZER;
-
-static void event_release(echoNpuEvent event) {
-  pthread_mutex_lock(&event_lock);
-  int left = --event->references;
-  pthread_mutex_unlock(&event_lock);
-  if (left == 0) free(event);
-}
-
-static int event_passed(const echo_job* job) {
-  pthread_mutex_lock(&event_lock);
-  int passed = job->event.event->completed >= job->event.record;
-  pthread_mutex_unlock(&event_lock);
-  return passed;
-}
-
-static void event_complete(echoNpuEvent event, uint64_t record, uint64_t cycles) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  pthread_mutex_lock(&event_lock);
-  if (record > event->completed) {
-    event->completed = record;
-    event->seconds = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-    event->cycles = cycles;
-  }
-  pthread_cond_broadcast(&event_done);
-  pthread_mutex_unlock(&event_lock);
-  echo__wake_all();
-}
-
-// ---- The queue thread -------------------------------------------------------------------------
-
-static void start_ring(echo_device* d) {
-  const echo_driver* v = d->driver;
-  v->write_register(d->handle, ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_RESET);
-  for (uint32_t i = 0; i < ECHO_NPU_AREAS; ++i) {
-    uint32_t at = ECHO_NPU_REG_AREA + 16 * i;
-    v->write_register(d->handle, at, (uint32_t)d->board.base[i]);
-    v->write_register(d->handle, at + 4, (uint32_t)(d->board.base[i] >> 32));
-    v->write_register(d->handle, at + 8, (uint32_t)d->board.limit[i]);
-    v->write_register(d->handle, at + 12, (uint32_t)(d->board.limit[i] >> 32));
-  }
-  v->write_register(d->handle, ECHO_NPU_REG_RING_BASE_LO, (uint32_t)d->ring);
-  v->write_register(d->handle, ECHO_NPU_REG_RING_BASE_HI, (uint32_t)(d->ring >> 32));
-  v->write_register(d->handle, ECHO_NPU_REG_RING_LOG2, ECHO_RING_LOG2);
-  v->write_register(d->handle, ECHO_NPU_REG_IRQ_ENABLE, ECHO_NPU_IRQ_FAULT | ECHO_NPU_IRQ_DRAINED);
-  v->write_register(d->handle, ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_ENABLE);
-  d->tail = 0;
-}
-
-static uint64_t busy_cycles(echo_device* d) {
-  uint32_t at = ECHO_NPU_REG_COUNTER + 8 * ECHO_NPU_COUNTER_BUSY;
-  uint64_t low = d->driver->read_register(d->handle, at);
-  return low | (uint64_t)d->driver->read_register(d->handle, at + 4) << 32;
-}
-
-// Appends packets to the ring; the caller keeps them below its size.
-static int put_packets(echo_device* d, const echo_npu_packet* packets, size_t count) {
-  while (count) {
-    uint32_t slot = d->tail % ECHO_RING_PACKETS;
-    size_t run = ECHO_RING_PACKETS - slot < count ? ECHO_RING_PACKETS - slot : count;
-    if (d->driver->write_memory(d->handle, d->ring + (uint64_t)slot * ECHO_NPU_PACKET_BYTES, packets,
-                                run * ECHO_NPU_PACKET_BYTES) != 0)
-      return -1;
-    d->tail += (uint32_t)run;
-    packets += run;
-    count -= run;
-  }
-  return 0;
-}
-
-static echoNpuError drain_ring(echo_device* d) {
-  d->driver->doorbell(d->handle, d->tail);
-  echo_wait waited;
-  do waited = d->driver->wait(d->handle, 1000);
-  while (waited == ECHO_WAIT_TIMEOUT);
-  if (waited == ECHO_WAIT_LOST) return ECHO_NPU_ERROR_DEVICE_LOST;
-  uint32_t status = d->driver->read_register(d->handle, ECHO_NPU_REG_STATUS);
-  d->driver->write_register(d->handle, ECHO_NPU_REG_IRQ_STATUS,
-                            ECHO_NPU_IRQ_FAULT | ECHO_NPU_IRQ_DRAINED | ECHO_NPU_IRQ_PACKET);
-  return status == ECHO_NPU_STATUS_ERROR ? ECHO_NPU_ERROR_FAULT : ECHO_NPU_SUCCESS;
-}
-
-static void read_fault(echo_device* d, echoNpuFault* fault) {
-  const echo_driver* v = d->driver;
-  fault->code = v->read_register(d->handle, ECHO_NPU_REG_FAULT_CODE);
-  fault->index = v->read_register(d->handle, ECHO_NPU_REG_FAULT_INDEX);
-  fault->address = v->read_register(d->handle, ECHO_NPU_REG_FAULT_ADDR_LO) |
-                   (uint64_t)v->read_register(d->handle, ECHO_NPU_REG_FAULT_ADDR_HI) << 32;
-  uint64_t slot = d->ring + (uint64_t)(fault->index % ECHO_RING_PACKETS) * ECHO_NPU_PACKET_BYTES;
-  if (v->read_memory(d->handle, slot, &fault->packet, ECHO_NPU_PACKET_BYTES) != 0)
-    memset(&fault->packet, 0, sizeof fault->packet);
-}
-
-// Runs the first `jobs` jobs of the list, all packets. On a fault, fault->index becomes the packet's
-// place in its own submission.
-static echoNpuError run_packets(echo_device* d, const echo_job* job, size_t jobs,
-                                echoNpuFault* fault) {
-  const echo_job* first = job;
-  uint32_t start = d->tail;
-  size_t done_of_first = 0;
-  for (size_t i = 0; i < jobs; ++i, job = job->next) {
-    for (size_t at = 0; at < job->count;) {
-      size_t room = ECHO_RING_PACKETS - (d->tail - start);
-      size_t run = job->count - at < room ? job->count - at : room;
-      if (put_packets(d, job->packets + at, run) != 0) return ECHO_NPU_ERROR_DEVICE_LOST;
-      at += run;
-      int last = at == job->count && i == jobs - 1;
-      if (d->tail - start < ECHO_RING_PACKETS && !last) continue;
-      echoNpuError error = drain_ring(d);
-      if (error == ECHO_NPU_ERROR_FAULT) {
-        read_fault(d, fault);
-        size_t offset = done_of_first + (fault->index - start);
-        for (const echo_job* j = first; offset >= j->count; j = j->next) offset -= j->count;
-        fault->index = (uint32_t)offset;
-        start_ring(d);
-      }
-      if (error) return error;
-      first = at == job->count ? job->next : job;
-      done_of_first = at == job->count ? 0 : at;
-      start = d->tail;
-    }
-  }
-  return ECHO_NPU_SUCCESS;
-}
-
-// Takes `jobs` jobs off a stream. Called with the lock held.
-static echo_job* detach(echoNpuStream s, size_t jobs) {
-  echo_job *list = s->head, *last = list;
-  for (size_t i = 1; i < jobs; ++i) last = last->next;
-  s->head = last->next;
-  if (!s->head) s->tail = NULL;
-  last->next = NULL;
-  return list;
-}
-
-// What must happen even to a job that is dropped.
-static void settle(echo_device* d, echo_job* job, uint64_t cycles) {
-  if (job->kind == JOB_RELEASE) echo__release(d, job->address);
-  if (job->kind == JOB_RECORD) event_complete(job->event.event, job->event.record, cycles);
-  if (job->kind == JOB_RECORD || job->kind == JOB_WAIT) event_release(job->event.event);
-}
-
-static echoNpuError run_job(echo_device* d, echo_job* job, size_t jobs, echoNpuFault* fault) {
-  switch (job->kind) {
-    case JOB_PACKETS: return run_packets(d, job, jobs, fault);
-    case JOB_WRITE:
-      return d->driver->write_memory(d->handle, job->copy.device, job->copy.from, job->copy.bytes)
-                 ? ECHO_NPU_ERROR_DEVICE_LOST
-                 : ECHO_NPU_SUCCESS;
-    case JOB_READ:
-      return d->driver->read_memory(d->handle, job->copy.device, job->copy.to, job->copy.bytes)
-                 ? ECHO_NPU_ERROR_DEVICE_LOST
-                 : ECHO_NPU_SUCCESS;
-    case JOB_CALL: job->call.call(d, job->call.argument); return ECHO_NPU_SUCCESS;
-    case JOB_RECORD: settle(d, job, busy_cycles(d)); return ECHO_NPU_SUCCESS;
-    case JOB_WAIT:
-    case JOB_RELEASE: settle(d, job, 0); return ECHO_NPU_SUCCESS;
-  }
-  return ECHO_NPU_SUCCESS;
-}
-
-static echoNpuStream next_ready(echo_device* d) {
-  for (echoNpuStream s = d->streams; s; s = s->next)
-    if (s->head && (s->head->kind != JOB_WAIT || event_passed(s->head))) return s;
-  return NULL;
-}
-
-// Streams take turns: the one served goes to the end of the list.
-static void move_to_end(echo_device* d, echoNpuStream s) {
-  echoNpuStream* link = &d->streams;
-  while (*link != s) link = &(*link)->next;
-  *link = s->next;
-  while (*link) link = &(*link)->next;
-  *link = s;
-  s->next = NULL;
-}
-
-static size_t free_list(echo_device* d, echo_job* list, int dropped) {
-  size_t n = 0;
-  for (echo_job* next; list; list = next, ++n) {
-    next = list->next;
-    if (dropped) settle(d, list, 0);
-    free(list);
-  }
-  return n;
-}
-
-static void* queue_main(void* argument) {
-  echo_device* d = argument;
-  pthread_mutex_lock(&d->lock);
-  for (;;) {
-    echoNpuStream s = next_ready(d);
-    if (!s) {
-      if (d->stopping) break;
-      pthread_cond_wait(&d->work, &d->lock);
-      continue;
-    }
-    move_to_end(d, s);
-    size_t jobs = 1;
-    if (s->head->kind == JOB_PACKETS)
-      for (echo_job* j = s->head->next; j && j->kind == JOB_PACKETS; j = j->next) ++jobs;
-    echo_job* list = detach(s, jobs);
-    int lost = d->lost;
-    pthread_mutex_unlock(&d->lock);
-
-    echoNpuFault fault = {0};
-    echoNpuError error = lost && list->kind <= JOB_READ ? ECHO_NPU_ERROR_DEVICE_LOST
-                                                        : run_job(d, list, jobs, &fault);
-    size_t finished = free_list(d, list, 0);
-
-    pthread_mutex_lock(&d->lock);
-    if (error) {
-      s->error = error;
-      s->fault = fault;
-      if (error == ECHO_NPU_ERROR_DEVICE_LOST) d->lost = 1;
-      echo_job* rest = s->head;
-      s->head = s->tail = NULL;
-      pthread_mutex_unlock(&d->lock);
-      finished += free_list(d, rest, 1);
-      pthread_mutex_lock(&d->lock);
-    }
-    s->completed += finished;
-    pthread_cond_broadcast(&d->progress);
-  }
-  pthread_mutex_unlock(&d->lock);
-  return NULL;
-}
-
-static echoNpuStream new_stream(echo_device* d) {
-  echoNpuStream s = calloc(1, sizeof *s);
-  if (!s) return NULL;
-  s->device = d;
-  pthread_mutex_lock(&d->lock);
-  s->next = d->streams;
-  d->streams = s;
-  pthread_mutex_unlock(&d->lock);
-  return s;
-}
-
-echoNpuError echo__queue_start(echo_device* d) {
-  start_ring(d);
-  d->default_stream = new_stream(d);
-  if (!d->default_stream || pthread_create(&d->thread, NULL, queue_main, d) != 0) {
-    free(d->default_stream);
-    d->default_stream = d->streams = NULL;
-    d->thread = 0;
-    return echo__fail(ECHO_NPU_ERROR_OUT_OF_HOST_MEMORY, "no thread for device %d", d->index);
-  }
-  return ECHO_NPU_SUCCESS;
-}
-
-void echo__queue_stop(echo_device* d) {
-  pthread_mutex_lock(&d->lock);
-  d->stopping = 1;
-  pthread_cond_broadcast(&d->work);
-  pthread_mutex_unlock(&d->lock);
-  pthread_join(d->thread, NULL);
-  for (echoNpuStream s = d->streams, next; s; s = next) {
-    next = s->next;
-    free_list(d, s->head, 1);
-    free(s);
-  }
-  d->streams = NULL;
-}
-
-// ---- Submitting -------------------------------------------------------------------------------
-
-echoNpuError echo__stream(echoNpuStream given, echoNpuStream* stream) {
-  if (given) {
-    *stream = given;
-    return ECHO_NPU_SUCCESS;
-  }
-  echo_device* d;
-  echoNpuError error = echo__current_device(&d);
-  if (!error) *stream = d->default_stream;
-  return error;
-}
-
-static echoNpuError describe(echoNpuStream s) {
-  if (s->error != ECHO_NPU_ERROR_FAULT)
-    return echo__fail(s->error, "device %d: %s", s->device->index, echoNpuGetErrorString(s->error));
-  return echo__fail(s->error, "device %d: %s: packet %u (opcode 0x%02x, flags 0x%08x), address 0x%llx",
-                    s->device->index, echoNpuGetFaultString(s->fault.code), s->fault.index,
-                    s->fault.packet.opcode, s->fault.packet.flags,
-                    (unsigned long long)s->fault.address);
-}
-
-// Takes ownership of the job, which is freed when it is refused.
-static echoNpuError enqueue(echoNpuStream s, echo_job* job) {
-  if (!job) return echo__fail(ECHO_NPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a job");
-  echo_device* d = s->device;
-  pthread_mutex_lock(&d->lock);
-  echoNpuError error = s->error ? describe(s) : ECHO_NPU_SUCCESS;
-  if (!error) {
-    job->next = NULL;
-    if (s->tail)
-      s->tail->next = job;
-    else
-      s->head = job;
-    s->tail = job;
-    ++s->submitted;
-    pthread_cond_signal(&d->work);
-  }
-  pthread_mutex_unlock(&d->lock);
-  if (error) {
-    settle(d, job, 0);
-    free(job);
-  }
-  return error;
-}
-
-static echo_job* new_job(job_kind kind, size_t packets) {
-  echo_job* job = malloc(sizeof *job + packets * sizeof(echo_npu_packet));
-  if (job) job->kind = kind;
-  return job;
-}
-
-echoNpuError echo__submit(echoNpuStream s, const echo_npu_packet* packets, size_t count) {
-  if (count == 0) return ECHO_NPU_SUCCESS;
-  echo_job* job = new_job(JOB_PACKETS, count);
-  if (job) {
-    job->count = count;
-    memcpy(job->packets, packets, count * sizeof *packets);
-  }
-  return enqueue(s, job);
-}
-
-echoNpuError echo__submit_write(echoNpuStream s, uint64_t to, const void* from, uint64_t bytes) {
-  echo_job* job = new_job(JOB_WRITE, 0);
-  if (job) job->copy.device = to, job->copy.from = from, job->copy.to = NULL, job->copy.bytes = bytes;
-  return enqueue(s, job);
-}
-
-echoNpuError echo__submit_read(echoNpuStream s, void* to, uint64_t from, uint64_t bytes) {
-  echo_job* job = new_job(JOB_READ, 0);
-  if (job) job->copy.device = from, job->copy.from = NULL, job->copy.to = to, job->copy.bytes = bytes;
-  return enqueue(s, job);
-}
-
-echoNpuError echo__submit_release(echoNpuStream s, uint64_t address) {
-  echo_job* job = new_job(JOB_RELEASE, 0);
-  if (job) job->address = address;
-  return enqueue(s, job);
-}
-
-echoNpuError echoNpuSubmit(const echo_npu_packet* packets, size_t count, echoNpuStream stream) {
-  echoNpuStream s;
-  if (!packets && count) return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "submit: no packets");
-  echoNpuError error = echo__stream(stream, &s);
-  if (error) return error;
-  echo__debug(1, ECHO_TAG_NPU, "submit %zu packets", count);
-  return echo__submit(s, packets, count);
-}
+#include "echo_queue.h"
 
 // ---- Waiting ----------------------------------------------------------------------------------
 
@@ -413,7 +10,7 @@ static echoNpuError wait_locked(echoNpuStream s) {
   echo_device* d = s->device;
   for (uint64_t target = s->submitted; s->completed < target;)
     pthread_cond_wait(&d->progress, &d->lock);
-  return s->error ? describe(s) : ECHO_NPU_SUCCESS;
+  return s->error ? echo__stream_error(s) : ECHO_NPU_SUCCESS;
 }
 
 echoNpuError echo__stream_wait(echoNpuStream s) {
@@ -435,14 +32,16 @@ static echoNpuError wait_idle(echo_device* d, int take) {
   pthread_mutex_lock(&d->lock);
   while (!is_idle(d)) pthread_cond_wait(&d->progress, &d->lock);
   for (echoNpuStream s = d->streams; s; s = s->next) {
-    if (s->error && !error) error = describe(s);
+    if (s->error && !error) error = echo__stream_error(s);
     if (take) s->error = ECHO_NPU_SUCCESS;
   }
   pthread_mutex_unlock(&d->lock);
   return error;
 }
 
-echoNpuError echo__device_wait(echo_device* d) { return wait_idle(d, 0); }
+echoNpuError echo__device_wait(echo_device* d) {
+  return wait_idle(d, 0);
+}
 
 echoNpuError echoNpuDeviceSynchronize(void) {
   echo_device* d;
@@ -469,8 +68,8 @@ static void run_awaited(echo_device* d, void* argument) {
 
 // On a stream of its own, so that neither errors nor queues of others matter.
 echoNpuError echo__call(echo_device* d, void (*call)(echo_device*, void*), void* argument) {
-  echoNpuStream s = new_stream(d);
-  echo_job* job = new_job(JOB_CALL, 0);
+  echoNpuStream s = echo__stream_new(d);
+  echo_job* job = echo__job(JOB_CALL, 0);
   if (!s || !job) {
     free(job);
     if (s) echoNpuStreamDestroy(s);
@@ -479,7 +78,7 @@ echoNpuError echo__call(echo_device* d, void (*call)(echo_device*, void*), void*
   awaited_call a = {call, argument, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
   job->call.call = run_awaited;
   job->call.argument = &a;
-  enqueue(s, job);
+  echo__enqueue(s, job);
   pthread_mutex_lock(&a.lock);
   while (!a.finished) pthread_cond_wait(&a.done, &a.lock);
   pthread_mutex_unlock(&a.lock);
@@ -494,7 +93,7 @@ echoNpuError echoNpuStreamCreate(echoNpuStream* stream) {
   *stream = NULL;
   echoNpuError error = echo__current_device(&d);
   if (error) return error;
-  *stream = new_stream(d);
+  *stream = echo__stream_new(d);
   return *stream ? ECHO_NPU_SUCCESS
                  : echo__fail(ECHO_NPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a stream");
 }
@@ -530,7 +129,7 @@ echoNpuError echoNpuStreamQuery(echoNpuStream stream) {
   if (error) return error;
   pthread_mutex_lock(&s->device->lock);
   if (s->error)
-    error = describe(s);
+    error = echo__stream_error(s);
   else if (s->completed < s->submitted)
     error = echo__fail(ECHO_NPU_ERROR_NOT_READY, "the stream has work pending");
   pthread_mutex_unlock(&s->device->lock);
@@ -546,92 +145,4 @@ echoNpuError echoNpuStreamGetFault(echoNpuStream stream, echoNpuFault* fault) {
   *fault = s->fault;
   pthread_mutex_unlock(&s->device->lock);
   return ECHO_NPU_SUCCESS;
-}
-
-// ---- Events -----------------------------------------------------------------------------------
-
-echoNpuError echoNpuEventCreate(echoNpuEvent* event) {
-  if (!event) return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "no place for the event");
-  *event = calloc(1, sizeof **event);
-  if (!*event) return echo__fail(ECHO_NPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for an event");
-  (*event)->references = 1;
-  return ECHO_NPU_SUCCESS;
-}
-
-echoNpuError echoNpuEventDestroy(echoNpuEvent event) {
-  if (!event) return echo__fail(ECHO_NPU_ERROR_INVALID_HANDLE, "no event");
-  event_release(event);
-  return ECHO_NPU_SUCCESS;
-}
-
-static echoNpuError enqueue_event(job_kind kind, echoNpuEvent event, echoNpuStream stream) {
-  echoNpuStream s;
-  if (!event) return echo__fail(ECHO_NPU_ERROR_INVALID_HANDLE, "no event");
-  echoNpuError error = echo__stream(stream, &s);
-  if (error) return error;
-  echo_job* job = new_job(kind, 0);
-  if (job) {
-    pthread_mutex_lock(&event_lock);
-    ++event->references;
-    if (kind == JOB_RECORD) ++event->recorded;
-    job->event.event = event;
-    job->event.record = event->recorded;
-    pthread_mutex_unlock(&event_lock);
-  }
-  return enqueue(s, job);
-}
-
-echoNpuError echoNpuEventRecord(echoNpuEvent event, echoNpuStream stream) {
-  return enqueue_event(JOB_RECORD, event, stream);
-}
-
-echoNpuError echoNpuStreamWaitEvent(echoNpuStream stream, echoNpuEvent event) {
-  return enqueue_event(JOB_WAIT, event, stream);
-}
-
-echoNpuError echoNpuEventSynchronize(echoNpuEvent event) {
-  if (!event) return echo__fail(ECHO_NPU_ERROR_INVALID_HANDLE, "no event");
-  pthread_mutex_lock(&event_lock);
-  for (uint64_t target = event->recorded; event->completed < target;)
-    pthread_cond_wait(&event_done, &event_lock);
-  pthread_mutex_unlock(&event_lock);
-  return ECHO_NPU_SUCCESS;
-}
-
-echoNpuError echoNpuEventQuery(echoNpuEvent event) {
-  if (!event) return echo__fail(ECHO_NPU_ERROR_INVALID_HANDLE, "no event");
-  pthread_mutex_lock(&event_lock);
-  int ready = event->completed >= event->recorded;
-  pthread_mutex_unlock(&event_lock);
-  return ready ? ECHO_NPU_SUCCESS : echo__fail(ECHO_NPU_ERROR_NOT_READY, "the event is pending");
-}
-
-static echoNpuError elapsed(echoNpuEvent start, echoNpuEvent end, double* seconds,
-                            uint64_t* cycles) {
-  if (!start || !end) return echo__fail(ECHO_NPU_ERROR_INVALID_HANDLE, "no event");
-  echoNpuError error = ECHO_NPU_SUCCESS;
-  pthread_mutex_lock(&event_lock);
-  if (!start->recorded || !end->recorded)
-    error = echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "an event was never recorded");
-  else if (start->completed < start->recorded || end->completed < end->recorded)
-    error = echo__fail(ECHO_NPU_ERROR_NOT_READY, "an event is pending");
-  *seconds = end->seconds - start->seconds;
-  *cycles = end->cycles - start->cycles;
-  pthread_mutex_unlock(&event_lock);
-  return error;
-}
-
-echoNpuError echoNpuEventElapsedTime(float* milliseconds, echoNpuEvent start, echoNpuEvent end) {
-  double seconds = 0;
-  uint64_t cycles;
-  if (!milliseconds) return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "no place for the time");
-  echoNpuError error = elapsed(start, end, &seconds, &cycles);
-  *milliseconds = (float)(seconds * 1e3);
-  return error;
-}
-
-echoNpuError echoNpuEventElapsedCycles(uint64_t* cycles, echoNpuEvent start, echoNpuEvent end) {
-  double seconds;
-  if (!cycles) return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "no place for the cycles");
-  return elapsed(start, end, &seconds, cycles);
 }

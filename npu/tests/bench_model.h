@@ -2,13 +2,14 @@
 #ifndef BENCH_MODEL_H
 #define BENCH_MODEL_H
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "echo_cmodel.h"
 #include "echo_npu_hw.h"

@@ -20,16 +20,24 @@ static uint64_t next(uint64_t* state) {
   return z ^ z >> 31;
 }
 
-static uint32_t below(generator* g, uint32_t n) { return (uint32_t)(next(&g->state) % n); }
+static uint32_t below(generator* g, uint32_t n) {
+  return (uint32_t)(next(&g->state) % n);
+}
 // Small sizes are as likely as large ones.
 static uint32_t dim(generator* g) {
   uint32_t top = below(g, 3) ? g->limit : g->limit < 20 ? g->limit : 20;
   return 1 + below(g, top);
 }
-static uint32_t pad(generator* g) { return below(g, 2) ? 0 : below(g, 9); }
+static uint32_t pad(generator* g) {
+  return below(g, 2) ? 0 : below(g, 9);
+}
 
-static uint64_t region(uint32_t i) { return ECHO_PROGRAM_BASE + (uint64_t)i * ECHO_PROGRAM_REGION; }
-static uint32_t size_of(uint32_t type) { return type == ECHO_NPU_BF16 ? 2 : type == ECHO_NPU_I8 ? 1 : 4; }
+static uint64_t region(uint32_t i) {
+  return ECHO_PROGRAM_BASE + (uint64_t)i * ECHO_PROGRAM_REGION;
+}
+static uint32_t size_of(uint32_t type) {
+  return type == ECHO_NPU_BF16 ? 2 : type == ECHO_NPU_I8 ? 1 : 4;
+}
 // An address near the start of the region, aligned to the element and no more.
 static uint64_t place(generator* g, uint32_t i, uint32_t size) {
   return region(i) + (uint64_t)size * (below(g, 2) ? 0 : below(g, 64));
@@ -60,9 +68,10 @@ static void pick_three(generator* g, uint32_t* a, uint32_t* b, uint32_t* c) {
 // Up to 4 iterations that move by whole operands, when they fit in the regions.
 static void repeat(generator* g, uint64_t s1, uint64_t s2, uint64_t d) {
   uint32_t outer = 1 + below(g, 2), inner = 1 + below(g, 3);
-  echo_npu_packet p = {.opcode = ECHO_NPU_OP_REPEAT,
-                       .param = {outer, (uint32_t)(s1 * inner), (uint32_t)(s2 * inner),
-                                 (uint32_t)(d * inner), inner, (uint32_t)s1, (uint32_t)s2, (uint32_t)d}};
+  echo_npu_packet p = {
+      .opcode = ECHO_NPU_OP_REPEAT,
+      .param = {outer, (uint32_t)(s1 * inner), (uint32_t)(s2 * inner), (uint32_t)(d * inner), inner,
+                (uint32_t)s1, (uint32_t)s2, (uint32_t)d}};
   g->out->packets[g->out->count++] = p;
 }
 static int fits(uint64_t elements, uint32_t size) {
@@ -82,22 +91,24 @@ static void matmul(generator* g) {
            ec = (uint64_t)ldc * m;
   if (below(g, 3) == 0 && fits(ea, size_of(t1)) && fits(eb, size_of(t2)) && fits(ec, size_of(td)))
     repeat(g, ea, below(g, 2) ? eb : 0, ec);
-  append(g,
-         (echo_npu_packet){.opcode = ECHO_NPU_OP_MATMUL,
-                           .flags = t1 << ECHO_NPU_FLAG_T1_SHIFT | t2 << ECHO_NPU_FLAG_T2_SHIFT |
-                                    td << ECHO_NPU_FLAG_TD_SHIFT | (ta ? ECHO_NPU_FLAG_TRANS_A : 0) |
-                                    (tb ? ECHO_NPU_FLAG_TRANS_B : 0) |
-                                    (below(g, 3) ? 0 : ECHO_NPU_FLAG_ACCUMULATE),
-                           .src1 = place(g, a, size_of(t1)),
-                           .src2 = place(g, b, size_of(t2)),
-                           .dst = place(g, c, size_of(td)),
-                           .param = {m, n, lda, ldb, ldc, k}},
-         1u << a | 1u << b | 1u << c, 1u << c);
+  append(
+      g,
+      (echo_npu_packet){.opcode = ECHO_NPU_OP_MATMUL,
+                        .flags = t1 << ECHO_NPU_FLAG_T1_SHIFT | t2 << ECHO_NPU_FLAG_T2_SHIFT |
+                                 td << ECHO_NPU_FLAG_TD_SHIFT | (ta ? ECHO_NPU_FLAG_TRANS_A : 0) |
+                                 (tb ? ECHO_NPU_FLAG_TRANS_B : 0) |
+                                 (below(g, 3) ? 0 : ECHO_NPU_FLAG_ACCUMULATE),
+                        .src1 = place(g, a, size_of(t1)),
+                        .src2 = place(g, b, size_of(t2)),
+                        .dst = place(g, c, size_of(td)),
+                        .param = {m, n, lda, ldb, ldc, k}},
+      1u << a | 1u << b | 1u << c, 1u << c);
 }
 
 static void vector(generator* g) {
   static const uint32_t scales[] = {0x3f800000, 0x3f000000, 0xbf99999a, 0x3c000000, 0x40490fdb};
-  const echo_ucode_function* f = &echo_ucode_functions[below(g, (uint32_t)echo_ucode_function_count)];
+  const echo_ucode_function* f =
+      &echo_ucode_functions[below(g, (uint32_t)echo_ucode_function_count)];
   int y = echo_ucode_loads_y(f) != 0, paired = echo_ucode_is_paired(f);
   uint32_t t1 = below(g, 3) ? 0 : below(g, 4), t2 = y && !below(g, 3) ? below(g, 4) : 0,
            td = below(g, 3) ? 0 : below(g, 4);
@@ -133,15 +144,16 @@ static void vector(generator* g) {
              fits((uint64_t)sd * rows, size_of(td)) && fits((uint64_t)s2 * rows, size_of(t2))) {
     repeat(g, (uint64_t)s1 * rows, (uint64_t)s2 * rows, (uint64_t)sd * rows);
   }
-  append(g,
-         (echo_npu_packet){.opcode = f->id == ECHO_NPU_FN_ADD && below(g, 2) ? ECHO_NPU_OP_ADD_TENSOR
-                                                                            : ECHO_NPU_OP_VECTOR,
-                           .flags = flags,
-                           .src1 = src1,
-                           .src2 = src2,
-                           .dst = dst,
-                           .param = {rows, cols, s1, s2, sd, scales[below(g, 5)], beta}},
-         1u << a | (y ? 1u << b : 0) | 1u << c, 1u << c);
+  append(
+      g,
+      (echo_npu_packet){.opcode = f->id == ECHO_NPU_FN_ADD && below(g, 2) ? ECHO_NPU_OP_ADD_TENSOR
+                                                                          : ECHO_NPU_OP_VECTOR,
+                        .flags = flags,
+                        .src1 = src1,
+                        .src2 = src2,
+                        .dst = dst,
+                        .param = {rows, cols, s1, s2, sd, scales[below(g, 5)], beta}},
+      1u << a | (y ? 1u << b : 0) | 1u << c, 1u << c);
 }
 
 static void copy(generator* g) {
@@ -158,8 +170,9 @@ static void copy(generator* g) {
     p.flags = t << ECHO_NPU_FLAG_TD_SHIFT;
     uint32_t step = below(g, 3) ? 1 : 1 + below(g, 3);
     if (step > 1 && cols > 60) cols = 60;
-    memcpy(p.param, (uint32_t[8]){rows, cols, 0, 0, (cols - 1) * step + 1 + pad(g), step,
-                                  (uint32_t)next(&g->state), 0},
+    memcpy(p.param,
+           (uint32_t[8]){rows, cols, 0, 0, (cols - 1) * step + 1 + pad(g), step,
+                         (uint32_t)next(&g->state), 0},
            sizeof p.param);
   } else if (kind < 4) {
     p.opcode = ECHO_NPU_OP_COPY;
@@ -204,7 +217,8 @@ static void sync(generator* g) {
   append(g, p, 0, 1u << c);
 }
 
-// Breaks one field of the last packet so that it most likely faults; either way the outcome is defined.
+// Breaks one field of the last packet so that it most likely faults; either way the outcome is
+// defined.
 static void spoil(generator* g) {
   echo_npu_packet* p = &g->out->packets[g->out->count - 1];
   switch (below(g, 8)) {
@@ -220,7 +234,11 @@ static void spoil(generator* g) {
 }
 
 void echo_program_generate(echo_program* program, uint64_t seed, uint32_t limit) {
-  generator g = {.state = seed * 2 + 1, .limit = limit < 1 ? 1 : limit > 200 ? 200 : limit, .out = program};
+  generator g = {.state = seed * 2 + 1,
+                 .limit = limit < 1     ? 1
+                          : limit > 200 ? 200
+                                        : limit,
+                 .out = program};
   program->seed = seed;
   program->count = 0;
   uint32_t commands = 1 + below(&g, 8);
@@ -245,8 +263,8 @@ void echo_program_image(uint64_t seed, uint8_t* image) {
   for (uint32_t i = 0; i < words; ++i) {
     uint64_t r = next(&state);
     // Mostly floats between 2^-8 and 2^8; one in 64 any pattern at all.
-    uint32_t v = r >> 58 ? (uint32_t)(r & 0x807fffff) | (119 + (uint32_t)(r >> 40) % 16) << 23
-                         : (uint32_t)r;
+    uint32_t v =
+        r >> 58 ? (uint32_t)(r & 0x807fffff) | (119 + (uint32_t)(r >> 40) % 16) << 23 : (uint32_t)r;
     memcpy(image + 4 * i, &v, 4);
   }
   uint8_t* index = image + ECHO_PROGRAM_REGION * ECHO_PROGRAM_REGIONS;
@@ -261,9 +279,8 @@ void echo_program_image(uint64_t seed, uint8_t* image) {
 }
 
 void echo_program_describe(const echo_npu_packet* p, char* text, size_t size) {
-  snprintf(text, size,
-           "op %02x flags %08x src1 %llx src2 %llx dst %llx p %u %u %u %u %u %x %x %x", p->opcode,
-           p->flags, (unsigned long long)p->src1, (unsigned long long)p->src2,
-           (unsigned long long)p->dst, p->param[0], p->param[1], p->param[2], p->param[3], p->param[4],
-           p->param[5], p->param[6], p->param[7]);
+  snprintf(text, size, "op %02x flags %08x src1 %llx src2 %llx dst %llx p %u %u %u %u %u %x %x %x",
+           p->opcode, p->flags, (unsigned long long)p->src1, (unsigned long long)p->src2,
+           (unsigned long long)p->dst, p->param[0], p->param[1], p->param[2], p->param[3],
+           p->param[4], p->param[5], p->param[6], p->param[7]);
 }

@@ -1,8 +1,8 @@
 // echo_program.h - random packet programs, for comparing two implementations bit for bit.
 //
-// A program works on one block of memory at ECHO_PROGRAM_BASE: load the image there, put the packets
-// in a ring anywhere else, run, and compare the block and the fault registers. The same seed gives the
-// same program for ever.
+// A program works on one block of memory at ECHO_PROGRAM_BASE: load the image there, put the
+// packets in a ring anywhere else, run, and compare the block and the fault registers. The same
+// seed gives the same program for ever.
 #ifndef ECHO_PROGRAM_H
 #define ECHO_PROGRAM_H
 
@@ -24,7 +24,8 @@ typedef struct echo_program {
   echo_npu_packet packets[ECHO_PROGRAM_PACKETS];
 } echo_program;
 
-// `limit` bounds rows, columns and depth (1..200). One program in ten ends with a packet that faults.
+// `limit` bounds rows, columns and depth (1..200). One program in ten ends with a packet that
+// faults.
 void echo_program_generate(echo_program* program, uint64_t seed, uint32_t limit);
 // Fills `image` (ECHO_PROGRAM_BYTES) with the memory the program starts from.
 void echo_program_image(uint64_t seed, uint8_t* image);

@@ -40,7 +40,9 @@ static void run(uint32_t fn, uint32_t n, float alpha, float beta) {
   assert_int_equal(bench_send(model, &p), 0);
 }
 
-static double flushed(double v) { return fabs(v) < 0x1p-126 ? copysign(0, v) : v; }
+static double flushed(double v) {
+  return fabs(v) < 0x1p-126 ? copysign(0, v) : v;
+}
 
 // Distance in units of the last place of the float nearest to `want`.
 static double ulps(float got, double want) {
@@ -53,21 +55,31 @@ static double ulps(float got, double want) {
   return fabs(got - want) / ldexp(1, (e < -125 ? -125 : e) - 24);
 }
 
-static double silu(double v) { return v / (1 + exp(-v)); }
-static double sigmoid(double v) { return 1 / (1 + exp(-v)); }
-static double gelu(double v) { return 0.5 * v * (1 + erf(v * M_SQRT1_2)); }
+static double silu(double v) {
+  return v / (1 + exp(-v));
+}
+static double sigmoid(double v) {
+  return 1 / (1 + exp(-v));
+}
+static double gelu(double v) {
+  return 0.5 * v * (1 + erf(v * M_SQRT1_2));
+}
 static double gelu_tanh(double v) {
   return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
 }
-static double rsqrt_(double v) { return 1 / sqrt(v); }
-static double recip(double v) { return 1 / v; }
+static double rsqrt_(double v) {
+  return 1 / sqrt(v);
+}
+static double recip(double v) {
+  return 1 / v;
+}
 
 typedef struct unary_case {
   uint32_t fn;
   const char* name;
   double (*f)(double);
   double low, high;
-  int logarithmic;       // spread arguments over exponents
+  int logarithmic;          // spread arguments over exponents
   double max_ulp, max_abs;  // pass when either holds
 } unary_case;
 
@@ -233,8 +245,8 @@ static void special_values(void** state) {
     float want = cases[i].want;
     uint32_t bits = isnan(want) ? 0x7fc00000u : bench_bits(want);
     if (bench_bits(d[0]) != bits)
-      fail_msg("%s(%a, %a) = %a, not %a", echo_ucode_find(cases[i].fn)->name, cases[i].x, cases[i].y,
-               d[0], want);
+      fail_msg("%s(%a, %a) = %a, not %a", echo_ucode_find(cases[i].fn)->name, cases[i].x,
+               cases[i].y, d[0], want);
   }
 }
 
@@ -249,7 +261,8 @@ static void gradients_follow_their_functions(void** state) {
     run(cases[c].fn, COUNT, 0, 0);
     for (int i = 0; i < COUNT; ++i) {
       double h = 1e-5, want = (cases[c].f(y[i] + h) - cases[c].f(y[i] - h)) / (2 * h);
-      if (!(fabs(d[i] - want) <= 0x1p-20)) fail_msg("gradient %d at %g: %g not %g", c, y[i], d[i], want);
+      if (!(fabs(d[i] - want) <= 0x1p-20))
+        fail_msg("gradient %d at %g: %g not %g", c, y[i], d[i], want);
     }
   }
   for (int i = 0; i < 100; ++i) x[i] = 2, y[i] = (float)(i - 50) / 50;
@@ -261,8 +274,8 @@ static void gradients_follow_their_functions(void** state) {
   for (int i = 0; i < 100; ++i) assert_true(d[i] == (y[i] > 0 ? 2 : 0));
 }
 
-// Every kernel set must give the same bits as the portable rules, on every function, for values from
-// everywhere: random patterns are full of subnormals, infinities and NaNs.
+// Every kernel set must give the same bits as the portable rules, on every function, for values
+// from everywhere: random patterns are full of subnormals, infinities and NaNs.
 static void kernel_sets_agree(void** state) {
   (void)state;
   static const char* const sets[] = {"avx2", "avx512"};

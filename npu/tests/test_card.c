@@ -1,19 +1,20 @@
-// test_card.c - the fpga and asic drivers end to end against a stand-in card: a model in a process of its
-// own behind files (tools/echo_standin.c). No silicon is involved.
-// Usage: test_card ECHO_STANDIN ECHO_TEST_OPS [BACKEND]
+// test_card.c - the fpga and asic drivers end to end against a stand-in card: a model in a process
+// of its own behind files (tools/echo_standin.c). No silicon is involved. Usage: test_card
+// ECHO_STANDIN ECHO_TEST_OPS [BACKEND]
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "echo_npu_runtime.h"
 
@@ -95,7 +96,8 @@ static void faults_come_back_from(const char* driver) {
   echoNpuDeviceProperties properties;
   OK(echoNpuGetDeviceProperties(0, &properties));
   assert_true(properties.memory_total > (30u << 20) && properties.memory_total < (33u << 20));
-  echo_npu_packet bad = {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = 64, .dst = ECHO_NPU_REG_BASE, .param = {64}};
+  echo_npu_packet bad = {
+      .opcode = ECHO_NPU_OP_MEMCPY, .src1 = 64, .dst = ECHO_NPU_REG_BASE, .param = {64}};
   for (int i = 0; i < 5; ++i) {
     OK(echoNpuSubmit(&bad, 1, NULL));
     assert_int_equal(echoNpuDeviceSynchronize(), ECHO_NPU_ERROR_FAULT);
@@ -195,9 +197,12 @@ int main(int argc, char** argv) {
   if (argc > 3) backend = argv[3];
 #define WITH_CARD(test) cmocka_unit_test_setup_teardown(test, start_card, stop_card)
   const struct CMUnitTest tests[] = {
-      WITH_CARD(fpga_runs_operations),           WITH_CARD(asic_runs_operations),
-      WITH_CARD(fpga_reports_faults),            WITH_CARD(asic_reports_faults),
-      WITH_CARD(a_dead_card_is_lost_not_a_hang), WITH_CARD(strangers_are_refused),
+      WITH_CARD(fpga_runs_operations),
+      WITH_CARD(asic_runs_operations),
+      WITH_CARD(fpga_reports_faults),
+      WITH_CARD(asic_reports_faults),
+      WITH_CARD(a_dead_card_is_lost_not_a_hang),
+      WITH_CARD(strangers_are_refused),
       cmocka_unit_test(missing_cards_are_explained),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
-// test_fuzz.c - malformed packets and register pokes never crash, hang or write where they must not, and
-// the device works after reset. ECHO_NPU_FUZZ sets how many (50000 by default; 1000000 for the night).
+// test_fuzz.c - malformed packets and register pokes never crash, hang or write where they must
+// not, and the device works after reset. ECHO_NPU_FUZZ sets how many (50000 by default; 1000000 for
+// the night).
 #include <stdio.h>
 
 #include "bench_model.h"
@@ -15,7 +16,9 @@ static echo_cmodel* model;
 static uint8_t *memory, *guard_low, *guard_high, pattern[GUARD];
 static uint64_t seed = 99;
 
-static uint32_t below(uint32_t n) { return (uint32_t)(bench_random(&seed) % n); }
+static uint32_t below(uint32_t n) {
+  return (uint32_t)(bench_random(&seed) % n);
+}
 
 static void reset(void) {
   static const uint64_t limits[ECHO_NPU_AREAS][2] = {{0, 0x10000}, {RING, BOARD_END}, {0, 0}};
@@ -160,7 +163,8 @@ static void register_pokes(void** state) {
     uint32_t offset = below(3) ? 4 * below(0x60) : (uint32_t)bench_random(&seed) & 0xffff;
     uint32_t value = some_number();
     // A ring that points into the arena is a program; its packets are whatever lies there.
-    if (offset == ECHO_NPU_REG_RING_TAIL) value = echo_cmodel_read(model, ECHO_NPU_REG_RING_HEAD) + value % 3;
+    if (offset == ECHO_NPU_REG_RING_TAIL)
+      value = echo_cmodel_read(model, ECHO_NPU_REG_RING_HEAD) + value % 3;
     if (below(4)) echo_cmodel_write(model, offset, value);
     (void)echo_cmodel_read(model, offset);
     if (below(64) == 0) echo_cmodel_run(model, 2);
@@ -181,18 +185,47 @@ static void faults_are_precise(void** state) {
   } cases[] = {
       {ECHO_NPU_FAULT_OPCODE, {.opcode = 0x09}, 0},
       {ECHO_NPU_FAULT_RESERVED, {.opcode = 0, .param = {0, 0, 1}}, 0},
-      {ECHO_NPU_FAULT_RESERVED, {.opcode = ECHO_NPU_OP_MEMCPY, .flags = 0x10, .src1 = ARENA, .dst = ARENA + 64, .param = {4}}, 0},
+      {ECHO_NPU_FAULT_RESERVED,
+       {.opcode = ECHO_NPU_OP_MEMCPY,
+        .flags = 0x10,
+        .src1 = ARENA,
+        .dst = ARENA + 64,
+        .param = {4}},
+       0},
       {ECHO_NPU_FAULT_FUNCTION, {.opcode = ECHO_NPU_OP_VECTOR, .flags = 0x3f0000}, 0},
-      {ECHO_NPU_FAULT_DTYPE, {.opcode = ECHO_NPU_OP_MATMUL, .flags = 0x20, .param = {1, 1, 1, 1, 1, 1}}, 0},
+      {ECHO_NPU_FAULT_DTYPE,
+       {.opcode = ECHO_NPU_OP_MATMUL, .flags = 0x20, .param = {1, 1, 1, 1, 1, 1}},
+       0},
       {ECHO_NPU_FAULT_DIM, {.opcode = ECHO_NPU_OP_MATMUL, .param = {1, 1, 1, 1, 1, 0}}, 0},
       {ECHO_NPU_FAULT_DIM, {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = ARENA, .dst = ARENA}, 0},
-      {ECHO_NPU_FAULT_STRIDE, {.opcode = ECHO_NPU_OP_MATMUL, .src1 = ARENA, .src2 = ARENA, .dst = ARENA, .param = {2, 4, 4, 4, 3, 4}}, 0},
-      {ECHO_NPU_FAULT_STRIDE, {.opcode = ECHO_NPU_OP_FILL, .dst = ARENA, .param = {3, 3, 0, 0, 2, 2}}, 0},
-      {ECHO_NPU_FAULT_ALIGN, {.opcode = ECHO_NPU_OP_COPY, .src1 = ARENA, .dst = ARENA + 66, .param = {1, 1, 1, 1, 1, 1}}, ARENA + 66},
-      {ECHO_NPU_FAULT_RANGE, {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = ARENA, .dst = BOARD_END - 16, .param = {32}}, BOARD_END - 16},
-      {ECHO_NPU_FAULT_RANGE, {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = ECHO_NPU_REG_BASE, .dst = ARENA, .param = {32}}, ECHO_NPU_REG_BASE},
-      {ECHO_NPU_FAULT_RANGE, {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = 0xfffffffffffffff0u, .dst = ARENA, .param = {32}}, 0xfffffffffffffff0u},
-      {ECHO_NPU_FAULT_UNALLOCATED, {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = ARENA, .dst = ARENA + ARENA_BYTES - 16, .param = {32}}, ARENA + ARENA_BYTES - 16},
+      {ECHO_NPU_FAULT_STRIDE,
+       {.opcode = ECHO_NPU_OP_MATMUL,
+        .src1 = ARENA,
+        .src2 = ARENA,
+        .dst = ARENA,
+        .param = {2, 4, 4, 4, 3, 4}},
+       0},
+      {ECHO_NPU_FAULT_STRIDE,
+       {.opcode = ECHO_NPU_OP_FILL, .dst = ARENA, .param = {3, 3, 0, 0, 2, 2}},
+       0},
+      {ECHO_NPU_FAULT_ALIGN,
+       {.opcode = ECHO_NPU_OP_COPY, .src1 = ARENA, .dst = ARENA + 66, .param = {1, 1, 1, 1, 1, 1}},
+       ARENA + 66},
+      {ECHO_NPU_FAULT_RANGE,
+       {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = ARENA, .dst = BOARD_END - 16, .param = {32}},
+       BOARD_END - 16},
+      {ECHO_NPU_FAULT_RANGE,
+       {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = ECHO_NPU_REG_BASE, .dst = ARENA, .param = {32}},
+       ECHO_NPU_REG_BASE},
+      {ECHO_NPU_FAULT_RANGE,
+       {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = 0xfffffffffffffff0u, .dst = ARENA, .param = {32}},
+       0xfffffffffffffff0u},
+      {ECHO_NPU_FAULT_UNALLOCATED,
+       {.opcode = ECHO_NPU_OP_MEMCPY,
+        .src1 = ARENA,
+        .dst = ARENA + ARENA_BYTES - 16,
+        .param = {32}},
+       ARENA + ARENA_BYTES - 16},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     reset();

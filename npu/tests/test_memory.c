@@ -1,14 +1,15 @@
 // test_memory.c - the allocator and device memory as the host sees it.
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "echo_allocator.h"
 #include "echo_npu_runtime.h"
@@ -17,7 +18,8 @@
 
 static void allocator_coalesces(void** state) {
   (void)state;
-  const uint64_t base[] = {0, 0x10000000, 0x100000000}, limit[] = {0x10000, 0x10010000, 0x100000000};
+  const uint64_t base[] = {0, 0x10000000, 0x100000000},
+                 limit[] = {0x10000, 0x10010000, 0x100000000};
   echo_allocator* a = echo_allocator_create(base, limit);
   assert_non_null(a);
   uint64_t total = echo_allocator_free_bytes(a);

@@ -4,9 +4,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "echo_npu_runtime.h"
 
@@ -38,13 +39,27 @@ static void near(double got, double want, double tolerance, const char* what, si
 // ---- Elementwise ------------------------------------------------------------------------------
 
 typedef echoNpuError (*unary)(float*, const float*, size_t, echoNpuStream);
-static double d_neg(double x) { return -x; }
-static double d_rsqrt(double x) { return 1 / sqrt(x); }
-static double d_sigmoid(double x) { return 1 / (1 + exp(-x)); }
-static double d_silu(double x) { return x / (1 + exp(-x)); }
-static double d_gelu(double x) { return 0.5 * x * (1 + erf(x * M_SQRT1_2)); }
-static double d_relu(double x) { return x > 0 ? x : 0; }
-static double d_same(double x) { return x; }
+static double d_neg(double x) {
+  return -x;
+}
+static double d_rsqrt(double x) {
+  return 1 / sqrt(x);
+}
+static double d_sigmoid(double x) {
+  return 1 / (1 + exp(-x));
+}
+static double d_silu(double x) {
+  return x / (1 + exp(-x));
+}
+static double d_gelu(double x) {
+  return 0.5 * x * (1 + erf(x * M_SQRT1_2));
+}
+static double d_relu(double x) {
+  return x > 0 ? x : 0;
+}
+static double d_same(double x) {
+  return x;
+}
 
 static void unary_operations(void** state) {
   (void)state;
@@ -52,13 +67,13 @@ static void unary_operations(void** state) {
     const char* name;
     unary f;
     double (*want)(double);
-  } cases[] = {{"Neg", echoNpuNeg, d_neg},         {"Abs", echoNpuAbs, fabs},
-               {"Sqrt", echoNpuSqrt, sqrt},        {"Rsqrt", echoNpuRsqrt, d_rsqrt},
-               {"Exp", echoNpuExp, exp},           {"Log", echoNpuLog, log},
-               {"Cos", echoNpuCos, cos},           {"Sin", echoNpuSin, sin},
-               {"Tanh", echoNpuTanh, tanh},        {"Sigmoid", echoNpuSigmoid, d_sigmoid},
-               {"SiLU", echoNpuSiLU, d_silu},      {"GELU", echoNpuGELU, d_gelu},
-               {"ReLU", echoNpuReLU, d_relu},      {"Clone", echoNpuClone, d_same}};
+  } cases[] = {{"Neg", echoNpuNeg, d_neg},    {"Abs", echoNpuAbs, fabs},
+               {"Sqrt", echoNpuSqrt, sqrt},   {"Rsqrt", echoNpuRsqrt, d_rsqrt},
+               {"Exp", echoNpuExp, exp},      {"Log", echoNpuLog, log},
+               {"Cos", echoNpuCos, cos},      {"Sin", echoNpuSin, sin},
+               {"Tanh", echoNpuTanh, tanh},   {"Sigmoid", echoNpuSigmoid, d_sigmoid},
+               {"SiLU", echoNpuSiLU, d_silu}, {"GELU", echoNpuGELU, d_gelu},
+               {"ReLU", echoNpuReLU, d_relu}, {"Clone", echoNpuClone, d_same}};
   enum { N = 1001 };
   float x[N], y[N];
   for (size_t c = 0; c < sizeof cases / sizeof *cases; ++c) {
@@ -137,7 +152,8 @@ static void row_operations(void** state) {
   double mean[R], top[R], sum[R], var[R], sq[R];
   for (int r = 0; r < R; ++r) {
     mean[r] = sum[r] = var[r] = sq[r] = 0, top[r] = -1e30;
-    for (int c = 0; c < C; ++c) sum[r] += x[r * C + c], sq[r] += (double)x[r * C + c] * x[r * C + c];
+    for (int c = 0; c < C; ++c)
+      sum[r] += x[r * C + c], sq[r] += (double)x[r * C + c] * x[r * C + c];
     mean[r] = sum[r] / C;
     for (int c = 0; c < C; ++c) {
       var[r] += pow(x[r * C + c] - mean[r], 2) / C;
@@ -158,7 +174,8 @@ static void row_operations(void** state) {
   for (int r = 0; r < R; ++r) {
     double total = 0;
     for (int c = 0; c < C; ++c) total += exp(x[r * C + c] - top[r]);
-    for (int c = 0; c < C; ++c) near(y[r * C + c], exp(x[r * C + c] - top[r]) / total, 1e-6, "softmax", 0);
+    for (int c = 0; c < C; ++c)
+      near(y[r * C + c], exp(x[r * C + c] - top[r]) / total, 1e-6, "softmax", 0);
   }
   OK(echoNpuRMSNorm(o, a, pw, R, C, 1e-6f, NULL));
   fetch(y, o, sizeof y);
@@ -167,8 +184,8 @@ static void row_operations(void** state) {
   OK(echoNpuLayerNorm(o, a, pw, pb, R, C, 1e-5f, NULL));
   fetch(y, o, sizeof y);
   for (int i = 0; i < R * C; ++i)
-    near(y[i], (x[i] - mean[i / C]) / sqrt(var[i / C] + 1e-5) * w[i % C] + bias[i % C], 3e-6, "layer",
-         (size_t)i);
+    near(y[i], (x[i] - mean[i / C]) / sqrt(var[i / C] + 1e-5) * w[i % C] + bias[i % C], 3e-6,
+         "layer", (size_t)i);
   OK(echoNpuFree(a));
   OK(echoNpuFree(pw));
   OK(echoNpuFree(pb));
@@ -210,7 +227,8 @@ static void reference_matmul(double* c, const float* a, const float* b, int m, i
     for (int j = 0; j < n; ++j) {
       c[i * n + j] = 0;
       for (int q = 0; q < k; ++q)
-        c[i * n + j] += (double)(ta ? a[q * m + i] : a[i * k + q]) * (tb ? b[j * k + q] : b[q * n + j]);
+        c[i * n + j] +=
+            (double)(ta ? a[q * m + i] : a[i * k + q]) * (tb ? b[j * k + q] : b[q * n + j]);
     }
 }
 
@@ -292,7 +310,8 @@ static void reference_sdpa(double* out, const float* q, const float* k, const fl
         for (int j = 0; j < seen; ++j) sum += s[j] = exp(s[j] - top);
         for (int c = 0; c < SD; ++c) {
           out[(head * SQ + i) * SD + c] = 0;
-          for (int j = 0; j < seen; ++j) out[(head * SQ + i) * SD + c] += s[j] / sum * v[(kv + j) * SD + c];
+          for (int j = 0; j < seen; ++j)
+            out[(head * SQ + i) * SD + c] += s[j] / sum * v[(kv + j) * SD + c];
         }
       }
 }
@@ -339,7 +358,11 @@ static void attention_and_gradient(void** state) {
         inputs[w][i] = keep - 0x1p-10f;
         double down = sdpa_loss(q, k, v, &d, m, g);
         inputs[w][i] = keep;
-        near(grad[w][i], (up - down) / 0x1p-9, 2e-4, w == 0 ? "dq" : w == 1 ? "dk" : "dv", (size_t)i);
+        near(grad[w][i], (up - down) / 0x1p-9, 2e-4,
+             w == 0   ? "dq"
+             : w == 1 ? "dk"
+                      : "dv",
+             (size_t)i);
       }
   }
   OK(echoNpuDeviceSynchronize());
@@ -357,11 +380,13 @@ static void embedding_and_cat(void** state) {
   float table[ROWS * DIM], out[COUNT * DIM], grad[ROWS * DIM];
   int64_t index[COUNT] = {3, 0, 10, 3, 7};
   for (int i = 0; i < ROWS * DIM; ++i) table[i] = uniform();
-  float *t = device(table, sizeof table), *o = device(NULL, sizeof out), *g = device(NULL, sizeof grad);
+  float *t = device(table, sizeof table), *o = device(NULL, sizeof out),
+        *g = device(NULL, sizeof grad);
   int64_t* p = device(index, sizeof index);
   OK(echoNpuEmbedding(o, t, p, COUNT, DIM, ROWS, NULL));
   fetch(out, o, sizeof out);
-  for (int i = 0; i < COUNT; ++i) assert_memory_equal(out + i * DIM, table + index[i] * DIM, DIM * 4);
+  for (int i = 0; i < COUNT; ++i)
+    assert_memory_equal(out + i * DIM, table + index[i] * DIM, DIM * 4);
   OK(echoNpuEmbeddingBackward(g, o, p, COUNT, DIM, ROWS, NULL));
   fetch(grad, g, sizeof grad);
   for (int c = 0; c < DIM; ++c) {
@@ -429,21 +454,20 @@ static void elementwise_gradients(void** state) {
   (void)state;
   enum { N = 100 };
   float x[N], y[N], g[N], o[N], r[N];
-  for (int i = 0; i < N; ++i) x[i] = uniform() + 2, y[i] = uniform() + 3, g[i] = uniform(), o[i] = sqrtf(x[i]);
+  for (int i = 0; i < N; ++i)
+    x[i] = uniform() + 2, y[i] = uniform() + 3, g[i] = uniform(), o[i] = sqrtf(x[i]);
   float *a = device(x, sizeof x), *b = device(y, sizeof y), *dg = device(g, sizeof g),
         *out = device(o, sizeof o), *da = device(NULL, sizeof r), *db = device(NULL, sizeof r);
-#define CHECK(p, want)                                                  \
-  fetch(r, p, sizeof r);                                                \
+#define CHECK(p, want)   \
+  fetch(r, p, sizeof r); \
   for (size_t i = 0; i < N; ++i) near(r[i], (want), 1e-6, #want, i);
   OK(echoNpuAddTensorBackward(da, db, dg, N, NULL));
-  CHECK(da, g[i]) CHECK(db, g[i])
-  OK(echoNpuSubTensorBackward(da, db, dg, N, NULL));
-  CHECK(da, g[i]) CHECK(db, -g[i])
-  OK(echoNpuMulTensorBackward(da, db, dg, a, b, N, NULL));
-  CHECK(da, (double)g[i] * y[i]) CHECK(db, (double)g[i] * x[i])
-  OK(echoNpuDivTensorBackward(da, db, dg, a, b, N, NULL));
-  CHECK(da, (double)g[i] / y[i]) CHECK(db, -(double)g[i] * x[i] / y[i] / y[i])
-  OK(echoNpuAddScalarBackward(da, dg, N, NULL));
+  CHECK(da, g[i]) CHECK(db, g[i]) OK(echoNpuSubTensorBackward(da, db, dg, N, NULL));
+  CHECK(da, g[i]) CHECK(db, -g[i]) OK(echoNpuMulTensorBackward(da, db, dg, a, b, N, NULL));
+  CHECK(da, (double)g[i] * y[i])
+  CHECK(db, (double)g[i] * x[i]) OK(echoNpuDivTensorBackward(da, db, dg, a, b, N, NULL));
+  CHECK(da, (double)g[i] / y[i])
+  CHECK(db, -(double)g[i] * x[i] / y[i] / y[i]) OK(echoNpuAddScalarBackward(da, dg, N, NULL));
   CHECK(da, g[i])
   OK(echoNpuMulScalarBackward(da, dg, 3, N, NULL));
   CHECK(da, 3.0 * g[i])
@@ -470,7 +494,8 @@ static void elementwise_gradients(void** state) {
   for (size_t row = 0; row < 5; ++row) {
     double dot = 0;
     for (size_t i = 0; i < 20; ++i) dot += (double)g[row * 20 + i] * o[row * 20 + i];
-    for (size_t i = row * 20; i < row * 20 + 20; ++i) near(r[i], o[i] * (g[i] - dot), 2e-6, "softmax", i);
+    for (size_t i = row * 20; i < row * 20 + 20; ++i)
+      near(r[i], o[i] * (g[i] - dot), 2e-6, "softmax", i);
   }
   float* all[] = {a, b, dg, out, da, db};
   for (int i = 0; i < 6; ++i) OK(echoNpuFree(all[i]));
@@ -478,10 +503,10 @@ static void elementwise_gradients(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(unary_operations),   cmocka_unit_test(binary_operations),
-      cmocka_unit_test(row_operations),     cmocka_unit_test(rope_rotates),
-      cmocka_unit_test(matmul_and_gradient), cmocka_unit_test(attention_and_gradient),
-      cmocka_unit_test(embedding_and_cat),  cmocka_unit_test(strided_copies),
+      cmocka_unit_test(unary_operations),      cmocka_unit_test(binary_operations),
+      cmocka_unit_test(row_operations),        cmocka_unit_test(rope_rotates),
+      cmocka_unit_test(matmul_and_gradient),   cmocka_unit_test(attention_and_gradient),
+      cmocka_unit_test(embedding_and_cat),     cmocka_unit_test(strided_copies),
       cmocka_unit_test(elementwise_gradients),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

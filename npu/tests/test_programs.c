@@ -1,5 +1,5 @@
-// test_programs.c - random programs give the same memory and faults on every kernel set of the model.
-// ECHO_NPU_PROGRAMS sets how many (300 by default; 10000 for the night).
+// test_programs.c - random programs give the same memory and faults on every kernel set of the
+// model. ECHO_NPU_PROGRAMS sets how many (300 by default; 10000 for the night).
 #include <stdio.h>
 
 #include "bench_model.h"

@@ -1,12 +1,13 @@
 // test_queue.c - streams, events, faults, several devices and many threads.
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "echo_npu_runtime.h"
 
@@ -87,11 +88,10 @@ static void faults_stick_to_their_stream(void** state) {
   echoNpuStream bad, good;
   OK(echoNpuStreamCreate(&bad));
   OK(echoNpuStreamCreate(&good));
-  echo_npu_packet packets[3] = {{.opcode = ECHO_NPU_OP_NOP}, {.opcode = ECHO_NPU_OP_NOP}, {.opcode = 0x77}};
-  packets[1] = (echo_npu_packet){.opcode = ECHO_NPU_OP_MEMCPY,
-                                 .src1 = at,
-                                 .dst = at + (1u << 20),
-                                 .param = {64}};
+  echo_npu_packet packets[3] = {
+      {.opcode = ECHO_NPU_OP_NOP}, {.opcode = ECHO_NPU_OP_NOP}, {.opcode = 0x77}};
+  packets[1] = (echo_npu_packet){
+      .opcode = ECHO_NPU_OP_MEMCPY, .src1 = at, .dst = at + (1u << 20), .param = {64}};
   OK(echoNpuSubmit(packets, 3, bad));
   assert_int_equal(echoNpuStreamSynchronize(bad), ECHO_NPU_ERROR_FAULT);
   assert_non_null(strstr(echoNpuGetLastErrorMessage(), "packet 1"));
@@ -187,10 +187,12 @@ static void* worker(void* argument) {
     error = echoNpuMalloc(&a, sizeof values);
     if (!error) error = echoNpuMalloc(&b, sizeof values);
     for (int i = 0; i < COUNT; ++i) values[i] = (float)(i + id * 1000 + round);
-    if (!error) error = echoNpuMemcpyAsync(a, values, sizeof values, ECHO_NPU_MEMCPY_HOST_TO_DEVICE, s);
+    if (!error)
+      error = echoNpuMemcpyAsync(a, values, sizeof values, ECHO_NPU_MEMCPY_HOST_TO_DEVICE, s);
     if (!error) error = echoNpuAddTensor(b, a, a, COUNT, s);
     if (!error) error = echoNpuMulScalar(b, b, 0.5f, COUNT, s);
-    if (!error) error = echoNpuMemcpyAsync(result, b, sizeof values, ECHO_NPU_MEMCPY_DEVICE_TO_HOST, s);
+    if (!error)
+      error = echoNpuMemcpyAsync(result, b, sizeof values, ECHO_NPU_MEMCPY_DEVICE_TO_HOST, s);
     if (!error) error = echoNpuStreamSynchronize(s);
     if (!error && memcmp(values, result, sizeof values)) error = ECHO_NPU_ERROR_INVALID_VALUE;
     if (!error) error = echoNpuFree(a);
@@ -213,7 +215,8 @@ static void threads_do_not_disturb_each_other(void** state) {
 
 static void names_and_backend(void** state) {
   (void)state;
-  assert_string_equal(echoNpuGetErrorName(ECHO_NPU_ERROR_OUT_OF_MEMORY), "ECHO_NPU_ERROR_OUT_OF_MEMORY");
+  assert_string_equal(echoNpuGetErrorName(ECHO_NPU_ERROR_OUT_OF_MEMORY),
+                      "ECHO_NPU_ERROR_OUT_OF_MEMORY");
   assert_string_equal(echoNpuGetErrorString(ECHO_NPU_SUCCESS), "success");
   for (uint32_t i = 0; i <= ECHO_NPU_FAULT_UNALLOCATED; ++i)
     assert_true(strcmp(echoNpuGetFaultString(i), "unknown fault"));

@@ -30,7 +30,9 @@ static int close_model(void** state) {
   return 0;
 }
 
-static uint32_t below(uint32_t n) { return (uint32_t)(bench_random(&seed) % n); }
+static uint32_t below(uint32_t n) {
+  return (uint32_t)(bench_random(&seed) % n);
+}
 
 static void put(uint8_t* base, int type, size_t i, float v) {
   uint32_t bits = bench_bits(v);
@@ -80,15 +82,19 @@ static void matmul_case(int m, int n, int k, int ta, int tb, int t1, int t2, int
       if (td == ECHO_NPU_I32) {
         uint32_t sum = acc ? ((uint32_t*)want)[at] : 0;
         for (int q = 0; q < k; ++q)
-          sum += (uint32_t)(((int8_t*)a)[ta ? (size_t)q * lda + (size_t)i : (size_t)i * lda + (size_t)q] *
-                            ((int8_t*)b)[tb ? (size_t)j * ldb + (size_t)q : (size_t)q * ldb + (size_t)j]);
+          sum +=
+              (uint32_t)(((int8_t*)
+                              a)[ta ? (size_t)q * lda + (size_t)i : (size_t)i * lda + (size_t)q] *
+                         ((int8_t*)
+                              b)[tb ? (size_t)j * ldb + (size_t)q : (size_t)q * ldb + (size_t)j]);
         ((uint32_t*)want)[at] = sum;
         continue;
       }
       uint32_t sum = acc ? get(want, td, at) : 0;
       for (int q = 0; q < k; ++q)
         sum = echo_fma(get(a, t1, ta ? (size_t)q * lda + (size_t)i : (size_t)i * lda + (size_t)q),
-                       get(b, t2, tb ? (size_t)j * ldb + (size_t)q : (size_t)q * ldb + (size_t)j), sum);
+                       get(b, t2, tb ? (size_t)j * ldb + (size_t)q : (size_t)q * ldb + (size_t)j),
+                       sum);
       if (td == ECHO_NPU_F32)
         memcpy(want + 4 * at, &sum, 4);
       else
@@ -118,7 +124,8 @@ static void matmul_is_one_ascending_chain(void** state) {
     for (int i = 0; i < 60; ++i) {
       int m = 1 + (int)below(i % 4 ? 40 : 3), n = 1 + (int)below(70), k = 1 + (int)below(90);
       if (i % 3 == 2)
-        matmul_case(m, n, k, i & 1, i >> 1 & 1, ECHO_NPU_I8, ECHO_NPU_I8, ECHO_NPU_I32, i >> 2 & 1, 0);
+        matmul_case(m, n, k, i & 1, i >> 1 & 1, ECHO_NPU_I8, ECHO_NPU_I8, ECHO_NPU_I32, i >> 2 & 1,
+                    0);
       else
         matmul_case(m, n, k, i & 1, i >> 1 & 1, (int)below(2), (int)below(2), (int)below(2),
                     i >> 2 & 1, i % 5 == 0);
@@ -137,11 +144,8 @@ static void splitting_k_changes_nothing(void** state) {
   enum { M = 9, N = 33, K = 700, CUT = 123 };
   for (size_t i = 0; i < M * K; ++i) put(a, ECHO_NPU_F32, i, value(0));
   for (size_t i = 0; i < K * N; ++i) put(b, ECHO_NPU_F32, i, value(0));
-  echo_npu_packet p = {.opcode = ECHO_NPU_OP_MATMUL,
-                       .src1 = A,
-                       .src2 = B,
-                       .dst = C,
-                       .param = {M, N, K, N, N, K}};
+  echo_npu_packet p = {
+      .opcode = ECHO_NPU_OP_MATMUL, .src1 = A, .src2 = B, .dst = C, .param = {M, N, K, N, N, K}};
   assert_int_equal(bench_send(model, &p), 0);
   p.dst = C + 65536;
   p.param[5] = CUT;
@@ -185,7 +189,9 @@ static void row_sums_follow_the_tree(void** state) {
   }
 }
 
-static float f(const uint8_t* base, size_t i) { return echo_from_bits(get(base, ECHO_NPU_F32, i)); }
+static float f(const uint8_t* base, size_t i) {
+  return echo_from_bits(get(base, ECHO_NPU_F32, i));
+}
 
 static void softmax_is_softmax(void** state) {
   (void)state;
@@ -209,12 +215,14 @@ static void softmax_is_softmax(void** state) {
       int v = mode == 2 ? 7 + r : N;
       double top = -INFINITY, sum = 0, total = 0;
       for (int j = 0; j < v; ++j) {
-        double s = 0.7f * (double)f(a, (size_t)(r * N + j)) + (mode == 1 ? f(b, (size_t)(r * N + j)) : 0);
+        double s =
+            0.7f * (double)f(a, (size_t)(r * N + j)) + (mode == 1 ? f(b, (size_t)(r * N + j)) : 0);
         if (s > top) top = s;
       }
       for (int pass = 0; pass < 2; ++pass)
         for (int j = 0; j < N; ++j) {
-          double s = 0.7f * (double)f(a, (size_t)(r * N + j)) + (mode == 1 ? f(b, (size_t)(r * N + j)) : 0);
+          double s = 0.7f * (double)f(a, (size_t)(r * N + j)) +
+                     (mode == 1 ? f(b, (size_t)(r * N + j)) : 0);
           if (pass == 0) {
             if (j < v) sum += exp(s - top);
             continue;
@@ -275,7 +283,8 @@ static void operand_forms(void** state) {
   p.param[3] = 1;
   assert_int_equal(bench_send(model, &p), 0);
   for (int r = 0; r < 3; ++r)
-    for (int j = 0; j < 5; ++j) assert_true(f(c, (size_t)(r * 5 + j)) == (float)(2 * r - (5 * r + j)));
+    for (int j = 0; j < 5; ++j)
+      assert_true(f(c, (size_t)(r * 5 + j)) == (float)(2 * r - (5 * r + j)));
   for (size_t i = 0; i < 60; ++i) put(a, ECHO_NPU_F32, i, (float)i);
   p = vector(ECHO_NPU_FN_MUL, 3, 5);
   p.flags |= ECHO_NPU_FLAG_SRC2_IMM;
@@ -363,10 +372,8 @@ static void repeat_loops_the_next_packet(void** state) {
   // Four dimensions: out[i][j][r][c] = in[j][i][c][r], sizes 2 3 4 5.
   for (size_t i = 0; i < 120; ++i) put(a, ECHO_NPU_F32, i, (float)i);
   echo_npu_packet loops = {.opcode = ECHO_NPU_OP_REPEAT, .param = {2, 20, 0, 60, 3, 40, 0, 20}};
-  echo_npu_packet p = {.opcode = ECHO_NPU_OP_COPY,
-                       .src1 = A,
-                       .dst = C,
-                       .param = {4, 5, 1, 4, 5, 1}};
+  echo_npu_packet p = {
+      .opcode = ECHO_NPU_OP_COPY, .src1 = A, .dst = C, .param = {4, 5, 1, 4, 5, 1}};
   assert_int_equal(bench_send(model, &loops), 0);
   assert_int_equal(bench_send(model, &p), 0);
   for (size_t i = 0; i < 2; ++i)
@@ -410,11 +417,16 @@ static void sync_stores_its_value(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(matmul_is_one_ascending_chain), cmocka_unit_test(splitting_k_changes_nothing),
-      cmocka_unit_test(row_sums_follow_the_tree),      cmocka_unit_test(softmax_is_softmax),
-      cmocka_unit_test(norms_and_rope),                cmocka_unit_test(operand_forms),
-      cmocka_unit_test(copies),                        cmocka_unit_test(gather_and_scatter),
-      cmocka_unit_test(repeat_loops_the_next_packet),  cmocka_unit_test(sync_stores_its_value),
+      cmocka_unit_test(matmul_is_one_ascending_chain),
+      cmocka_unit_test(splitting_k_changes_nothing),
+      cmocka_unit_test(row_sums_follow_the_tree),
+      cmocka_unit_test(softmax_is_softmax),
+      cmocka_unit_test(norms_and_rope),
+      cmocka_unit_test(operand_forms),
+      cmocka_unit_test(copies),
+      cmocka_unit_test(gather_and_scatter),
+      cmocka_unit_test(repeat_loops_the_next_packet),
+      cmocka_unit_test(sync_stores_its_value),
   };
   return cmocka_run_group_tests(tests, open_model, close_model);
 }

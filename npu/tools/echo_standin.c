@@ -1,9 +1,11 @@
-// echo_standin - a stand-in for a card: runs a model of the NPU in a process of its own behind files that
-// look like what the fpga and asic drivers open. It is not hardware and does not claim to be.
+// echo_standin - a stand-in for a card: runs a model of the NPU in a process of its own behind
+// files that look like what the fpga and asic drivers open. It is not hardware and does not claim
+// to be.
 //
 // Usage: echo_standin DIRECTORY [BACKEND [MEBIBYTES]]     BACKEND: cmodel (default) or rtlmodel
 //
-//   xdma0_user, bar0               the register BAR: a file both sides map. Nothing traps, so this program
+//   xdma0_user, bar0               the register BAR: a file both sides map. Nothing traps, so this
+//   program
 //                                  watches the registers the host may write and acts on changes.
 //   xdma0_h2c_0, xdma0_c2h_0, bar2 the memory: a sparse file that the model uses as its RAM
 //   xdma0_events_0, irq            the interrupt: a FIFO
@@ -78,10 +80,10 @@ static void publish(card* c, uint32_t offset) {
 
 // HEAD goes last: it tells the host that the rest is there.
 static void publish_results(card* c) {
-  static const uint32_t offsets[] = {
-      ECHO_NPU_REG_FAULT_CODE,    ECHO_NPU_REG_FAULT_INDEX, ECHO_NPU_REG_FAULT_ADDR_LO,
-      ECHO_NPU_REG_FAULT_ADDR_HI, ECHO_NPU_REG_LAST_CYCLES, ECHO_NPU_REG_IRQ_STATUS,
-      ECHO_NPU_REG_STATUS};
+  static const uint32_t offsets[] = {ECHO_NPU_REG_FAULT_CODE,    ECHO_NPU_REG_FAULT_INDEX,
+                                     ECHO_NPU_REG_FAULT_ADDR_LO, ECHO_NPU_REG_FAULT_ADDR_HI,
+                                     ECHO_NPU_REG_LAST_CYCLES,   ECHO_NPU_REG_IRQ_STATUS,
+                                     ECHO_NPU_REG_STATUS};
   for (uint32_t i = 0; i < ECHO_NPU_COUNTERS * 2; ++i) publish(c, ECHO_NPU_REG_COUNTER + 4 * i);
   for (size_t i = 0; i < sizeof offsets / sizeof *offsets; ++i) publish(c, offsets[i]);
   publish(c, ECHO_NPU_REG_RING_HEAD);
@@ -110,7 +112,8 @@ static int act_on_control(card* c) {
     for (size_t i = 0; i < sizeof offsets / sizeof *offsets; ++i)
       c->driver->write_register(c->device, offsets[i], get(c, offsets[i]));
     for (uint32_t i = 0; i < 4 * ECHO_NPU_AREAS; ++i)
-      c->driver->write_register(c->device, ECHO_NPU_REG_AREA + 4 * i, get(c, ECHO_NPU_REG_AREA + 4 * i));
+      c->driver->write_register(c->device, ECHO_NPU_REG_AREA + 4 * i,
+                                get(c, ECHO_NPU_REG_AREA + 4 * i));
   }
   c->driver->write_register(c->device, ECHO_NPU_REG_CONTROL, control);
   if (pulses) {
@@ -121,12 +124,13 @@ static int act_on_control(card* c) {
   return (pulses & ECHO_NPU_CONTROL_RESET) != 0;
 }
 
-// Looks at the host's registers once; returns whether packets ran. The doorbell is read first: what the
-// host wrote before ringing it is then seen too.
+// Looks at the host's registers once; returns whether packets ran. The doorbell is read first: what
+// the host wrote before ringing it is then seen too.
 static int act(card* c) {
   uint32_t tail = get(c, ECHO_NPU_REG_RING_TAIL);
   if (act_on_control(c) || tail == c->tail) return 0;
-  if (!(c->driver->read_register(c->device, ECHO_NPU_REG_CONTROL) & ECHO_NPU_CONTROL_ENABLE)) return 0;
+  if (!(c->driver->read_register(c->device, ECHO_NPU_REG_CONTROL) & ECHO_NPU_CONTROL_ENABLE))
+    return 0;
   c->tail = tail;
   c->driver->write_register(c->device, ECHO_NPU_REG_IRQ_STATUS, ~0u);
   c->driver->doorbell(c->device, tail);

@@ -23,8 +23,8 @@ static int place(const uint32_t* program, int length) {
 }
 
 static void begin(FILE* out, const char* name, int width, const char* arg, int arg_width) {
-  fprintf(out, "function [%d:0] %s(input [%d:0] %s);\n  case (%s)\n", width - 1, name, arg_width - 1,
-          arg, arg);
+  fprintf(out, "function [%d:0] %s(input [%d:0] %s);\n  case (%s)\n", width - 1, name,
+          arg_width - 1, arg, arg);
 }
 
 static void end(FILE* out, const char* name) {

@@ -1,7 +1,7 @@
 // echo_ucode.c - lane programs of the vector unit.
 //
-// Programs are sequences of micro-operations written with the macros below; a macro in capitals with
-// several operations (EXP, RECIP, ...) is a subprogram that names the registers it may overwrite.
+// Programs are sequences of micro-operations written with the macros below; a macro with several
+// operations (EXP, RECIP, ...) is a subprogram that names the registers it may overwrite.
 // On entry R0 = x, R1 = y (and R2 = x', R3 = y' for paired functions); on exit R0 is the result.
 #include "echo_ucode.h"
 
@@ -86,8 +86,8 @@ _Static_assert(K_END - ECHO_NPU_UOP_CONST_BASE <= ECHO_NPU_UCODE_CONSTS, "consta
 
 // ---- Subprograms ------------------------------------------------------------------------------
 
-// x = exp(x). n = round(x / ln 2), r = x - n ln 2, then 2 exp(r) scaled by 2^(n-1), so that the largest
-// results do not overflow early. n = -126 makes the scale, and so the result, zero.
+// x = exp(x). n = round(x / ln 2), r = x - n ln 2, then 2 exp(r) scaled by 2^(n-1), so that the
+// largest results do not overflow early. n = -126 makes the scale, and so the result, zero.
 #define EXP(x, t, n)                                                                               \
   MAX(x, x, K_EXP_MIN), MIN(x, x, K_EXP_MAX), MUL(t, x, K_LOG2E), F2I(n, t), I2F(t, n),            \
       FNMA(x, t, K_LN2_HI, x), FNMA(x, t, K_LN2_LO, x), FMA(t, x, K_E6, K_E5), FMA(t, t, x, K_E4), \
@@ -104,7 +104,7 @@ _Static_assert(K_END - ECHO_NPU_UOP_CONST_BASE <= ECHO_NPU_UCODE_CONSTS, "consta
   AND(m, x, K_MANT), OR(m, m, K_ONE), RECIP_UNIT(y, m, e), AND(m, x, K_EXPO),                      \
       ISUB(m, K_POW2_127, m), MUL(y, y, m)
 
-// x = 1 / x for any x.
+// x = 1 / x for any x. R15 is overwritten too.
 #define RECIP(x, y, m, e)                                                                          \
   RECIP_POSITIVE(y, x, m, e), AND(m, x, K_SIGN), OR(y, y, m), CEQ(e, x, K_ZERO),                   \
       OR(R15, m, K_INF), SEL(y, e, R15, y), AND(e, x, K_ABS), CEQ(e, e, K_INF), SEL(y, e, m, y),   \
@@ -112,7 +112,8 @@ _Static_assert(K_END - ECHO_NPU_UOP_CONST_BASE <= ECHO_NPU_UCODE_CONSTS, "consta
 
 // y = rsqrt(x) for positive normal x: integer seed, two cubic steps.
 #define RSQRT_STEP(y, x, h, e)                                                                     \
-  MUL(h, x, y), FNMA(e, h, y, K_ONE), FMA(h, e, K_THREE_EIGHTHS, K_HALF), MUL(h, h, e), FMA(y, h, y, y)
+  MUL(h, x, y), FNMA(e, h, y, K_ONE), FMA(h, e, K_THREE_EIGHTHS, K_HALF), MUL(h, h, e),            \
+      FMA(y, h, y, y)
 #define RSQRT_POSITIVE(y, x, h, e)                                                                 \
   SAR(h, x, K_I1), ISUB(y, K_RSQRT_SEED, h), RSQRT_STEP(y, x, h, e), RSQRT_STEP(y, x, h, e)
 
@@ -185,8 +186,8 @@ PROGRAM(p_eq, CEQ(R0, R0, R1), AND(R0, R0, K_ONE));
 PROGRAM(p_lt, CLT(R0, R0, R1), AND(R0, R0, K_ONE));
 PROGRAM(p_le, CLE(R0, R0, R1), AND(R0, R0, K_ONE));
 
-// x / y: mantissas are divided in [1, 2), then the exponent difference is applied in two halves. When
-// either is zero, infinite or NaN the answer is x * (1/y as an extreme: 0, 1 or infinity).
+// x / y: mantissas are divided in [1, 2), then the exponent difference is applied in two halves.
+// When either is zero, infinite or NaN the answer is x * (1/y as an extreme: 0, 1 or infinity).
 PROGRAM(p_div, AND(R2, R0, K_MANT), OR(R2, R2, K_ONE), AND(R3, R1, K_MANT), OR(R3, R3, K_ONE),
         RECIP_UNIT(R4, R3, R5), MUL(R6, R2, R4), FNMA(R5, R3, R6, R2), FMA(R6, R5, R4, R6),
         AND(R2, R0, K_EXPO), AND(R3, R1, K_EXPO), ISUB(R2, R2, R3), SAR(R3, R2, K_I1),
