@@ -44,8 +44,22 @@ static void copy_strided(const echo_command* c, const char* s, char* d) {
 static void fill(const echo_command* c, char* d) {
   const int64_t rows = c->p[0], cols = c->p[1], dr = c->p[4], dc = c->p[5];
   const uint32_t size = echo_type_size(c->type_dst), value = c->p[ECHO_NPU_P_PATTERN];
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < cols; ++j) memcpy(d + (i * dr + j * dc) * size, &value, size);
+  for (int64_t i = 0; i < rows; ++i) {
+    char* row = d + i * dr * size;
+    switch (size) {
+      case 1:
+        if (dc == 1)
+          memset(row, (int)(value & 0xff), (size_t)cols);
+        else
+          for (int64_t j = 0; j < cols; ++j) row[j * dc] = (char)value;
+        break;
+      case 2:
+        for (int64_t j = 0; j < cols; ++j) ((uint16_t*)row)[j * dc] = (uint16_t)value;
+        break;
+      default:
+        for (int64_t j = 0; j < cols; ++j) ((uint32_t*)row)[j * dc] = value;
+    }
+  }
 }
 
 static void scatter_add_row(const echo_context* x, const echo_command* c, const char* s, char* d) {

@@ -50,6 +50,22 @@ ECHO_NPU_API const char* echoNpuGetErrorString(echoNpuError error);
 // What went wrong in the last failed call of this thread; valid until the thread's next call.
 ECHO_NPU_API const char* echoNpuGetLastErrorMessage(void);
 
+// ---- Debug output -------------------------------------------------------------------------------
+// ECHO_NPU_DEBUG_LEVEL 1 shows operations, 2 transfers too, 3 runtime detail too, as lines on
+// standard error that begin with a tag (coloured on a terminal). The runtime writes NPU and COPY
+// lines; who builds on it adds CPU (done by the host instead) and VIEW (nothing to do) lines.
+
+typedef enum echoNpuDebugTag {
+  ECHO_NPU_DEBUG_NPU = 0,   // green
+  ECHO_NPU_DEBUG_CPU = 1,   // red
+  ECHO_NPU_DEBUG_COPY = 2,  // blue
+  ECHO_NPU_DEBUG_VIEW = 3   // cyan
+} echoNpuDebugTag;
+
+ECHO_NPU_API int echoNpuGetDebugLevel(void);
+// Writes the line if the level is at least `level`.
+ECHO_NPU_API void echoNpuDebugLog(int level, echoNpuDebugTag tag, const char* text);
+
 // ---- Backend and devices ----------------------------------------------------------------------
 
 typedef struct echoNpuBackendInfo {

@@ -93,7 +93,7 @@ static echoNpuError open_device(const echo_driver* driver, int index, echo_devic
   }
   error = echo__queue_start(d);
   if (error) goto failed;
-  echo__debug(3, ECHO_TAG_NPU, "device %d opened on %s, %llu MiB", index, driver->name,
+  echo__debug(3, ECHO_NPU_DEBUG_NPU, "device %d opened on %s, %llu MiB", index, driver->name,
               (unsigned long long)(echo_allocator_total_bytes(d->allocator) >> 20));
   *out = d;
   return ECHO_NPU_SUCCESS;
@@ -240,7 +240,7 @@ static echoNpuError malloc_in(void** ptr, size_t size, int area) {
   if (!error) error = echo__reserve(d, size, area, &address);
   if (error) return error;
   *ptr = d->window + address;
-  echo__debug(3, ECHO_TAG_NPU, "malloc %zu -> 0x%llx", size, (unsigned long long)address);
+  echo__debug(3, ECHO_NPU_DEBUG_NPU, "malloc %zu -> 0x%llx", size, (unsigned long long)address);
   return ECHO_NPU_SUCCESS;
 }
 
@@ -266,7 +266,7 @@ echoNpuError echoNpuFree(void* ptr) {
                       ptr);
   // A fault that this wait surfaces belongs to the streams; it stays with them.
   echo__device_wait(d);
-  echo__debug(3, ECHO_TAG_NPU, "free 0x%llx", (unsigned long long)address);
+  echo__debug(3, ECHO_NPU_DEBUG_NPU, "free 0x%llx", (unsigned long long)address);
   echo__release(d, address);
   return ECHO_NPU_SUCCESS;
 }

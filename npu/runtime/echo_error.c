@@ -89,7 +89,7 @@ void echo__debug_init(void) {
   pthread_once(&once, read_environment);
 }
 
-void echo__debug_print(echo_tag tag, const char* format, ...) {
+void echo__debug_print(echoNpuDebugTag tag, const char* format, ...) {
   static const struct {
     const char *text, *on;
   } tags[] = {
@@ -101,4 +101,15 @@ void echo__debug_print(echo_tag tag, const char* format, ...) {
   va_end(args);
   fprintf(stderr, "%s%s%s %s\n", colour ? tags[tag].on : "", tags[tag].text,
           colour ? "\033[0m" : "", line);
+}
+
+int echoNpuGetDebugLevel(void) {
+  echo__debug_init();
+  return echo__debug_level;
+}
+
+void echoNpuDebugLog(int level, echoNpuDebugTag tag, const char* text) {
+  if (text && tag >= ECHO_NPU_DEBUG_NPU && tag <= ECHO_NPU_DEBUG_VIEW &&
+      echoNpuGetDebugLevel() >= level)
+    echo__debug_print(tag, "%s", text);
 }

@@ -58,7 +58,7 @@ static echoNpuError copy(void* dst, const void* src, size_t size, echoNpuMemcpyK
     default: return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "memcpy: kind %d", (int)kind);
   }
   if (error) return error;
-  echo__debug(2, ECHO_TAG_COPY, "%s%s %zu bytes",
+  echo__debug(2, ECHO_NPU_DEBUG_COPY, "%s%s %zu bytes",
               to && from ? "device to device"
               : to       ? "host to device"
                          : "device to host",
@@ -108,7 +108,7 @@ echoNpuError echoNpuMemsetAsync(void* dst, int value, size_t size, echoNpuStream
   if (error) return error;
   if (s->device != d)
     return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "memset: the memory is of device %d", d->index);
-  echo__debug(2, ECHO_TAG_COPY, "memset %zu bytes", size);
+  echo__debug(2, ECHO_NPU_DEBUG_COPY, "memset %zu bytes", size);
   for (size_t n; size && !error; size -= n, at += n) {
     n = size < ECHO_NPU_MAX_DIM ? size : ECHO_NPU_MAX_DIM;
     echo_npu_packet p = {.opcode = ECHO_NPU_OP_FILL,

@@ -12,7 +12,7 @@ echoNpuError echo__elementwise(const char* name, uint32_t fn, uint32_t flags, fl
                                echoNpuStream stream) {
   echo_build build;
   if (n == 0) return ECHO_NPU_SUCCESS;
-  echo__debug(1, ECHO_TAG_NPU, "%s n=%zu", name, n);
+  echo__debug(1, ECHO_NPU_DEBUG_NPU, "%s n=%zu", name, n);
   echo__build_begin(&build, stream);
   uint64_t x = echo__build_address(&build, a, n * 4);
   uint64_t y = b ? echo__build_address(&build, b, n * 4) : 0;
@@ -82,7 +82,7 @@ echoNpuError echoNpuPow(float* out, const float* a, float exponent, size_t n,
 }
 
 echoNpuError echoNpuClone(float* out, const float* a, size_t n, echoNpuStream stream) {
-  echo__debug(1, ECHO_TAG_NPU, "Clone n=%zu", n);
+  echo__debug(1, ECHO_NPU_DEBUG_NPU, "Clone n=%zu", n);
   return echoNpuMemcpyAsync(out, a, n * 4, ECHO_NPU_MEMCPY_DEVICE_TO_DEVICE, stream);
 }
 
@@ -93,7 +93,7 @@ echoNpuError echoNpuCast(void* out, int out_type, const void* a, int a_type, siz
   if (out_type < 0 || out_type > 3 || a_type < 0 || a_type > 3)
     return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "cast: type %d to %d", a_type, out_type);
   static const uint64_t sizes[] = {4, 2, 1, 4};
-  echo__debug(1, ECHO_TAG_NPU, "Cast n=%zu", n);
+  echo__debug(1, ECHO_NPU_DEBUG_NPU, "Cast n=%zu", n);
   echo__build_begin(&b, stream);
   uint64_t x = echo__build_address(&b, a, n * sizes[a_type]);
   uint64_t d = echo__build_address(&b, out, n * sizes[out_type]);
@@ -114,7 +114,7 @@ static echoNpuError row_function(const char* name, uint32_t fn, float* out, cons
                                  size_t out_cols, float alpha, float beta, echoNpuStream stream) {
   echo_build build;
   if (rows == 0 || cols == 0) return ECHO_NPU_SUCCESS;
-  echo__debug(1, ECHO_TAG_NPU, "%s rows=%zu cols=%zu", name, rows, cols);
+  echo__debug(1, ECHO_NPU_DEBUG_NPU, "%s rows=%zu cols=%zu", name, rows, cols);
   echo__build_begin(&build, stream);
   uint64_t x = echo__build_address(&build, a, rows * cols * 4);
   uint64_t y = b ? echo__build_address(&build, b, (b_is_one_row ? 1 : rows) * cols * 4) : 0;
@@ -173,7 +173,7 @@ echoNpuError echoNpuRope(float* out, const float* x, const float* table, size_t 
   echo_build b;
   if (tokens == 0 || heads == 0 || dim == 0) return ECHO_NPU_SUCCESS;
   if (dim % 2) return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "rope: dim %zu is odd", dim);
-  echo__debug(1, ECHO_TAG_NPU, "Rope tokens=%zu heads=%zu dim=%zu", tokens, heads, dim);
+  echo__debug(1, ECHO_NPU_DEBUG_NPU, "Rope tokens=%zu heads=%zu dim=%zu", tokens, heads, dim);
   echo__build_begin(&b, stream);
   uint64_t src = echo__build_address(&b, x, tokens * heads * dim * 4);
   uint64_t y = echo__build_address(&b, table, tokens * dim * 4);
@@ -276,7 +276,7 @@ echoNpuError echoNpuMeanBackward(float* da, const float* dout, size_t rows, size
                                  echoNpuStream stream) {
   echo_build b;
   if (rows == 0 || cols == 0) return ECHO_NPU_SUCCESS;
-  echo__debug(1, ECHO_TAG_NPU, "MeanBackward rows=%zu cols=%zu", rows, cols);
+  echo__debug(1, ECHO_NPU_DEBUG_NPU, "MeanBackward rows=%zu cols=%zu", rows, cols);
   echo__build_begin(&b, stream);
   uint64_t g = echo__build_address(&b, dout, rows * 4);
   uint64_t d = echo__build_address(&b, da, rows * cols * 4);

@@ -32,7 +32,8 @@ static echoNpuError by_index(uint32_t opcode, float* dst, const float* src, cons
 echoNpuError echoNpuEmbedding(float* out, const float* table, const int64_t* indices, size_t count,
                               size_t dim, size_t table_rows, echoNpuStream stream) {
   if (count == 0 || dim == 0) return ECHO_NPU_SUCCESS;
-  echo__debug(1, ECHO_TAG_NPU, "Embedding count=%zu dim=%zu table=%zu", count, dim, table_rows);
+  echo__debug(1, ECHO_NPU_DEBUG_NPU, "Embedding count=%zu dim=%zu table=%zu", count, dim,
+              table_rows);
   return by_index(ECHO_NPU_OP_GATHER, out, table, indices, count, dim, table_rows, stream);
 }
 
@@ -40,7 +41,7 @@ echoNpuError echoNpuEmbeddingBackward(float* dtable, const float* dout, const in
                                       size_t count, size_t dim, size_t table_rows,
                                       echoNpuStream stream) {
   if (dim == 0 || table_rows == 0) return ECHO_NPU_SUCCESS;
-  echo__debug(1, ECHO_TAG_NPU, "EmbeddingBackward count=%zu dim=%zu table=%zu", count, dim,
+  echo__debug(1, ECHO_NPU_DEBUG_NPU, "EmbeddingBackward count=%zu dim=%zu table=%zu", count, dim,
               table_rows);
   echoNpuStream s;
   echoNpuError error = echo__stream(stream, &s);
@@ -136,7 +137,7 @@ echoNpuError echoNpuCopyStrided(void* dst, const size_t* dst_stride, const void*
     element_size = 4;
   }
   simplify(&w);
-  echo__debug(1, ECHO_TAG_NPU, "CopyStrided dims=%zu", w.dims);
+  echo__debug(1, ECHO_NPU_DEBUG_NPU, "CopyStrided dims=%zu", w.dims);
   echo_build b;
   echo__build_begin(&b, stream);
   uint64_t s = echo__build_address(&b, src, reach(&w, w.src) * element_size);

@@ -24,7 +24,7 @@ echoNpuError echoNpuMatMulEx(void* c, const void* a, const void* b, const echoNp
   if (d.k == 0)
     return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "matmul %zux%zux0: nothing to sum over", d.m,
                       d.n);
-  echo__debug(1, ECHO_TAG_NPU, "MatMul %zux%zux%zu batch=%zu types %d,%d->%d", d.m, d.n, d.k,
+  echo__debug(1, ECHO_NPU_DEBUG_NPU, "MatMul %zux%zux%zu batch=%zu types %d,%d->%d", d.m, d.n, d.k,
               d.batch, d.type_a, d.type_b, d.type_c);
   echo_build build;
   echo__build_begin(&build, stream);
@@ -249,8 +249,8 @@ echoNpuError echoNpuSDPA(float* out, const float* q, const float* k, const float
   if (error) return error;
   const uint64_t heads = t.kv * t.group;
   if (heads * t.q_size == 0 || t.kv_len == 0) return ECHO_NPU_SUCCESS;
-  echo__debug(1, ECHO_TAG_NPU, "SDPA batch=%zu heads=%zu/%zu q=%zu kv=%zu dim=%zu%s", desc->batch,
-              desc->heads, desc->kv_heads, desc->q_len, desc->kv_len, desc->dim,
+  echo__debug(1, ECHO_NPU_DEBUG_NPU, "SDPA batch=%zu heads=%zu/%zu q=%zu kv=%zu dim=%zu%s",
+              desc->batch, desc->heads, desc->kv_heads, desc->q_len, desc->kv_len, desc->dim,
               desc->causal ? " causal" : "");
   echo__build_begin(&b, stream);
   uint64_t pq = echo__build_address(&b, q, heads * t.q_size * 4);
@@ -278,8 +278,8 @@ echoNpuError echoNpuSDPABackward(float* dq, float* dk, float* dv, const float* d
   if (t.kv * t.kv_size > ECHO_NPU_MAX_DIM)
     return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "sdpa: keys are above %d elements",
                       ECHO_NPU_MAX_DIM);
-  echo__debug(1, ECHO_TAG_NPU, "SDPABackward heads=%zu q=%zu kv=%zu", desc->heads, desc->q_len,
-              desc->kv_len);
+  echo__debug(1, ECHO_NPU_DEBUG_NPU, "SDPABackward heads=%zu q=%zu kv=%zu", desc->heads,
+              desc->q_len, desc->kv_len);
   echo__build_begin(&b, stream);
   uint64_t pq = echo__build_address(&b, q, heads * t.q_size * 4);
   uint64_t pk = echo__build_address(&b, k, t.kv * t.kv_size * 4);

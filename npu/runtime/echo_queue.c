@@ -335,6 +335,6 @@ echoNpuError echoNpuSubmit(const echo_npu_packet* packets, size_t count, echoNpu
   if (!packets && count) return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "submit: no packets");
   echoNpuError error = echo__stream(stream, &s);
   if (error) return error;
-  echo__debug(1, ECHO_TAG_NPU, "submit %zu packets", count);
+  echo__debug(1, ECHO_NPU_DEBUG_NPU, "submit %zu packets", count);
   return echo__submit(s, packets, count);
 }

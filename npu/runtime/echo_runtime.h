@@ -14,10 +14,10 @@
 echoNpuError echo__fail(echoNpuError error, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
 
-typedef enum echo_tag { ECHO_TAG_NPU, ECHO_TAG_CPU, ECHO_TAG_COPY, ECHO_TAG_VIEW } echo_tag;
 extern int echo__debug_level;  // ECHO_NPU_DEBUG_LEVEL, read once
 void echo__debug_init(void);
-void echo__debug_print(echo_tag tag, const char* format, ...) __attribute__((format(printf, 2, 3)));
+void echo__debug_print(echoNpuDebugTag tag, const char* format, ...)
+    __attribute__((format(printf, 2, 3)));
 // Level 1: operations; 2: and transfers; 3: and runtime detail.
 #define echo__debug(level, tag, ...) \
   ((void)(echo__debug_level >= (level) && (echo__debug_print((tag), __VA_ARGS__), 0)))

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -213,6 +215,51 @@ static void threads_do_not_disturb_each_other(void** state) {
   }
 }
 
+// The lines of a child that works at this debug level.
+static void debug_lines(const char* level, char* text, size_t size) {
+  int out[2];
+  assert_int_equal(pipe(out), 0);
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    dup2(out[1], 2);
+    setenv("ECHO_NPU_DEBUG_LEVEL", level, 1);
+    execl("/proc/self/exe", "test_queue", "--work", (char*)NULL);
+    _exit(127);
+  }
+  close(out[1]);
+  size_t used = 0;
+  for (ssize_t n; (n = read(out[0], text + used, size - 1 - used)) > 0;) used += (size_t)n;
+  text[used] = 0;
+  close(out[0]);
+  int status;
+  waitpid(child, &status, 0);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static int work(void) {
+  void* p;
+  float x[4] = {1, 2, 3, 4};
+  int failed = echoNpuMalloc(&p, sizeof x) ||
+               echoNpuMemcpy(p, x, sizeof x, ECHO_NPU_MEMCPY_DEFAULT) ||
+               echoNpuSiLU(p, p, 4, NULL) || echoNpuDeviceSynchronize() || echoNpuFree(p);
+  echoNpuDebugLog(1, ECHO_NPU_DEBUG_CPU, "sort");
+  echoNpuDebugLog(1, ECHO_NPU_DEBUG_VIEW, "transpose");
+  return failed;
+}
+
+static void debug_levels(void** state) {
+  (void)state;
+  static char text[4][4096];
+  const char* levels[] = {"0", "1", "2", "3"};
+  for (int i = 0; i < 4; ++i) debug_lines(levels[i], text[i], sizeof text[i]);
+  assert_string_equal(text[0], "");
+  assert_string_equal(text[1], "[NPU] SiLU n=4\n[CPU] sort\n[VIEW] transpose\n");
+  assert_non_null(strstr(text[2], "[COPY] host to device 16 bytes\n"));
+  assert_null(strstr(text[2], "malloc"));
+  assert_non_null(strstr(text[3], "[NPU] malloc 16"));
+}
+
 static void names_and_backend(void** state) {
   (void)state;
   assert_string_equal(echoNpuGetErrorName(ECHO_NPU_ERROR_OUT_OF_MEMORY),
@@ -230,7 +277,8 @@ static void names_and_backend(void** state) {
   unsetenv("ECHO_NPU_BACKEND");
 }
 
-int main(void) {
+int main(int argc, char** argv) {
+  if (argc == 2 && !strcmp(argv[1], "--work")) return work();
   setenv("ECHO_NPU_DEVICE_COUNT", "3", 1);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(streams_keep_their_order),
@@ -239,6 +287,7 @@ int main(void) {
       cmocka_unit_test(counters_count),
       cmocka_unit_test(devices_are_separate),
       cmocka_unit_test(threads_do_not_disturb_each_other),
+      cmocka_unit_test(debug_levels),
       cmocka_unit_test(names_and_backend),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
