@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/internal.h"
+#include "ops/compose.h"
 #include "ops/fallback.h"
 
 static atomic_int deterministic = -1;  // -1: not set yet, the environment decides
@@ -56,21 +57,21 @@ static bool is_empty(const hy_call* call) {
   return true;
 }
 
-static void trace(int64_t begin, const hy_device* device, const hy_call* call,
-                  const hy_provider* provider, hy_support reason) {
-  bool native = provider || device->is_host;
+// `provider` is NULL where the call fell back.
+static void trace(int64_t begin, const hy_device* device, const hy_call* call, const char* provider,
+                  hy_support reason) {
   char words[400];
   uint64_t bytes = 0;
   for (int i = 0; i < call->n_in + call->n_out; i++) {
     const hy_tensor* t = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
     if (hy__present(t)) bytes += hy_tensor_bytes(t);
   }
-  hy__trace_end(begin, &(hy__trace_event){.kind = native ? HY__TRACE_OP : HY__TRACE_FALLBACK,
+  hy__trace_end(begin, &(hy__trace_event){.kind = provider ? HY__TRACE_OP : HY__TRACE_FALLBACK,
                                           .name = hy_op_name(call->op),
                                           .detail = hy_call_describe(call, words, sizeof words),
                                           .device = device,
-                                          .provider = provider ? provider->name : "reference",
-                                          .reason = native ? NULL : hy_support_text(reason),
+                                          .provider = provider ? provider : "reference",
+                                          .reason = provider ? NULL : hy_support_text(reason),
                                           .bytes = bytes});
 }
 
@@ -81,13 +82,27 @@ hy_status hy_run(hy_stream* stream, const hy_call* call) {
   HY_TRY(hy__stream_check(stream));
   if (is_empty(call)) return HY_OK;
   if (hy__fault(HY_FAULT_KERNEL)) return hy__call_fail(call, HY_DEVICE_FAILED, "injected fault");
+  hy_device* device = stream->device;
   hy_support reason;
-  const hy_provider* provider = choose_provider(stream->device, call, &reason);
+  const hy_provider* provider = choose_provider(device, call, &reason);
+  const char* name = provider ? provider->name : NULL;
   int64_t begin = hy__trace_begin();
-  hy_status status = provider ? provider->run(stream->device->handle, stream->handle, call)
-                     : stream->device->is_host ? hy__reference_checked(call)
-                                               : hy__fall_back(stream, call, reason);
-  if (begin) trace(begin, stream->device, call, provider, reason);
+  hy_status status;
+  bool composed = false;
+  if (provider) {
+    status = provider->run(device->handle, stream->handle, call);
+  } else {
+    status = hy__compose(stream, call, &composed);
+    if (composed) {
+      name = HY__COMPOSITE;
+    } else if (device->is_host) {
+      name = "reference";
+      status = hy__reference_checked(call);
+    } else {
+      status = hy__fall_back(stream, call, reason);
+    }
+  }
+  if (begin) trace(begin, device, call, name, reason);
   return status;
 }
 
@@ -95,7 +110,10 @@ hy_status hy_place(hy_device* device, const hy_call* call, hy_placement* placeme
   if (!device || !call || !placement)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_place: an argument is NULL");
   const hy_provider* provider = choose_provider(device, call, &placement->reason);
-  placement->provider = provider ? provider->name : device->is_host ? "reference" : NULL;
+  placement->provider = provider                        ? provider->name
+                        : hy__composes(device, call) ? HY__COMPOSITE
+                        : device->is_host            ? "reference"
+                                                     : NULL;
   return HY_OK;
 }
 
@@ -118,6 +136,7 @@ hy_status hy_place_op(hy_device* device, hy_op op, hy_dtype dtype, hy_placement*
       return HY_OK;
     }
   }
+  if (hy__composes_op(device, op, dtype)) placement->provider = HY__COMPOSITE;
   return HY_OK;
 }
 
