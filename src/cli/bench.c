@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "cli/cli.h"
-#include "cli/json.h"
+#include "verify/json.h"
 
 static int run(int argc, char** argv);
 const cli_command cli_bench = {"bench", "WHAT ", "Measure: dispatch, alloc, copy, or all",

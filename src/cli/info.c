@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/json.h"
+#include "verify/json.h"
 
 static int run(int argc, char** argv);
 const cli_command cli_info = {"info", "",

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/json.h"
+#include "verify/json.h"
 #include "cli/model_options.h"
 
 static int run(int argc, char** argv);

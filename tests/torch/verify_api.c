@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/json.h"
+#include "verify/json.h"
 #include "ops/internal.h"
 #include "verify/case.h"
 #include "verify/gradients.h"

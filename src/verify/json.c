@@ -1,4 +1,4 @@
-#include "cli/json.h"
+#include "verify/json.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // Writes JSON to a stream: values in order, commas and escapes by themselves. One line, unless the
 // caller breaks it.
-#ifndef HALYARD_CLI_JSON_H_
-#define HALYARD_CLI_JSON_H_
+#ifndef HALYARD_VERIFY_JSON_H_
+#define HALYARD_VERIFY_JSON_H_
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,4 +26,4 @@ void json_bool(json* j, const char* key, bool value);
 void json_null(json* j, const char* key);
 void json_newline(json* j);
 
-#endif  // HALYARD_CLI_JSON_H_
+#endif  // HALYARD_VERIFY_JSON_H_
