@@ -321,6 +321,42 @@ static void gradients_find_their_way_through_views(void** state) {
   bench_close(&b);
 }
 
+static void parts_of_an_array_share_one_gradient(void** state) {
+  (void)state;
+  bench b = bench_open();
+  enum { N = 1024, PARTS = 8 };
+  static double values[N];
+  double gradient[N];
+  hy_array *x = leaf_f64(&b, values, SHAPE(N)), *h, *parts[PARTS], *joined, *s;
+  CHECK_OK(hy_array_mul_scalar(b.tape, &h, x, hy_float(2)));
+  for (int i = 0; i < PARTS; i++) {
+    hy_array* part;
+    CHECK_OK(hy_array_slice(b.tape, &part, h, 0, i * N / PARTS, (i + 1) * N / PARTS, 1));
+    CHECK_OK(hy_array_mul_scalar(b.tape, &parts[i], part, hy_float(i)));
+    hy_array_release(part);
+  }
+  joined = hy_array_retain(parts[0]);
+  for (int i = 1; i < PARTS; i++) {
+    CHECK_OK(hy_array_add(b.tape, &s, joined, parts[i], hy_int(1)));
+    hy_array_release(joined);
+    joined = s;
+  }
+  CHECK_OK(hy_array_sum(b.tape, &s, joined, hy_all_dims(), false));
+  CHECK_OK(hy_memory_reset_peak(b.device));
+  uint64_t before = bench_in_use(&b);
+  CHECK_OK(hy_backward(b.tape, s, NULL));
+  hy_memory_stats stats;
+  CHECK_OK(hy_memory_get_stats(b.device, &stats));
+  // The shared field, the gradient of x, and small change.
+  assert_true(stats.allocated_peak - b.allocated - before < 3 * sizeof values);
+  read_f64(&b, hy_array_grad(x), gradient);
+  for (int i = 0; i < N; i++) assert_true(gradient[i] == 2.0 * (i / (N / PARTS)));
+  for (int i = 0; i < PARTS; i++) hy_array_release(parts[i]);
+  hy_array* all[] = {x, h, joined, s};
+  for (int i = 0; i < 4; i++) hy_array_release(all[i]);
+  bench_close(&b);
+}
+
 // ---- checkpoints ----
 
 typedef struct block {
@@ -570,6 +606,7 @@ int main(void) {
       cmocka_unit_test(casts_gradients_to_the_input),
       cmocka_unit_test(follows_conventions_at_kinks),
       cmocka_unit_test(gradients_find_their_way_through_views),
+      cmocka_unit_test(parts_of_an_array_share_one_gradient),
       cmocka_unit_test(checkpoints_equal_plain_runs),
       cmocka_unit_test(checkpoints_see_weights_and_skip_what_needs_none),
       cmocka_unit_test(chunked_loss_equals_the_plain_one),

@@ -103,6 +103,11 @@ static hy_status make_plan(hy_tape* tape, hy_array* const* roots, int n_roots, u
 
 // ---- gathering ----
 
+bool hy__slot_may_add(const hy__slot* slot) {
+  return slot->grad && (slot->keep || (hy__array_is_exclusive(slot->grad) &&
+                                       hy_tensor_is_contiguous(&slot->grad->view)));
+}
+
 // Adds `value` to the slot's gradient; takes the reference over, on failure too. A gradient that
 // outlives the backward has memory of its own; one on its way may be a view of another.
 static hy_status gather(hy_tape* tape, hy__slot* slot, hy_array* value) {
@@ -117,8 +122,7 @@ static hy_status gather(hy_tape* tape, hy__slot* slot, hy_array* value) {
     slot->grad = value;
     return status;
   }
-  if (slot->keep ||
-      (hy__array_is_exclusive(slot->grad) && hy_tensor_is_contiguous(&slot->grad->view))) {
+  if (hy__slot_may_add(slot)) {
     status = hy_add(tape->stream, &slot->grad->view, &slot->grad->view, &value->view, hy_int(1));
     hy_array_touch(slot->grad);
   } else {

@@ -78,7 +78,7 @@ hy_status hy_checkpoint(hy_tape* tape, hy_checkpoint_function function, void* co
   return status;
 }
 
-// y = f(x)                       dx: run f again, recording, and go back through it
+// y = f(x)                                   dx: run f again, recording, and go back through it
 HY__RULE(checkpoint, 0) {
   const hy__checkpoint_step* step = &g->node->step.checkpoint;
   int n_inputs = g->node->n_in, n_roots = 0;

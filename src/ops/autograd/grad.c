@@ -265,3 +265,8 @@ void g_give(hy__grad* g, int i, hy_array* value) {
   value = g_cast(g, value, like->dtype);
   if (g->status == HY_OK) g->dx[i] = hy_array_retain(value);
 }
+
+hy_array* g_gathered(hy__grad* g, int i) {
+  const hy__slot* slot = g->node->in[i].slot;
+  return slot && hy__slot_may_add(slot) ? slot->grad : NULL;
+}

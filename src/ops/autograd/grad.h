@@ -54,6 +54,10 @@ hy_array* g_out(hy__grad* g, int i);
 // wants none.
 void g_give(hy__grad* g, int i, hy_array* value);
 
+// What input i's gradient has come to so far, where it may be added to in place; else NULL.
+// Borrowed.
+hy_array* g_gathered(hy__grad* g, int i);
+
 // ---- computing ----
 
 // Output `which` of an op; the others are not computed where they are optional.

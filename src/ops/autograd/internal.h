@@ -165,6 +165,9 @@ void hy__node_forget_inputs(hy__node* node);
 
 // ---- backward ----
 
+// Whether there is a gradient that the next one may be added to in place.
+bool hy__slot_may_add(const hy__slot* slot);
+
 // Backward from several arrays, each with its gradient. As hy_backward, but what was recorded up to
 // node `floor` may not be touched: reaching it is an error.
 hy_status hy__backward_from(hy_tape* tape, hy_array* const* roots, hy_array* const* seeds, int n,

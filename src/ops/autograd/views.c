@@ -109,34 +109,41 @@ hy_status hy_array_contiguous(hy_tape* tape, hy_array** out, hy_array* x) {
 
 // ---- gradients ----
 
-// y = x in another shape         dx = dy in x's shape
+// y = x in another shape                     dx = dy in x's shape
 HY__RULE(reshape, 0) {
   const hy_tensor* x = g_shape(g, 0);
   g_give(g, 0, g_reshape(g, g->dy, x->ndim, x->shape));
 }
 
-// y[i] = x[dims[i]]              dx: the inverse permutation of dy
+// y[i] = x[dims[i]]                          dx: the inverse permutation of dy
 HY__RULE(permute, 0) {
   int inverse[HY_MAX_DIMS];
   for (int i = 0; i < g->dy->view.ndim; i++) inverse[g->node->step.view.dims[i]] = i;
   g_give(g, 0, g_permute(g, g->dy, inverse));
 }
 
-// y: x repeated                  dx: dy summed over the repetitions, which g_give does
+// y: x repeated                              dx: dy summed over the repetitions, which g_give does
 HY__RULE(expand, 0) {
   g_give(g, 0, g->dy);
 }
 
-// y: part of x                   dx: dy in a field of zeros
-HY__RULE(window, 0) {
+// The part of an array like x that y shows.
+static hy_array* window_of(hy__grad* g, hy_array* x) {
   const hy__view_step* step = &g->node->step.view;
-  hy_array *dx = g_zeros(g, g_shape(g, 0)), *part = NULL;
-  if (!dx) return;
-  if (step->is_select) {
-    part = g_select(g, dx, step->dim, step->start);
-  } else {
-    part = g_slice(g, dx, step->dim, step->start, step->stop, step->step);
+  if (step->is_select) return g_select(g, x, step->dim, step->start);
+  return g_slice(g, x, step->dim, step->start, step->stop, step->step);
+}
+
+// y: part of x                               dx: dy in a field of zeros
+// The parts of one array share a field, so that cutting it in n costs one, not n.
+HY__RULE(window, 0) {
+  hy_array* field = g_gathered(g, 0);
+  if (field) {
+    g_add_into(g, window_of(g, field), g->dy);
+    hy_array_touch(field);
+    return;
   }
-  g_copy_into(g, part, g->dy);
-  g_give(g, 0, dx);
+  field = g_zeros(g, g_shape(g, 0));
+  g_copy_into(g, window_of(g, field), g->dy);
+  g_give(g, 0, field);
 }
