@@ -1,0 +1,378 @@
+#include "model/train.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/internal.h"
+#include "model/safetensors.h"
+
+enum { LOSS_CHUNK = 512 };  // rows of logits held at once
+
+struct hy__trainer {
+  hy_stream* stream;
+  hy_tape* tape;
+  hy__transformer* model;
+  hy__train_options options;
+  hy_optimizer* optimizer;
+  hy_array** parameters;
+  char (*names)[160];
+  int n_parameters, capacity;
+  hy_array *cos, *sin;  // of one pass
+  int64_t steps;
+};
+
+// ---- parameters ----
+
+static hy_status add_parameter(hy__trainer* t, const char* name, hy_array* array) {
+  if (t->n_parameters == t->capacity) {
+    int capacity = t->capacity ? 2 * t->capacity : 64;
+    hy_array** parameters = hy__realloc(t->parameters, (size_t)capacity * sizeof *parameters);
+    if (parameters) t->parameters = parameters;
+    char(*names)[160] = hy__realloc(t->names, (size_t)capacity * sizeof *names);
+    if (names) t->names = names;
+    if (!parameters || !names)
+      return hy_fail(HY_OUT_OF_MEMORY, "no memory for a list of %d parameters", capacity);
+    t->capacity = capacity;
+  }
+  snprintf(t->names[t->n_parameters], sizeof t->names[0], "%s", name);
+  t->parameters[t->n_parameters++] = hy_array_retain(array);
+  return hy_array_set_requires_grad(array, true);
+}
+
+static hy_status take_any(void* context, const char* name, hy_array** slot, int ndim,
+                          const int64_t* shape) {
+  (void)ndim;
+  (void)shape;
+  return add_parameter(context, name, *slot);
+}
+
+static hy_status take_adapter(void* context, const char* name, hy__linear* layer, int64_t out,
+                              int64_t in) {
+  char full[160];
+  (void)out;
+  (void)in;
+  if (!layer->lora.a) return HY_OK;
+  snprintf(full, sizeof full, "%s.lora_A", name);
+  HY_TRY(add_parameter(context, full, layer->lora.a));
+  snprintf(full, sizeof full, "%s.lora_B", name);
+  return add_parameter(context, full, layer->lora.b);
+}
+
+// Rotary tables of `batch` sequences that all begin at position 0.
+static hy_status make_positions(hy__trainer* t) {
+  int64_t n = t->options.batch * t->options.length;
+  int64_t* positions = hy__malloc((size_t)n * sizeof *positions);
+  if (!positions) return hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld positions", (long long)n);
+  for (int64_t i = 0; i < n; i++) positions[i] = i % t->options.length;
+  hy_status status = hy__rope_tables(t->stream, &t->model->config, positions, n, &t->cos, &t->sin);
+  hy__mfree(positions);
+  return status;
+}
+
+static hy_status check_options(const hy__train_options* o, const hy__config* c) {
+  if (o->batch < 1 || o->length < 2 || o->accumulate < 1 || o->steps < 1)
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "training needs at least one sequence of two tokens and one step");
+  if (o->length > c->max_positions)
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "sequences of %lld tokens exceed the model's %lld positions",
+                   (long long)o->length, (long long)c->max_positions);
+  if (!(o->lr > 0))
+    return hy_fail(HY_INVALID_ARGUMENT, "the learning rate is %g; it is above 0", o->lr);
+  return HY_OK;
+}
+
+static hy_status set_up(hy__trainer* t) {
+  HY_TRY(hy_tape_create(t->stream, &t->tape));
+  HY_TRY(make_positions(t));
+  if (t->options.all_parameters)
+    HY_TRY(hy__transformer_visit(t->model, take_any, t));
+  else
+    HY_TRY(hy__transformer_visit_linears(t->model, take_adapter, t));
+  if (t->n_parameters == 0)
+    return hy_fail(HY_INVALID_ARGUMENT, "the model has no adapters to train");
+  hy_attrs_adamw adamw = hy_adamw_defaults();
+  adamw.lr = t->options.lr;
+  adamw.weight_decay = t->options.weight_decay;
+  return hy_adamw_create(t->stream, t->parameters, t->n_parameters, &adamw, &t->optimizer);
+}
+
+hy_status hy__trainer_create(hy_stream* stream, hy__transformer* model,
+                             const hy__train_options* options, hy__trainer** out) {
+  *out = NULL;
+  HY_TRY(check_options(options, &model->config));
+  hy__trainer* t = hy__calloc(1, sizeof *t);
+  if (!t) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a trainer");
+  t->stream = stream;
+  t->model = model;
+  t->options = *options;
+  hy_status status = set_up(t);
+  if (status != HY_OK)
+    hy__trainer_destroy(t);
+  else
+    *out = t;
+  return status;
+}
+
+void hy__trainer_destroy(hy__trainer* t) {
+  if (!t) return;
+  hy_optimizer_destroy(t->optimizer);
+  for (int i = 0; i < t->n_parameters; i++) {
+    hy_array_set_requires_grad(t->parameters[i], false);
+    hy_array_release(t->parameters[i]);
+  }
+  hy__mfree(t->parameters);
+  hy__mfree(t->names);
+  hy_array_release(t->cos);
+  hy_array_release(t->sin);
+  hy_tape_destroy(t->tape);
+  hy__mfree(t);
+}
+
+// ---- a pass ----
+
+// What a block that is computed twice must find again: the draws where they stood.
+typedef struct block_call {
+  hy__trainer* trainer;
+  int layer;
+  hy__draws draws;
+} block_call;
+
+static hy_status run_block(hy_tape* tape, void* context, hy_array* const* inputs, int n_inputs,
+                           hy_array** outputs, int n_outputs) {
+  const block_call* call = context;
+  hy__trainer* t = call->trainer;
+  (void)n_inputs;
+  (void)n_outputs;
+  hy__whole_sequences sequences = {t->options.length};
+  hy__attention attention = hy__attend_whole(&sequences);
+  hy__draws draws = call->draws;
+  return hy__block_apply(tape, t->model, call->layer, inputs[0], t->cos, t->sin, &attention, &draws,
+                         outputs);
+}
+
+// Each block draws from its own stretch, so that recomputing one does not depend on the others.
+static hy__draws draws_of(const hy__trainer* t, int64_t pass, int layer) {
+  uint64_t stretch = (uint64_t)1 << 40;
+  return (hy__draws){
+      t->options.seed,
+      ((uint64_t)(t->steps * t->options.accumulate + pass) << 8 | (uint64_t)layer) * stretch};
+}
+
+static hy_status run_blocks(hy__trainer* t, int64_t pass, bool learning, hy_array** x) {
+  for (int layer = 0; layer < t->model->config.n_layers; layer++) {
+    block_call here = {t, layer, draws_of(t, pass, layer)};
+    hy_array* next = NULL;
+    hy_status status;
+    if (learning && t->options.checkpoint) {
+      block_call* kept = hy__malloc(sizeof *kept);
+      if (!kept) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a checkpoint");
+      *kept = here;
+      status = hy_checkpoint(t->tape, run_block, kept, hy__mfree, x, 1, &next, 1);
+    } else {
+      status = run_block(t->tape, &here, x, 1, &next, 1);
+    }
+    hy_array_release(*x);
+    *x = next;
+    HY_TRY(status);
+  }
+  return HY_OK;
+}
+
+static hy_status upload(hy_stream* stream, const int32_t* values, int64_t n, hy_array** out) {
+  int64_t* wide = hy__malloc((size_t)n * sizeof *wide);
+  if (!wide) return hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)n);
+  for (int64_t i = 0; i < n; i++) wide[i] = values[i];
+  hy_status status = hy_array_from_host(stream, out, HY_I64, 1, &n, wide);
+  hy__mfree(wide);
+  return status;
+}
+
+// The summed loss of one pass; recorded when learning.
+static hy_status pass_loss(hy__trainer* t, int64_t pass, bool learning, const int32_t* tokens,
+                           const int32_t* targets, hy_array** loss) {
+  int64_t n = t->options.batch * t->options.length;
+  hy_array *ids = NULL, *wanted = NULL, *x = NULL, *hidden = NULL;
+  hy_status status = upload(t->stream, tokens, n, &ids);
+  if (status == HY_OK) status = upload(t->stream, targets, n, &wanted);
+  if (status == HY_OK) status = hy_array_embedding(t->tape, &x, t->model->embedding, ids, -1);
+  if (status == HY_OK) status = run_blocks(t, pass, learning, &x);
+  if (status == HY_OK)
+    status =
+        hy_array_rms_norm(t->tape, &hidden, NULL, x, t->model->norm, 1, t->model->config.norm_eps);
+  if (status == HY_OK)
+    status = hy_array_linear_cross_entropy(t->tape, loss, hidden, t->model->head.weight, wanted,
+                                           HY__IGNORE, HY_REDUCTION_SUM, LOSS_CHUNK);
+  hy_array_release(ids);
+  hy_array_release(wanted);
+  hy_array_release(x);
+  hy_array_release(hidden);
+  return status;
+}
+
+// Runs the passes of a step; `scale` makes the sum of their losses a mean. Gradients gather when
+// learning.
+static hy_status run_passes(hy__trainer* t, bool learning, const int32_t* tokens,
+                            const int32_t* targets, double* loss) {
+  int64_t n = t->options.batch * t->options.length, counted = 0;
+  for (int64_t i = 0; i < n * t->options.accumulate; i++) counted += targets[i] != HY__IGNORE;
+  *loss = 0;
+  if (counted == 0)
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "none of the tokens of this step counts: there is nothing to learn from");
+  hy_tape_set_recording(t->tape, learning);
+  hy_status status = HY_OK;
+  for (int64_t pass = 0; pass < t->options.accumulate && status == HY_OK; pass++) {
+    hy_array *sum = NULL, *mean = NULL;
+    double value = 0;
+    status = pass_loss(t, pass, learning, tokens + pass * n, targets + pass * n, &sum);
+    if (status == HY_OK)
+      status = hy_array_mul_scalar(t->tape, &mean, sum, hy_float(1.0 / (double)counted));
+    if (status == HY_OK && learning) status = hy_backward(t->tape, mean, NULL);
+    if (status == HY_OK) status = hy_array_item(t->stream, mean, &value);
+    *loss += value;
+    hy_array_release(sum);
+    hy_array_release(mean);
+  }
+  return status;
+}
+
+hy_status hy__trainer_evaluate(hy__trainer* t, const int32_t* tokens, const int32_t* targets,
+                               double* loss) {
+  return run_passes(t, false, tokens, targets, loss);
+}
+
+hy_status hy__trainer_step(hy__trainer* t, const int32_t* tokens, const int32_t* targets,
+                           double* loss) {
+  hy_status status = run_passes(t, true, tokens, targets, loss);
+  double norm = 0;
+  if (status == HY_OK) {
+    double bound = t->options.clip > 0 ? t->options.clip : INFINITY;
+    status = hy_clip_grad_norm(t->stream, t->parameters, t->n_parameters, bound, &norm);
+  }
+  if (status == HY_OK && !(isfinite(*loss) && isfinite(norm)))
+    status = hy_fail(
+        HY_DEVICE_FAILED,
+        "step %lld: the loss is %g and the gradient's norm %g; a lower learning rate may help",
+        (long long)t->steps + 1, *loss, norm);
+  if (status == HY_OK) {
+    hy_optimizer_set_lr(t->optimizer, hy__trainer_lr(t));
+    status = hy_optimizer_step(t->optimizer);
+  }
+  hy_optimizer_zero_grad(t->optimizer);
+  if (status == HY_OK) t->steps++;
+  return status;
+}
+
+int64_t hy__trainer_steps(const hy__trainer* t) {
+  return t->steps;
+}
+
+double hy__trainer_lr(const hy__trainer* t) {
+  return hy_schedule_cosine(t->steps + 1, t->options.warmup, t->options.steps + 1, t->options.lr,
+                            0);
+}
+
+// ---- saving and resuming ----
+
+typedef struct saving {
+  hy__trainer* trainer;
+  hy__weight* list;
+  char (*names)[192];
+  int count, capacity;
+} saving;
+
+static hy_status fetch(saving* s, const char* prefix, const char* name, hy_array* array) {
+  if (s->count == s->capacity)
+    return hy_fail(HY_INTERNAL, "the optimizer has more state than expected");
+  const hy_tensor* t = hy_array_tensor(array);
+  void* data = hy__malloc(hy_tensor_bytes(t) + 1);
+  if (!data) return hy_fail(HY_OUT_OF_MEMORY, "no memory to save the training");
+  hy__weight* w = &s->list[s->count];
+  snprintf(s->names[s->count], sizeof s->names[0], "%s%s", prefix, name);
+  w->name = s->names[s->count++];
+  hy_tensor_init(&w->tensor, data, t->dtype, t->ndim, t->shape);
+  return hy_array_to_host(s->trainer->stream, array, data, hy_tensor_bytes(t));
+}
+
+static hy_status fetch_state(void* context, const char* name, hy_array* array) {
+  return fetch(context, "optimizer.", name, array);
+}
+
+hy_status hy__trainer_save(hy__trainer* t, const char* path) {
+  saving s = {.trainer = t, .capacity = 3 * t->n_parameters + 2};
+  s.list = hy__calloc((size_t)s.capacity, sizeof *s.list);
+  s.names = hy__calloc((size_t)s.capacity, sizeof *s.names);
+  hy_status status = HY_OK;
+  if (!s.list || !s.names) status = hy_fail(HY_OUT_OF_MEMORY, "no memory to save the training");
+  for (int i = 0; i < t->n_parameters && status == HY_OK; i++)
+    status = fetch(&s, "", t->names[i], t->parameters[i]);
+  if (status == HY_OK) status = hy_optimizer_export(t->optimizer, fetch_state, &s);
+  int64_t steps = t->steps;
+  int fetched = s.count;
+  if (status == HY_OK) {
+    s.list[s.count].name = "steps";
+    hy_tensor_init(&s.list[s.count++].tensor, &steps, HY_I64, 0, NULL);
+    status = hy__weights_save(path, s.list, s.count);
+  }
+  for (int i = 0; i < fetched; i++) hy__mfree(s.list[i].tensor.data);
+  hy__mfree(s.list);
+  hy__mfree(s.names);
+  return status;
+}
+
+static hy_status upload_weight(hy__trainer* t, const hy__weight* w, hy_array** out) {
+  return hy_array_from_host(t->stream, out, w->tensor.dtype, w->tensor.ndim, w->tensor.shape,
+                            w->tensor.data);
+}
+
+// Overwrites a parameter in place.
+static hy_status restore_parameter(hy__trainer* t, const hy__weights* saved, int i) {
+  const hy__weight* w = hy__weights_find(saved, t->names[i]);
+  if (!w) return hy_fail(HY_FORMAT, "%s is not in the saved training", t->names[i]);
+  const hy_tensor* own = hy_array_tensor(t->parameters[i]);
+  bool fits = w->tensor.dtype == own->dtype && w->tensor.ndim == own->ndim;
+  for (int d = 0; fits && d < own->ndim; d++) fits = w->tensor.shape[d] == own->shape[d];
+  if (!fits)
+    return hy_fail(
+        HY_FORMAT,
+        "%s is %s in the saved training and %s here; resume with the options it was started with",
+        t->names[i], hy_tensor_describe(&w->tensor, (char[100]){0}, 100),
+        hy_tensor_describe(own, (char[100]){0}, 100));
+  hy_array* from = NULL;
+  HY_TRY(upload_weight(t, w, &from));
+  hy_attrs none = {.none = {0}};
+  hy_tape_set_recording(t->tape, false);
+  hy_status status =
+      hy_array_apply_into(t->tape, HY_OP_copy, &from, 1, &none, &t->parameters[i], 1);
+  hy_array_release(from);
+  return status;
+}
+
+static hy_status restore(hy__trainer* t, const hy__weights* saved) {
+  const hy__weight* steps = hy__weights_find(saved, "steps");
+  if (!steps || steps->tensor.dtype != HY_I64 || steps->tensor.ndim != 0)
+    return hy_fail(HY_FORMAT, "it is no saved training");
+  for (int i = 0; i < t->n_parameters; i++) HY_TRY(restore_parameter(t, saved, i));
+  for (int i = 0; i < hy__weights_count(saved); i++) {
+    const hy__weight* w = hy__weights_at(saved, i);
+    if (strncmp(w->name, "optimizer.", 10) != 0) continue;
+    hy_array* array = NULL;
+    HY_TRY(upload_weight(t, w, &array));
+    hy_status status = hy_optimizer_import(t->optimizer, w->name + 10, array);
+    hy_array_release(array);
+    HY_TRY(status);
+  }
+  memcpy(&t->steps, steps->tensor.data, sizeof t->steps);
+  return hy_stream_sync(t->stream);
+}
+
+hy_status hy__trainer_resume(hy__trainer* t, const char* path) {
+  hy__weights* saved;
+  HY_TRY(hy__weights_open_file(path, &saved));
+  hy_status status = restore(t, saved);
+  if (status != HY_OK) hy_fail(status, "%s: %s", path, hy_last_error());
+  hy__weights_close(saved);
+  return status;
+}

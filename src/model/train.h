@@ -1,0 +1,44 @@
+// Training a transformer: LoRA adapters, or all parameters of a small one.
+#ifndef HALYARD_MODEL_TRAIN_H_
+#define HALYARD_MODEL_TRAIN_H_
+
+#include "halyard/optim.h"
+#include "model/transformer.h"
+
+enum { HY__IGNORE = -100 };  // a target that does not count
+
+typedef struct hy__train_options {
+  int64_t batch, length;  // sequences of a pass, tokens of each
+  int64_t accumulate;     // passes of a step
+  int64_t steps, warmup;  // in all, for the schedule
+  double lr, weight_decay, clip;
+  bool checkpoint;      // recompute blocks in the backward instead of keeping their activations
+  bool all_parameters;  // else the adapters alone
+  uint64_t seed;        // of dropout
+} hy__train_options;
+
+typedef struct hy__trainer hy__trainer;
+
+// The model stays the caller's and outlives the trainer; its parameters, or its adapters, are made
+// leaves.
+hy_status hy__trainer_create(hy_stream* stream, hy__transformer* model,
+                             const hy__train_options* options, hy__trainer** trainer);
+void hy__trainer_destroy(hy__trainer* trainer);  // NULL is fine
+
+// Tokens and targets of one step: accumulate x batch rows of `length`. A target is the token that
+// should follow, or HY__IGNORE. `loss` is the mean over all that count. HY_DEVICE_FAILED where the
+// loss or the gradient is no finite number: then nothing was changed.
+hy_status hy__trainer_step(hy__trainer* trainer, const int32_t* tokens, const int32_t* targets,
+                           double* loss);
+// The same loss without learning.
+hy_status hy__trainer_evaluate(hy__trainer* trainer, const int32_t* tokens, const int32_t* targets,
+                               double* loss);
+int64_t hy__trainer_steps(const hy__trainer* trainer);  // done so far
+double hy__trainer_lr(const hy__trainer* trainer);      // of the next step
+
+// Everything that the rest of the training depends on, in one file that is written beside and
+// renamed: parameters or adapters, the optimizer's state, the number of steps.
+hy_status hy__trainer_save(hy__trainer* trainer, const char* path);
+hy_status hy__trainer_resume(hy__trainer* trainer, const char* path);
+
+#endif  // HALYARD_MODEL_TRAIN_H_
