@@ -45,8 +45,12 @@ if [ -n "$packages" ]; then
 fi
 
 if [ "$1" = test ]; then
-  wanted="torch==2.13.0 numpy pytest"
-  if ! .venv/bin/python -c 'import torch, numpy, pytest; assert torch.__version__.startswith("2.13.0")' 2>/dev/null; then
+  wanted="torch==2.13.0 transformers==5.22.0 peft==0.21.0 numpy pytest"
+  if ! .venv/bin/python -c '
+import sys
+from importlib.metadata import version
+for name, _, number in (word.partition("==") for word in sys.argv[1:]):
+    assert version(name).startswith(number)' $wanted 2>/dev/null; then
     echo "setup: installing from PyPI into .venv: $wanted"
     [ -x .venv/bin/python ] || python3 -m venv .venv
     .venv/bin/python -m pip install -q --disable-pip-version-check $wanted
