@@ -104,6 +104,8 @@ typedef enum hy_causal { HY_CAUSAL_NONE, HY_CAUSAL_TOP_LEFT, HY_CAUSAL_BOTTOM_RI
   F(K, bool, count_padding) F(K, int64_t, divisor)
 #define HY_ATTRS_arange(F, K)         F(K, hy_scalar, start) F(K, hy_scalar, step)
 // Element i of the output takes word i % 4 of Philox block offset + i / 4 under the key `seed`.
+// uniform draws from [a, b), normal with mean a and standard deviation b, randint from the integers
+// of [a, b), bernoulli 1 with probability a; src/ops/reference/random.c says how, bit by bit.
 #define HY_ATTRS_random(F, K) \
   F(K, uint64_t, seed) F(K, uint64_t, offset) F(K, double, a) F(K, double, b)
 #define HY_ATTRS_dropout(F, K)        F(K, uint64_t, seed) F(K, uint64_t, offset) F(K, double, p)

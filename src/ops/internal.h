@@ -6,7 +6,7 @@
 
 // Fills dtype (and layout, where not strided) or ndim and shape of each declared output. Absent
 // optional outputs are filled too. May use call->in and call->attrs, and call->out only in the
-// rules `output` and `vector`.
+// rules `output`, `vector` and `random`.
 typedef hy_status (*hy__rule)(const hy_call* call, hy_tensor* out);
 // Computes a checked call whose tensors lie in host memory.
 typedef hy_status (*hy__kernel)(const hy_call* call);

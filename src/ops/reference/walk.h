@@ -4,7 +4,7 @@
 
 #include "halyard/tensor.h"
 
-#define HY__WALK_MAX 6
+#define HY__WALK_MAX 8
 // Rows are at most this long, so that kernels can keep them in arrays on the stack.
 #define HY__ROW 256
 
