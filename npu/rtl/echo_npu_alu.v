@@ -1,4 +1,5 @@
 // echo_npu_alu - the micro-operations of the vector unit other than FMA, MUL and ADD: 16 lanes, one cycle.
+/* verilator tracing_off */
 module echo_npu_alu (
     input wire clk,
     input wire en,

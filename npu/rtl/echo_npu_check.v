@@ -86,6 +86,7 @@ module echo_npu_check (
         params_used = 8'h77;
       end
       if (paired) flags_used = flags_used & ~32'h1c00;
+      if ({24'd0, fn} >= `ECHO_NPU_FN_MOVE) flags_used = flags_used & ~32'h1000;
       if ({24'd0, fn} < `ECHO_NPU_FN_SOFTMAX || {24'd0, fn} > `ECHO_NPU_FN_SOFTMAX_BWD) flags_used = flags_used & ~32'h2000;
     end else if (is_memcpy) begin
       params_used = 8'h03;

@@ -1,5 +1,6 @@
 // echo_npu_fifo - 2^LOG2 entries, the oldest one visible at `out` while `valid`. The user does not
 // push when full nor pop when empty.
+/* verilator tracing_off */
 module echo_npu_fifo #(
     parameter WIDTH = 32,
     parameter LOG2  = 4

@@ -11,6 +11,7 @@
 // Each stage is a loop over the lanes in one clocked block, last stage first: a stage reads what the one
 // before it left in the previous cycle. The arrays are private to the block, so blocking assignment
 // makes them plain registers, and a simulator runs a loop instead of W copies of the code.
+/* verilator tracing_off */
 module echo_npu_fma #(
     parameter W = 16
 ) (

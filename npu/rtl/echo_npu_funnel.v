@@ -1,5 +1,6 @@
 // echo_npu_funnel - a byte queue between streams of different grain: pieces of up to 64 bytes go in, any
 // number of bytes up to 64 are taken from the front. Keeps up with 64 bytes a cycle at any alignment.
+/* verilator tracing_off */
 module echo_npu_funnel (
     input wire clk,
     input wire clear,

@@ -4,6 +4,7 @@
 // Element (row, k) is kept in bank (row + k) mod N, so that N neighbours in either direction are always in
 // different banks: a group that runs along k (a row-major A) and one that runs along the rows (a transposed
 // A) are both written in one cycle, and reading needs only a rotation.
+/* verilator tracing_off */
 module echo_npu_pad #(
     parameter N = 16,
     parameter NL = 4,

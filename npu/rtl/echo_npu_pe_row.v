@@ -1,6 +1,7 @@
 // echo_npu_pe_row - one row of the matrix array: N multiply-accumulate lanes that share the operand a, and
 // their accumulators: 2^SL words in each of two banks. One bank computes; the other is written out and,
 // for ACCUMULATE, loaded.
+/* verilator tracing_off */
 module echo_npu_pe_row #(
     parameter N = 16,
     parameter SL = 4

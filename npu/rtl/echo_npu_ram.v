@@ -1,5 +1,6 @@
 // echo_npu_ram - one read port, one write port, read data in the next cycle. A read of the word being
 // written returns the old one.
+/* verilator tracing_off */
 module echo_npu_ram #(
     parameter WIDTH = 32,
     parameter DEPTH = 512,

@@ -1,0 +1,111 @@
+// echo_axi_memory.h - the memory side of the simulated bus: answers AXI4 bursts from an echo_ram after a latency,
+// one beat a cycle in each direction, in order.
+#ifndef ECHO_AXI_MEMORY_H
+#define ECHO_AXI_MEMORY_H
+
+#include <cstring>
+#include <deque>
+
+#include "Vecho_npu_top.h"
+#include "echo_rtlmodel.h"
+
+class EchoAxiMemory {
+ public:
+  EchoAxiMemory(Vecho_npu_top* top, const echo_ram* ram) : top_(top), ram_(ram) {}
+
+  void set_bus(const echo_rtl_bus& bus) {
+    bus_ = bus;
+    random_ = bus.seed * 2 + 1;
+  }
+
+  // Before the clock edge of `cycle`: looks at what the device drives, decides what the memory drives.
+  void drive(uint64_t cycle) {
+    if (bus_.freeze_at && cycle >= bus_.freeze_at) {
+      top_->m_axi_arready = top_->m_axi_awready = top_->m_axi_wready = 0;
+      top_->m_axi_rvalid = top_->m_axi_bvalid = 0;
+      return;
+    }
+    top_->m_axi_rvalid = 0;
+    if (!reads_.empty() && reads_.front().ready <= cycle && moves()) {
+      Burst& burst = reads_.front();
+      top_->m_axi_rvalid = 1;
+      top_->m_axi_rresp = load(burst.addr);
+      burst.addr += kBeat;
+      if (--burst.beats == 0) reads_.pop_front();
+    }
+    top_->m_axi_bvalid = 0;
+    if (!answers_.empty() && answers_.front().ready <= cycle && moves()) {
+      top_->m_axi_bvalid = 1;
+      top_->m_axi_bresp = answers_.front().response;
+      answers_.pop_front();
+    }
+    top_->m_axi_wready = !writes_.empty() && moves();
+    if (top_->m_axi_wready && top_->m_axi_wvalid) {
+      Burst& burst = writes_.front();
+      burst.response |= store(burst.addr);
+      burst.addr += kBeat;
+      if (--burst.beats == 0) {
+        burst.ready = cycle + bus_.latency;
+        answers_.push_back(burst);
+        writes_.pop_front();
+      }
+    }
+    top_->m_axi_arready = moves();
+    if (top_->m_axi_arready && top_->m_axi_arvalid)
+      reads_.push_back({top_->m_axi_araddr, top_->m_axi_arlen + 1u, cycle + bus_.latency, 0});
+    top_->m_axi_awready = moves();
+    if (top_->m_axi_awready && top_->m_axi_awvalid)
+      writes_.push_back({top_->m_axi_awaddr, top_->m_axi_awlen + 1u, 0, 0});
+  }
+
+ private:
+  static constexpr uint64_t kBeat = sizeof(Vecho_npu_top::m_axi_rdata);
+  static constexpr uint8_t kSlaveError = 2, kDecodeError = 3;
+  struct Burst {
+    uint64_t addr;
+    uint32_t beats;
+    uint64_t ready;
+    uint8_t response;
+  };
+
+  bool moves() {
+    if (!bus_.stall_percent) return true;
+    random_ ^= random_ << 13;
+    random_ ^= random_ >> 7;
+    random_ ^= random_ << 17;
+    return (random_ >> 20) % 100 >= bus_.stall_percent;
+  }
+  bool injected(uint64_t addr) const { return addr < bus_.error_limit && addr + kBeat > bus_.error_base; }
+
+  uint8_t load(uint64_t addr) {
+    const void* from = echo_ram_at(ram_, addr, kBeat);
+    if (!from || injected(addr)) {
+      memset(&top_->m_axi_rdata, 0xee, kBeat);
+      return from ? kSlaveError : kDecodeError;
+    }
+    memcpy(&top_->m_axi_rdata, from, kBeat);
+    return 0;
+  }
+
+  uint8_t store(uint64_t addr) {
+    uint64_t strobes = top_->m_axi_wstrb;
+    if (!strobes) return 0;
+    uint8_t* to = static_cast<uint8_t*>(echo_ram_at(ram_, addr, kBeat));
+    if (!to || injected(addr)) return to ? kSlaveError : kDecodeError;
+    const uint8_t* from = reinterpret_cast<const uint8_t*>(&top_->m_axi_wdata);
+    if (strobes == ~uint64_t{0} >> (64 - kBeat))
+      memcpy(to, from, kBeat);
+    else
+      for (uint64_t i = 0; i < kBeat; ++i)
+        if (strobes >> i & 1) to[i] = from[i];
+    return 0;
+  }
+
+  Vecho_npu_top* top_;
+  const echo_ram* ram_;
+  echo_rtl_bus bus_{40, 0, 0, 0, 0, 0};
+  uint64_t random_ = 1;
+  std::deque<Burst> reads_, writes_, answers_;
+};
+
+#endif  // ECHO_AXI_MEMORY_H
