@@ -1,4 +1,6 @@
 // Arrays: ownership, host transfers, views, in-place writes, errors.
+#include <pthread.h>
+
 #include "support/arrays.h"
 
 static void makes_and_reads(void** state) {
@@ -122,11 +124,45 @@ static void names_what_was_wrong(void** state) {
   bench_close(&b);
 }
 
+// ---- threads ----
+
+static void* use_array(void* context) {
+  hy_array* array = context;
+  for (int i = 0; i < 1000; i++) {
+    hy_array* view = NULL;
+    hy_array_retain(array);
+    if (hy_array_transpose(NULL, &view, array, 0, 1) != HY_OK) return array;
+    hy_array_release(array);
+    hy_array_release(view);
+  }
+  hy_array_release(array);
+  return NULL;
+}
+
+static void references_are_counted_from_any_thread(void** state) {
+  (void)state;
+  bench b = bench_open();
+  hy_array* a = make_f64(&b, (double[]){1, 2, 3, 4}, SHAPE(2, 2));
+  pthread_t threads[4];
+  for (int i = 0; i < 4; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, use_array, hy_array_retain(a)), 0);
+  hy_array_release(a);
+  for (int i = 0; i < 4; i++) {
+    void* failed;
+    pthread_join(threads[i], &failed);
+    assert_null(failed);
+  }
+  bench_close(&b);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(makes_and_reads),      cmocka_unit_test(wraps_memory_of_others),
-      cmocka_unit_test(views_share_memory),   cmocka_unit_test(creation_ops_write_what_exists),
+      cmocka_unit_test(makes_and_reads),
+      cmocka_unit_test(wraps_memory_of_others),
+      cmocka_unit_test(views_share_memory),
+      cmocka_unit_test(creation_ops_write_what_exists),
       cmocka_unit_test(names_what_was_wrong),
+      cmocka_unit_test(references_are_counted_from_any_thread),
   };
   int failed = cmocka_run_group_tests_name("array", tests, NULL, NULL);
   hy_shutdown();
