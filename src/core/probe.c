@@ -123,23 +123,21 @@ void hy__probe_absent(const hy__known_backend* known, const char* name, hy_probe
     return;
   }
   char hardware[96] = "", library[320] = "", pci[16], upper[HY__MAX_NAME];
-  bool here = false;
-  if (known->pci_vendor) {
-    here = on_the_bus(known->pci_vendor, pci);
-    if (here) {
-      probe->stage = HY_STAGE_FOUND;
-      snprintf(hardware, sizeof hardware, "%s is here (%s), but ", known->device, pci);
-    } else {
-      snprintf(hardware, sizeof hardware, "no%s is on the PCI bus, ", strchr(known->device, ' '));
-    }
-  }
+  bool here = known->pci_vendor && on_the_bus(known->pci_vendor, pci), loaded = false;
+  if (here) probe->stage = HY_STAGE_FOUND;
   if (known->libraries[0]) {
     void* handle;
-    if (hy__open_library(known->libraries, known->folders, probe, &handle) == HY_OK)
+    loaded = hy__open_library(known->libraries, known->folders, probe, &handle) == HY_OK;
+    if (loaded)
       snprintf(library, sizeof library, "%.200s was loaded, but ", probe->library);
     else
       snprintf(library, sizeof library, "%.300s, and ", hy_last_error());
   }
+  if (here)
+    snprintf(hardware, sizeof hardware, "%s is here (%s)%s ", known->device, pci,
+             loaded ? " and" : ", but");
+  else if (known->pci_vendor)
+    snprintf(hardware, sizeof hardware, "no%s is on the PCI bus, ", strchr(known->device, ' '));
   snprintf(probe->reason, sizeof probe->reason, "%s%sthis build has no %s backend", hardware,
            library, known->name);
   size_t length = 0;

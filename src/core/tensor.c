@@ -138,7 +138,11 @@ const char* hy_tensor_describe(const hy_tensor* t, char* buffer, size_t size) {
   do {                                                                                  \
     if (used < size) used += (size_t)snprintf(buffer + used, size - used, __VA_ARGS__); \
   } while (0)
-  int ndim = t->ndim < 0 ? 0 : t->ndim > HY_MAX_DIMS ? HY_MAX_DIMS : t->ndim;
+  int ndim = t->ndim;
+  if (ndim < 0 || ndim > HY_MAX_DIMS) {
+    APPEND("%s of %d dimensions", hy_dtype_name(t->dtype), ndim);
+    return buffer;
+  }
   APPEND("%s[", hy_dtype_name(t->dtype));
   for (int d = 0; d < ndim; d++) APPEND(d ? ", %lld" : "%lld", (long long)t->shape[d]);
   APPEND("]");

@@ -107,7 +107,8 @@ static hy_status take_output(const hy_call* call, hy__einsum* e, const term* t, 
 hy_status hy__einsum_parse(const hy_call* call, hy__einsum* e) {
   const char* p = call->attrs.equation.equation.text;
   if (!*p || !memchr(p, 0, HY_MAX_EQUATION))
-    return hy_fail(HY_INVALID_ARGUMENT, "einsum: the equation is empty or longer than %d characters",
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "einsum: the equation is empty or longer than %d characters",
                    HY_MAX_EQUATION - 1);
   term t;
   int ellipsis = 0;

@@ -26,9 +26,6 @@ hy_status hy__reference(const hy_call* call);
 // Counts, absent tensors, dtypes, shapes, aliasing: everything hy_run promises its providers.
 hy_status hy__check_call(const hy_call* call);
 
-// Weak until every row has its rules and kernel; see hy_infer.
-#define HY__PENDING __attribute__((weak))
-
 // The declarations of every rule and kernel named in the table.
 #define HY_IN(name)
 #define HY_IN_OPT(name)
@@ -37,9 +34,9 @@ hy_status hy__check_call(const hy_call* call);
 #define HY_OUT_OPT(name)
 #define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
               grad, cases)                                                                     \
-  HY__PENDING hy_status hy__dtype_##dtype_rule(const hy_call* call, hy_tensor* out);           \
-  HY__PENDING hy_status hy__shape_##shape_rule(const hy_call* call, hy_tensor* out);           \
-  HY__PENDING hy_status hy__ref_##kernel(const hy_call* call);
+  hy_status hy__dtype_##dtype_rule(const hy_call* call, hy_tensor* out);                       \
+  hy_status hy__shape_##shape_rule(const hy_call* call, hy_tensor* out);                       \
+  hy_status hy__ref_##kernel(const hy_call* call);
 #include "halyard/ops.def"
 
 static inline bool hy__present(const hy_tensor* t) {

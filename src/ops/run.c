@@ -110,7 +110,7 @@ hy_status hy_place(hy_device* device, const hy_call* call, hy_placement* placeme
   if (!device || !call || !placement)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_place: an argument is NULL");
   const hy_provider* provider = choose_provider(device, call, &placement->reason);
-  placement->provider = provider                        ? provider->name
+  placement->provider = provider                     ? provider->name
                         : hy__composes(device, call) ? HY__COMPOSITE
                         : device->is_host            ? "reference"
                                                      : NULL;

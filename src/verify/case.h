@@ -125,7 +125,7 @@ bool hy__mistake_in_data(hy__case* c, int n, hy_status status, const char* what)
 #define HY_OUT_OPT(name)
 #define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
               grad, cases)                                                                     \
-  __attribute__((weak)) void hy__cases_##cases(hy__case* c);
+  void hy__cases_##cases(hy__case* c);
 #include "halyard/ops.def"
 
 #endif  // HALYARD_VERIFY_CASE_H_
