@@ -63,9 +63,12 @@ static void differentiates_attention(void** state) {
   // Two keys with equal scores: p = 1/2 each, dv = p dout, ds = p (dout v - dout out).
   double q[1] = {2}, k[2] = {1, 1}, v[2] = {4, 8}, out[1] = {6}, lse[1] = {2 + log(2)};
   double dout[1] = {1}, dq[1], dk[2], dv[2];
-  hy_tensor in[7] = {tensor(dout, HY_F64, 1, 1, 1), tensor(q, HY_F64, 1, 1, 1),
-                     tensor(k, HY_F64, 1, 2, 1),    tensor(v, HY_F64, 1, 2, 1),
-                     tensor(out, HY_F64, 1, 1, 1),  tensor(lse, HY_F64, 1, 1),
+  hy_tensor in[7] = {tensor(dout, HY_F64, 1, 1, 1),
+                     tensor(q, HY_F64, 1, 1, 1),
+                     tensor(k, HY_F64, 1, 2, 1),
+                     tensor(v, HY_F64, 1, 2, 1),
+                     tensor(out, HY_F64, 1, 1, 1),
+                     tensor(lse, HY_F64, 1, 1),
                      hy_tensor_absent()};
   hy_tensor result[3] = {tensor(dq, HY_F64, 1, 1, 1), tensor(dk, HY_F64, 1, 2, 1),
                          tensor(dv, HY_F64, 1, 2, 1)};
@@ -119,12 +122,9 @@ static void rotates_pairs_and_back(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(weighs_values_by_softmax),
-      cmocka_unit_test(groups_query_heads),
-      cmocka_unit_test(masks_by_corner_and_by_tensor),
-      cmocka_unit_test(differentiates_attention),
-      cmocka_unit_test(follows_the_block_table),
-      cmocka_unit_test(rotates_pairs_and_back),
+      cmocka_unit_test(weighs_values_by_softmax),      cmocka_unit_test(groups_query_heads),
+      cmocka_unit_test(masks_by_corner_and_by_tensor), cmocka_unit_test(differentiates_attention),
+      cmocka_unit_test(follows_the_block_table),       cmocka_unit_test(rotates_pairs_and_back),
   };
   return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
 }

@@ -69,15 +69,16 @@ static void apply(const conv* c, effect effect, double* x, double* y, double* we
         int64_t channel = o / c->group_out * c->group_in + i;
         double* x_plane = x + (image * c->in_channels + channel) * c->h * c->w;
         for (int64_t tap = 0; tap < taps; tap++) {
-          span v = reach(tap / c->kernel_w, c->h, c->out_h, c->stride.h, c->padding.h,
-                         c->dilation.h);
-          span u = reach(tap % c->kernel_w, c->w, c->out_w, c->stride.w, c->padding.w,
-                         c->dilation.w);
+          span v =
+              reach(tap / c->kernel_w, c->h, c->out_h, c->stride.h, c->padding.h, c->dilation.h);
+          span u =
+              reach(tap % c->kernel_w, c->w, c->out_w, c->stride.w, c->padding.w, c->dilation.w);
           for (int64_t row = v.first; row < v.last && u.first < u.last; row++)
             tap_row(effect, u.last - u.first, c->stride.w,
-                    x_plane + ((v.origin + row * c->stride.h) * c->w + u.origin +
-                               u.first * c->stride.w),
-                    y_plane + row * c->out_w + u.first, weight + (o * c->group_in + i) * taps + tap);
+                    x_plane +
+                        ((v.origin + row * c->stride.h) * c->w + u.origin + u.first * c->stride.w),
+                    y_plane + row * c->out_w + u.first,
+                    weight + (o * c->group_in + i) * taps + tap);
         }
       }
     }
@@ -90,7 +91,7 @@ hy_status hy__ref_conv2d(const hy_call* call) {
   int64_t planes = c.images * c.out_channels, plane = c.out_h * c.out_w;
   double* x = hy__scratch_of(call, &call->in[0]);
   double* weight = x ? hy__scratch_of(call, &call->in[1]) : NULL;
-  double* b = !weight               ? NULL
+  double* b = !weight             ? NULL
               : hy__present(bias) ? hy__scratch_of(call, bias)
                                   : hy__scratch_zero(call, c.out_channels, 1);
   double* y = b ? hy__scratch(call, planes, plane) : NULL;

@@ -12,7 +12,8 @@ typedef struct matmul {
 } matmul;
 
 static char* address(const hy_tensor* t, int64_t row, int64_t column) {
-  return hy__row_address(t, row) + column * t->stride[t->ndim - 1] * (int64_t)hy_dtype_size(t->dtype);
+  return hy__row_address(t, row) +
+         column * t->stride[t->ndim - 1] * (int64_t)hy_dtype_size(t->dtype);
 }
 
 static int64_t last_stride(const hy_tensor* t) {
@@ -95,8 +96,7 @@ hy_status hy__ref_addmm(const hy_call* call) {
   m.alpha = call->attrs.addmm.alpha;
   m.beta = call->attrs.addmm.beta;
   // As in BLAS, a beta of 0 means that the addend is not read: its NaNs do not spread.
-  if (hy_scalar_f(m.beta) != 0)
-    HY_TRY(hy_expand(&m.addend, &call->in[0], m.out.ndim, m.out.shape));
+  if (hy_scalar_f(m.beta) != 0) HY_TRY(hy_expand(&m.addend, &call->in[0], m.out.ndim, m.out.shape));
   return multiply(call, &m);
 }
 

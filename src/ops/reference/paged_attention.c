@@ -47,10 +47,9 @@ static hy_status check_indices(const hy_call* call) {
     for (int64_t i = 0; i * block_size < s.keys; i++) {
       int64_t block = index_at(table, b * most + i);
       if (block < 0 || block >= cache->shape[0])
-        return hy__call_fail(call, HY_INDEX,
-                             "block_table[%lld, %lld] is %lld; the cache has %lld blocks",
-                             (long long)b, (long long)i, (long long)block,
-                             (long long)cache->shape[0]);
+        return hy__call_fail(
+            call, HY_INDEX, "block_table[%lld, %lld] is %lld; the cache has %lld blocks",
+            (long long)b, (long long)i, (long long)block, (long long)cache->shape[0]);
     }
   }
   return HY_OK;

@@ -62,8 +62,8 @@ hy_status hy__ref_max_pool2d(const hy_call* call) {
   for (int64_t i = 0; i < n; i++) {
     int64_t row = i / result.w % result.h, column = i % result.w;
     int64_t plane = i / (result.w * result.h);
-    int64_t place = largest(x, plane, a, row * a->stride.h - a->padding.h,
-                            column * a->stride.w - a->padding.w);
+    int64_t place =
+        largest(x, plane, a, row * a->stride.h - a->padding.h, column * a->stride.w - a->padding.w);
     char* to = hy__element(out, i);
     const char* from = place < 0 ? NULL : hy__element(x, plane * in.h * in.w + place);
     if (!from)

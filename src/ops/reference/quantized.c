@@ -1,9 +1,9 @@
 // Numbers of few bits with a scale for each group of a row, and layers whose weights are such.
 //
 // Quantising is symmetric: scale = max|x| / limit, q = x / scale rounded to nearest even, with the
-// limits 127 (i8), 7 (i4: -8 is not used), 448 (f8e4m3) and 57344 (f8e5m2). A group of zeros has the
-// scale 1. A group that holds an infinity or a NaN has that for a scale and q = 0, so that all of it
-// dequantises to NaN: nothing is hidden.
+// limits 127 (i8), 7 (i4: -8 is not used), 448 (f8e4m3) and 57344 (f8e5m2). A group of zeros has
+// the scale 1. A group that holds an infinity or a NaN has that for a scale and q = 0, so that all
+// of it dequantises to NaN: nothing is hidden.
 #include <math.h>
 
 #include "ops/reference/lanes.h"

@@ -118,7 +118,8 @@ hy_status hy__ref_sdpa(const hy_call* call) {
 
 // Gradients of one kv head, summed over its group of query heads.
 typedef struct gradients {
-  double *dq, *dk, *dv, *dout, *out;  // [size], [keys, size], [keys, value_size], [value_size] twice
+  double *dq, *dk, *dv, *dout,
+      *out;  // [size], [keys, size], [keys, value_size], [value_size] twice
 } gradients;
 
 // With probabilities p = exp(score - lse) and delta = dout . out:

@@ -15,8 +15,8 @@ static hy_status check_scale(const hy_call* call, int i, const hy_tensor* q) {
   const hy_tensor* scale = &call->in[i];
   int last = q->ndim - 1;
   HY_TRY(hy__need_ndim(call, i, q->ndim));
-  bool fits = scale->shape[last] > 0 ? q->shape[last] % scale->shape[last] == 0
-                                     : q->shape[last] == 0;
+  bool fits =
+      scale->shape[last] > 0 ? q->shape[last] % scale->shape[last] == 0 : q->shape[last] == 0;
   for (int d = 0; d < last; d++) fits = fits && scale->shape[d] == q->shape[d];
   if (fits) return HY_OK;
   return hy__call_fail(call, HY_SHAPE,
@@ -127,8 +127,9 @@ hy_status hy__dtype_linear_sparse_2_4(const hy_call* call, hy_tensor* out) {
   HY_TRY(check_layer_dtypes(call, 3, out));
   HY_TRY(hy__check_dtypes_among(call, 1, 2, HY_DTYPE_BIT(out->dtype)));
   if (call->in[2].layout != HY_LAYOUT_SPARSE_2_4)
-    return hy__call_fail(call, HY_LAYOUT, "the codes have the layout sparse_2_4, as sparsify_2_4 "
-                                          "makes them");
+    return hy__call_fail(call, HY_LAYOUT,
+                         "the codes have the layout sparse_2_4, as sparsify_2_4 "
+                         "makes them");
   return HY_OK;
 }
 
