@@ -21,8 +21,7 @@ static const hy__grad_rule* const rules[HY_OP_END] = {
 #include "halyard/ops.def"
 };
 
-// Floating, and not one of those for which the op's rule defines no gradient.
-static bool has_gradient(const hy__case* c, int input) {
+bool hy__input_has_gradient(const hy__case* c, int input) {
   int declared = input < c->info->n_inputs ? input : c->info->n_inputs - 1;
   return (HY_DTYPE_BIT(c->in[input].dtype) & HY_FLOATS) &&
          !(rules[c->call.op]->needs[declared] & HY__NO_GRADIENT);
@@ -33,7 +32,7 @@ bool hy__case_has_gradients(const hy__case* c) {
       !(HY_DTYPE_BIT(c->result[0]) & HY_FLOATS))
     return false;
   for (int i = 0; i < c->call.n_in; i++) {
-    if (has_gradient(c, i)) return true;
+    if (hy__input_has_gradient(c, i)) return true;
   }
   return false;
 }
@@ -109,7 +108,7 @@ static hy_status run_backward(const hy__case* c, hy_stream* stream, run* r) {
   for (int i = 0; i < c->call.n_in; i++) {
     if (!hy__present(&c->in[i])) continue;
     HY_TRY(to_array(stream, &c->in[i], &r->in[i]));
-    if (has_gradient(c, i)) HY_TRY(hy_array_set_requires_grad(r->in[i], true));
+    if (hy__input_has_gradient(c, i)) HY_TRY(hy_array_set_requires_grad(r->in[i], true));
   }
   hy_array** outputs[HY_MAX_OUTPUTS];
   for (int i = 0; i < c->info->n_outputs; i++) outputs[i] = &r->out[i];

@@ -43,6 +43,8 @@ def load_library():
         ("hyv_make", ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_int, ctypes.c_int),
         ("hyv_reference", ctypes.c_int, ctypes.c_void_p),
         ("hyv_gradients", ctypes.c_int, ctypes.c_void_p),
+        ("hyv_has_gradients", ctypes.c_int, ctypes.c_void_p),
+        ("hyv_input_has_gradient", ctypes.c_int, ctypes.c_void_p, ctypes.c_int),
         ("hyv_gradient", ctypes.c_void_p, ctypes.c_int),
         ("hyv_describe", ctypes.c_void_p, ctypes.c_void_p),
         ("hyv_free", None, ctypes.c_void_p),

@@ -19,6 +19,8 @@ RELATIVE = {torch.float64: 1e-12, torch.float32: 4e-6, torch.float16: 2e-3, torc
 INSIDE = {torch.float64: 2.0**-50, torch.float32: 2.0**-22, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8,
           torch.float8_e4m3fn: 2.0**-4, torch.float8_e5m2: 2.0**-3}
 
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
 NO_KERNEL = ("not implemented for", "not supported", "Only Tensors of floating point", "does not support",
              "must be the same dtype", "expected scalar type", "expected m1 and m2 to have the same dtype")
 
@@ -104,3 +106,72 @@ def test_values(op):
             problems.append((case.number, case.flavour, case.call, outcome))
     assert not problems, report(op, problems, seed)
     assert compared > 0, f"PyTorch took none of the cases of {op}"
+
+
+# ---- gradients ----
+
+def seed_like(out):
+    """What the C side starts from: ((37 k + 11) mod 17 - 8) / 8 for element k."""
+    k = torch.arange(out.numel(), dtype=torch.int64)
+    return ((((37 * k + 11) % 17) - 8).double() / 8).reshape(out.shape).to(out.dtype)
+
+
+def theirs_gradients(case):
+    leaves = [t.clone().requires_grad_() if t is not None and t.dtype in FLOATS else t for t in case.x]
+    case.x = leaves
+    out = EXPRESSIONS[case.op](case)
+    out = out[0] if isinstance(out, tuple) else out
+    wanted = [i for i, t in enumerate(leaves) if t is not None and t.requires_grad]
+    if not out.requires_grad:
+        return {}
+    grads = torch.autograd.grad(out, [leaves[i] for i in wanted], seed_like(out), allow_unused=True)
+    return dict(zip(wanted, grads))
+
+
+def compare_gradients(case):
+    status, ours = case.gradients()
+    if status == cases.UNSUPPORTED and not cases.LIB.hyv_has_gradients(case.handle):
+        return "skip"
+    if status != cases.OK:
+        return f"Halyard refuses it: {cases.LIB.hyv_last_error().decode()}"
+    try:
+        theirs = theirs_gradients(case)
+    except Unanswered:
+        return "skip"
+    except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError) as error:
+        return "skip" if any(text in str(error) for text in NO_KERNEL) else f"PyTorch refuses it: {error}"
+    for i, mine in enumerate(ours):
+        other = theirs.get(i)
+        if mine is None or other is None:
+            present = mine if other is None else other
+            if present is not None and mine is None and not cases.LIB.hyv_input_has_gradient(case.handle, i):
+                continue
+            if present is not None and bool((present != 0).any()):
+                return f"input {i}: only {'PyTorch' if mine is None else 'Halyard'} has a gradient"
+            continue
+        # Intermediate results round to the type, and sums over what was broadcast add that up.
+        narrow = max((mine.dtype, *(t.dtype for t in case.x if t is not None and t.dtype in FLOATS)),
+                     key=lambda t: RELATIVE[t])
+        try:
+            torch.testing.assert_close(mine.double(), other.double(), rtol=8 * RELATIVE[narrow],
+                                       atol=8 * absolute(case, narrow), equal_nan=True)
+        except AssertionError as error:
+            return f"input {i}: " + " ".join(str(error).split())[:300]
+    return None
+
+
+@pytest.mark.parametrize("op", [op for op in cases.OPS if op in EXPRESSIONS
+                                and cases.LIB.hyv_is_differentiable(cases.OPS.index(op))])
+def test_gradients(op):
+    seed, compared, problems = 1, 0, []
+    for case in cases.generate(op, seed, quick=True):
+        if case.expected != cases.OK:
+            continue
+        outcome = compare_gradients(case)
+        if outcome == "skip":
+            continue
+        compared += 1
+        if outcome:
+            problems.append((case.number, case.flavour, case.call, outcome))
+    assert not problems, report(op, problems, seed)
+    assert compared > 0, f"no gradient of {op} was compared"

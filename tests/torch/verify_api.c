@@ -76,6 +76,14 @@ EXPORT int hyv_gradients(hy__case* c) {
   return (int)hy__case_gradients(c, stream, &gradients);
 }
 
+EXPORT int hyv_has_gradients(hy__case* c) {
+  return hy__case_has_gradients(c);
+}
+
+EXPORT int hyv_input_has_gradient(hy__case* c, int i) {
+  return hy__input_has_gradient(c, i);
+}
+
 // Address of the gradient of input i, or NULL; valid until the next hyv_gradients.
 EXPORT void* hyv_gradient(int i) {
   return i >= 0 && i < gradients.n ? gradients.of[i] : NULL;
