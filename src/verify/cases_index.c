@@ -257,7 +257,8 @@ void hy__cases_index_put(hy__case* c) {
   }
   c->terms = 64;
   if (hy__mistake_in_data(c, 1, HY_INDEX, "an index that is not there")) {
-    c->call.n_in = 2;
+    c->call.n_in = 1;
+    hy__add_input(c, c->dtype, 0, NULL);
     hy__fill_ints(c, hy__add_input(c, HY_I64, 1, (int64_t[]){2}), shape[0], shape[0]);
   }
   if (hy__mistake(c, 2, HY_SHAPE, "values that do not broadcast")) {

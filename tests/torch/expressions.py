@@ -518,12 +518,15 @@ EXPRESSIONS = {
     "addmm": lambda c: torch.addmm(*c.x, beta=c.a.beta, alpha=c.a.alpha),
     "linear": lambda c: F.linear(*c.x),
     "int_mm": lambda c: torch.mm(c.x[0].int(), c.x[1].int()),
-    "einsum": lambda c: torch.einsum(c.a.equation, *c.x),
+    # PyTorch sums one integer operand in i64 and products of several in their own type; the table's row gives the
+    # operands' type to both.
+    "einsum": lambda c: torch.einsum(c.a.equation, *c.x).to(c.x[0].dtype),
     "sdpa": sdpa,
     "sdpa_backward": optional_backward(sdpa_backward, 3),
     "paged_attention": paged_attention,
     "rope": rope,
-    "embedding": lambda c: F.embedding(c.x[1].long(), c.x[0]),
+    "embedding": lambda c: F.embedding(c.x[1].long(), c.x[0],
+                                       c.a.padding_index if c.a.padding_index >= 0 else None),
     "embedding_backward": embedding_backward,
     "gather": lambda c: torch.gather(c.x[0], c.a.dim, c.x[1].long()),
     "scatter": scatter,

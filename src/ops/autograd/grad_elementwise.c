@@ -148,7 +148,9 @@ HY__RULE(pow, IN(0) | IN(1), IN(0) | IN(1) | OUT(0)) {
     g_give(g, 0, g_mask(g, da, g_compare(g, HY_OP_eq_scalar, b, 0)));
   }
   if (g_wants(g, 1)) {
-    hy_array* db = g_mul(g, g->dy, g_mul(g, g_out(g, 0), g_unary(g, HY_OP_log, a)));
+    // An integer a takes its logarithm in the type of y.
+    hy_array* base = g_cast(g, a, g->dy->view.dtype);
+    hy_array* db = g_mul(g, g->dy, g_mul(g, g_out(g, 0), g_unary(g, HY_OP_log, base)));
     hy_array* flat = g_binary(g, HY_OP_logical_and, g_compare(g, HY_OP_eq_scalar, a, 0),
                               g_compare(g, HY_OP_ge_scalar, b, 0));
     g_give(g, 1, g_mask(g, db, flat));
