@@ -3,8 +3,8 @@
 
 #include "cli/cli.h"
 
-static const cli_command* const commands[] = {&cli_info, &cli_ops, &cli_verify, &cli_bench,
-                                              &cli_run};
+static const cli_command* const commands[] = {&cli_info, &cli_ops,      &cli_verify, &cli_bench,
+                                              &cli_run,  &cli_finetune, &cli_merge};
 #define N_COMMANDS ((int)(sizeof commands / sizeof commands[0]))
 
 static void print_overview(FILE* file) {

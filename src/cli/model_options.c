@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "model/model.h"
+
 void model_options_init(model_options* o, cli_option* options) {
   memset(o, 0, sizeof *o);
   hy_generate_defaults(&o->generate);
@@ -34,14 +36,7 @@ int model_options_check(const cli_command* command, model_options* o) {
   if (!o->folder) return cli_usage(command, "--model is needed");
   if (!o->prompt == !o->ids) return cli_usage(command, "give --prompt or --ids, one of them");
   if (o->generate.max_tokens < 1) return cli_usage(command, "--max-tokens is at least 1");
-  const char* names[] = {"f32", "bf16", "q8", "q4"};
-  const hy_weight_format formats[] = {HY_WEIGHTS_F32, HY_WEIGHTS_BF16, HY_WEIGHTS_Q8,
-                                      HY_WEIGHTS_Q4};
-  o->format = HY_WEIGHTS_AS_FILE;
-  for (int i = 0; o->dtype && i < 4; i++) {
-    if (strcmp(o->dtype, names[i]) == 0) o->format = formats[i];
-  }
-  if (o->dtype && o->format == HY_WEIGHTS_AS_FILE)
+  if (!hy__weight_format_named(o->dtype, &o->format))
     return cli_usage(command, "--dtype is f32, bf16, q8 or q4, not '%s'", o->dtype);
   o->generate.seed = (uint64_t)o->seed;
   if (o->stop) {

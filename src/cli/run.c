@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "verify/json.h"
 #include "cli/model_options.h"
+#include "verify/json.h"
 
 static int run(int argc, char** argv);
 const cli_command cli_run = {

@@ -178,6 +178,27 @@ hy_status hy__adapter_load(hy_stream* stream, const char* folder, hy__transforme
   return status;
 }
 
+static hy_status describe_layer(void* context, const char* name, hy__linear* layer, int64_t out,
+                                int64_t in) {
+  hy__adapter_options* o = context;
+  (void)out;
+  (void)in;
+  if (!layer->lora.a) return HY_OK;
+  o->rank = hy_array_tensor(layer->lora.a)->shape[0];
+  o->alpha = layer->lora.scaling * (double)o->rank;
+  o->dropout = layer->lora.dropout;
+  if (is_listed(o->targets, short_name(name))) return HY_OK;
+  size_t used = strlen(o->targets);
+  snprintf(o->targets + used, sizeof o->targets - used, "%s%s", used ? "," : "", short_name(name));
+  return HY_OK;
+}
+
+hy_status hy__adapter_describe(hy__transformer* model, hy__adapter_options* options) {
+  memset(options, 0, sizeof *options);
+  HY_TRY(hy__transformer_visit_linears(model, describe_layer, options));
+  return options->rank > 0 ? HY_OK : hy_fail(HY_INVALID_ARGUMENT, "the model has no adapter");
+}
+
 // ---- saving ----
 
 enum { MAX_NAME = 256 };

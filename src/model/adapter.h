@@ -17,6 +17,8 @@ hy_status hy__adapter_create(hy_stream* stream, const hy__adapter_options* optio
 // HY_FORMAT names an option of the config that is not supported, or a layer or shape that does not
 // fit the model.
 hy_status hy__adapter_load(hy_stream* stream, const char* folder, hy__transformer* model);
+// The options of the adapter that the model has; HY_INVALID_ARGUMENT where it has none.
+hy_status hy__adapter_describe(hy__transformer* model, hy__adapter_options* options);
 // Both files, each written beside and renamed; PEFT reads them. `base` is the model's name or path,
 // for the config.
 hy_status hy__adapter_save(hy_stream* stream, hy__transformer* model,

@@ -88,6 +88,26 @@ hy_dtype hy__model_dtype(const hy_model* model) {
   return hy_array_tensor(model->transformer.embedding)->dtype;
 }
 
+int32_t hy__model_end_of_text(const hy_model* model) {
+  static const char* const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
+  for (int i = 0; model->tokenizer && i < 3; i++) {
+    int32_t id = hy__tokenizer_added_id(model->tokenizer, names[i]);
+    if (id >= 0 && id < hy_model_vocab_size(model)) return id;
+  }
+  return model->n_ends > 0 ? model->ends[0] : -1;
+}
+
+bool hy__weight_format_named(const char* name, hy_weight_format* format) {
+  static const char* const names[] = {"f32", "bf16", "q8", "q4"};
+  static const hy_weight_format formats[] = {HY_WEIGHTS_F32, HY_WEIGHTS_BF16, HY_WEIGHTS_Q8,
+                                             HY_WEIGHTS_Q4};
+  *format = HY_WEIGHTS_AS_FILE;
+  for (int i = 0; name && i < 4; i++) {
+    if (strcmp(name, names[i]) == 0) *format = formats[i];
+  }
+  return !name || *format != HY_WEIGHTS_AS_FILE;
+}
+
 // ---- tokens ----
 
 static hy_status need_tokenizer(const hy_model* model) {

@@ -23,6 +23,13 @@ hy_status hy__model_step(hy_model* model, hy__cache* cache, hy__sequence* const*
                          const int32_t* const* ids, const int64_t* counts, int batch,
                          float* logits);
 
+// The token that stands between texts: <|endoftext|> or its like, else the first that ends a text;
+// -1 where there is none.
+int32_t hy__model_end_of_text(const hy_model* model);
+
+// f32, bf16, q8, q4, or NULL for the file's own; false for another name.
+bool hy__weight_format_named(const char* name, hy_weight_format* format);
+
 // The type activations and the cache have.
 hy_dtype hy__model_dtype(const hy_model* model);
 

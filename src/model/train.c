@@ -152,12 +152,11 @@ static hy_status run_block(hy_tape* tape, void* context, hy_array* const* inputs
                          outputs);
 }
 
-// Each block draws from its own stretch, so that recomputing one does not depend on the others.
+// Each pass has its seed and each block its own stretch, so that recomputing one does not depend on
+// the others.
 static hy__draws draws_of(const hy__trainer* t, int64_t pass, int layer) {
-  uint64_t stretch = (uint64_t)1 << 40;
-  return (hy__draws){
-      t->options.seed,
-      ((uint64_t)(t->steps * t->options.accumulate + pass) << 8 | (uint64_t)layer) * stretch};
+  uint64_t number = (uint64_t)(t->steps * t->options.accumulate + pass + 1);
+  return (hy__draws){t->options.seed + number * 0x9e3779b97f4a7c15u, (uint64_t)layer << 40};
 }
 
 static hy_status run_blocks(hy__trainer* t, int64_t pass, bool learning, hy_array** x) {
@@ -211,16 +210,18 @@ static hy_status pass_loss(hy__trainer* t, int64_t pass, bool learning, const in
   return status;
 }
 
-// Runs the passes of a step; `scale` makes the sum of their losses a mean. Gradients gather when
+static int64_t count_targets(const hy__trainer* t, const int32_t* targets) {
+  int64_t n = t->options.accumulate * t->options.batch * t->options.length, counted = 0;
+  for (int64_t i = 0; i < n; i++) counted += targets[i] != HY__IGNORE;
+  return counted;
+}
+
+// Runs the passes of a step for the mean loss over the `counted` targets. Gradients gather when
 // learning.
 static hy_status run_passes(hy__trainer* t, bool learning, const int32_t* tokens,
-                            const int32_t* targets, double* loss) {
-  int64_t n = t->options.batch * t->options.length, counted = 0;
-  for (int64_t i = 0; i < n * t->options.accumulate; i++) counted += targets[i] != HY__IGNORE;
+                            const int32_t* targets, int64_t counted, double* loss) {
+  int64_t n = t->options.batch * t->options.length;
   *loss = 0;
-  if (counted == 0)
-    return hy_fail(HY_INVALID_ARGUMENT,
-                   "none of the tokens of this step counts: there is nothing to learn from");
   hy_tape_set_recording(t->tape, learning);
   hy_status status = HY_OK;
   for (int64_t pass = 0; pass < t->options.accumulate && status == HY_OK; pass++) {
@@ -238,14 +239,36 @@ static hy_status run_passes(hy__trainer* t, bool learning, const int32_t* tokens
   return status;
 }
 
-hy_status hy__trainer_evaluate(hy__trainer* t, const int32_t* tokens, const int32_t* targets,
-                               double* loss) {
-  return run_passes(t, false, tokens, targets, loss);
+hy_status hy__trainer_evaluate(hy__trainer* t, const hy__dataset* dataset, double* loss) {
+  int64_t rows = t->options.accumulate * t->options.batch, n = rows * t->options.length;
+  int64_t counted = 0, last = hy__dataset_rows(dataset, HY__DATA_EVALUATION);
+  int32_t* tokens = hy__malloc((size_t)(2 * n) * sizeof *tokens);
+  if (!tokens) return hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)n);
+  hy_status status = HY_OK;
+  double sum = 0;
+  for (int64_t row = 0; row < last && status == HY_OK; row += rows) {
+    hy__dataset_evaluation(dataset, row, rows, tokens, tokens + n);
+    int64_t here = count_targets(t, tokens + n);
+    double mean;
+    if (here == 0) continue;
+    status = run_passes(t, false, tokens, tokens + n, here, &mean);
+    sum += mean * (double)here;
+    counted += here;
+  }
+  hy__mfree(tokens);
+  if (status == HY_OK && counted == 0)
+    status = hy_fail(HY_INVALID_ARGUMENT, "nothing in the data for evaluation counts");
+  *loss = status == HY_OK ? sum / (double)counted : 0;
+  return status;
 }
 
 hy_status hy__trainer_step(hy__trainer* t, const int32_t* tokens, const int32_t* targets,
                            double* loss) {
-  hy_status status = run_passes(t, true, tokens, targets, loss);
+  int64_t counted = count_targets(t, targets);
+  if (counted == 0)
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "none of the tokens of this step counts: there is nothing to learn from");
+  hy_status status = run_passes(t, true, tokens, targets, counted, loss);
   double norm = 0;
   if (status == HY_OK) {
     double bound = t->options.clip > 0 ? t->options.clip : INFINITY;
@@ -265,6 +288,10 @@ hy_status hy__trainer_step(hy__trainer* t, const int32_t* tokens, const int32_t*
   return status;
 }
 
+const hy__train_options* hy__trainer_options(const hy__trainer* t) {
+  return &t->options;
+}
+
 int64_t hy__trainer_steps(const hy__trainer* t) {
   return t->steps;
 }
@@ -275,6 +302,38 @@ double hy__trainer_lr(const hy__trainer* t) {
 }
 
 // ---- saving and resuming ----
+
+enum { N_SAVED_OPTIONS = 10 };
+
+static void list_options(const hy__train_options* o, double* values) {
+  const double all[N_SAVED_OPTIONS] = {
+      (double)o->batch,          (double)o->length,
+      (double)o->accumulate,     (double)o->steps,
+      (double)o->warmup,         o->lr,
+      o->weight_decay,           o->clip,
+      (double)o->all_parameters, (double)(o->seed & (((uint64_t)1 << 53) - 1))};
+  memcpy(values, all, sizeof all);
+}
+
+static hy_status check_saved_options(const hy__trainer* t, const hy__weight* saved) {
+  static const char* const names[N_SAVED_OPTIONS] = {
+      "sequences of a pass", "length",       "passes of a step", "number of steps",      "warmup",
+      "learning rate",       "weight decay", "gradient bound",   "choice of parameters", "seed"};
+  double here[N_SAVED_OPTIONS], there[N_SAVED_OPTIONS];
+  if (!saved || saved->tensor.dtype != HY_F64 || saved->tensor.ndim != 1 ||
+      saved->tensor.shape[0] != N_SAVED_OPTIONS)
+    return hy_fail(HY_FORMAT, "it is no saved training");
+  list_options(&t->options, here);
+  memcpy(there, saved->tensor.data, sizeof there);
+  for (int i = 0; i < N_SAVED_OPTIONS; i++) {
+    if (here[i] != there[i])
+      return hy_fail(HY_INVALID_ARGUMENT,
+                     "the %s was %.10g and is %.10g here; resume with the options it was started "
+                     "with",
+                     names[i], there[i], here[i]);
+  }
+  return HY_OK;
+}
 
 typedef struct saving {
   hy__trainer* trainer;
@@ -301,7 +360,7 @@ static hy_status fetch_state(void* context, const char* name, hy_array* array) {
 }
 
 hy_status hy__trainer_save(hy__trainer* t, const char* path) {
-  saving s = {.trainer = t, .capacity = 3 * t->n_parameters + 2};
+  saving s = {.trainer = t, .capacity = 3 * t->n_parameters + 3};
   s.list = hy__calloc((size_t)s.capacity, sizeof *s.list);
   s.names = hy__calloc((size_t)s.capacity, sizeof *s.names);
   hy_status status = HY_OK;
@@ -310,10 +369,14 @@ hy_status hy__trainer_save(hy__trainer* t, const char* path) {
     status = fetch(&s, "", t->names[i], t->parameters[i]);
   if (status == HY_OK) status = hy_optimizer_export(t->optimizer, fetch_state, &s);
   int64_t steps = t->steps;
+  double options[N_SAVED_OPTIONS];
+  list_options(&t->options, options);
   int fetched = s.count;
   if (status == HY_OK) {
     s.list[s.count].name = "steps";
     hy_tensor_init(&s.list[s.count++].tensor, &steps, HY_I64, 0, NULL);
+    s.list[s.count].name = "options";
+    hy_tensor_init(&s.list[s.count++].tensor, options, HY_F64, 1, (int64_t[]){N_SAVED_OPTIONS});
     status = hy__weights_save(path, s.list, s.count);
   }
   for (int i = 0; i < fetched; i++) hy__mfree(s.list[i].tensor.data);
@@ -354,6 +417,7 @@ static hy_status restore(hy__trainer* t, const hy__weights* saved) {
   const hy__weight* steps = hy__weights_find(saved, "steps");
   if (!steps || steps->tensor.dtype != HY_I64 || steps->tensor.ndim != 0)
     return hy_fail(HY_FORMAT, "it is no saved training");
+  HY_TRY(check_saved_options(t, hy__weights_find(saved, "options")));
   for (int i = 0; i < t->n_parameters; i++) HY_TRY(restore_parameter(t, saved, i));
   for (int i = 0; i < hy__weights_count(saved); i++) {
     const hy__weight* w = hy__weights_at(saved, i);

@@ -3,9 +3,8 @@
 #define HALYARD_MODEL_TRAIN_H_
 
 #include "halyard/optim.h"
+#include "model/dataset.h"
 #include "model/transformer.h"
-
-enum { HY__IGNORE = -100 };  // a target that does not count
 
 typedef struct hy__train_options {
   int64_t batch, length;  // sequences of a pass, tokens of each
@@ -30,14 +29,16 @@ void hy__trainer_destroy(hy__trainer* trainer);  // NULL is fine
 // loss or the gradient is no finite number: then nothing was changed.
 hy_status hy__trainer_step(hy__trainer* trainer, const int32_t* tokens, const int32_t* targets,
                            double* loss);
-// The same loss without learning.
-hy_status hy__trainer_evaluate(hy__trainer* trainer, const int32_t* tokens, const int32_t* targets,
-                               double* loss);
+// The mean loss over the dataset's evaluation part, without learning. HY_INVALID_ARGUMENT where
+// nothing of it counts.
+hy_status hy__trainer_evaluate(hy__trainer* trainer, const hy__dataset* dataset, double* loss);
+const hy__train_options* hy__trainer_options(const hy__trainer* trainer);
 int64_t hy__trainer_steps(const hy__trainer* trainer);  // done so far
 double hy__trainer_lr(const hy__trainer* trainer);      // of the next step
 
 // Everything that the rest of the training depends on, in one file that is written beside and
-// renamed: parameters or adapters, the optimizer's state, the number of steps.
+// renamed: parameters or adapters, the optimizer's state, the number of steps, the options.
+// Resuming with other options is HY_INVALID_ARGUMENT, since it would be another training.
 hy_status hy__trainer_save(hy__trainer* trainer, const char* path);
 hy_status hy__trainer_resume(hy__trainer* trainer, const char* path);
 

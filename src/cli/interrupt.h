@@ -1,0 +1,13 @@
+// Ctrl-C as a question that the program asks itself when it is a good moment to stop.
+#ifndef HALYARD_CLI_INTERRUPT_H_
+#define HALYARD_CLI_INTERRUPT_H_
+
+#include <stdbool.h>
+
+// From now on the first Ctrl-C is only remembered; a second one before interrupt_clear ends the
+// program as usual.
+void interrupt_watch(void);
+bool interrupt_asked(void);
+void interrupt_clear(void);
+
+#endif  // HALYARD_CLI_INTERRUPT_H_
