@@ -18,7 +18,8 @@ HY_API hy_attrs_adamw hy_adamw_defaults(void);
 HY_API hy_attrs_sgd hy_sgd_defaults(void);
 
 // An optimizer of leaves, in this order; keeps a reference to each. Its state lies beside the
-// parameters, in their types, and starts at zero. Of the options, `step` and `first` are ignored.
+// parameters, in f32 (f64 for those of f64), and starts at zero. Of the options, `step` and `first`
+// are ignored.
 HY_API hy_status hy_adamw_create(hy_stream* stream, hy_array* const* parameters, int n,
                                  const hy_attrs_adamw* options, hy_optimizer** optimizer);
 HY_API hy_status hy_sgd_create(hy_stream* stream, hy_array* const* parameters, int n,

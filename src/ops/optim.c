@@ -60,9 +60,11 @@ static hy_status check_parameters(const char* what, const hy_stream* stream,
 static hy_status add_parameter(hy_optimizer* o, hy_array* array) {
   parameter* p = &o->parameters[o->n++];
   const hy_tensor* t = &array->view;
+  // In 16 bits a slow average would stop moving.
+  hy_dtype dtype = t->dtype == HY_F64 ? HY_F64 : HY_F32;
   p->array = hy_array_retain(array);
   for (int k = 0; k < o->n_states; k++)
-    HY_TRY(hy_array_zeros(o->stream, &p->state[k], t->dtype, t->ndim, t->shape));
+    HY_TRY(hy_array_zeros(o->stream, &p->state[k], dtype, t->ndim, t->shape));
   return HY_OK;
 }
 
