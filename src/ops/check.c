@@ -64,8 +64,16 @@ hy_status hy_infer(const hy_call* call, hy_tensor* out) {
   return HY_OK;
 }
 
-static bool has_memory(const hy_tensor* t) {
-  return t->data || hy_tensor_numel(t) == 0;
+// Memory that a kernel may follow: there, and aligned to its elements.
+static hy_status check_memory(const hy_call* call, const hy_tensor* t, const char* name) {
+  if (hy_tensor_numel(t) == 0) return HY_OK;
+  if (!t->data) return hy__call_fail(call, HY_INVALID_ARGUMENT, "%s has no memory", name);
+  size_t size = hy_dtype_size(t->dtype);
+  if (size > 1 && (uintptr_t)t->data % size != 0)
+    return hy__call_fail(call, HY_INVALID_ARGUMENT,
+                         "the address %p of %s is no multiple of its element's %zu bytes", t->data,
+                         name, size);
+  return HY_OK;
 }
 
 static hy_status check_output(const hy_call* call, const hy_op_info* info, int i,
@@ -83,8 +91,7 @@ static hy_status check_output(const hy_call* call, const hy_op_info* info, int i
   if (t->layout != expected->layout)
     return hy__call_fail(call, HY_LAYOUT, "the output %s must be %s", name,
                          hy_layout_name(expected->layout));
-  if (!has_memory(t))
-    return hy__call_fail(call, HY_INVALID_ARGUMENT, "the output %s has no memory", name);
+  HY_TRY(check_memory(call, t, name));
   if (hy__tensor_overlaps_itself(t))
     return hy__call_fail(call, HY_OVERLAP,
                          "elements of the output %s share memory with one another", name);
@@ -142,9 +149,8 @@ hy_status hy__check_call(const hy_call* call) {
                    call->n_out);
   if (!call->out) return hy_fail(HY_INVALID_ARGUMENT, "%s: the outputs are NULL", info->name);
   for (int i = 0; i < call->n_in; i++) {
-    if (hy__present(&call->in[i]) && !has_memory(&call->in[i]))
-      return hy__call_fail(call, HY_INVALID_ARGUMENT, "the input %s has no memory",
-                           input_argument(info, i)->name);
+    if (hy__present(&call->in[i]))
+      HY_TRY(check_memory(call, &call->in[i], input_argument(info, i)->name));
   }
   for (int i = 0; i < call->n_out; i++) {
     if (hy__present(&call->out[i])) {
