@@ -304,6 +304,7 @@ static echo_fault execute(echo_cmodel* m, const echo_command* c) {
 }
 
 static echo_fault execute_all(echo_cmodel* m, echo_command* c, uint64_t* cycles) {
+  // The first iteration pays for the fetch too.
   echo_cost cost = echo_timing_estimate(&m->timing, c);
   const echo_command base = *c;
   const uint32_t* r = m->repeat;
@@ -319,6 +320,7 @@ static echo_fault execute_all(echo_cmodel* m, echo_command* c, uint64_t* cycles)
       if (fault.code) return fault;
       account(m, &cost);
       *cycles += cost.cycles;
+      if (i == 0 && j == 0) cost.cycles -= m->timing.packet_cost + m->timing.ram_latency;
     }
   m->repeat_pending = 0;
   return (echo_fault){0, 0};
@@ -352,7 +354,7 @@ static void step(echo_cmodel* m) {
     if (command.opcode == ECHO_NPU_OP_REPEAT) {
       memcpy(m->repeat, command.p, sizeof m->repeat);
       m->repeat_pending = 1;
-      cycles = m->timing.packet_cost;
+      cycles = m->timing.packet_cost + m->timing.ram_latency;
       echo_cost cost = {.cycles = cycles};
       account(m, &cost);
     } else {

@@ -5,13 +5,19 @@
 #include "echo_decode.h"
 
 typedef struct echo_timing {
-  uint32_t n;             // matrix array is n x n
-  uint32_t accumulators;  // outputs each element of the array rotates through
-  uint32_t bus_bytes;     // AXI data bus
-  uint32_t fma_latency;   // cycles
-  uint32_t ram_latency;   // cycles from read request to first data
-  uint32_t packet_cost;   // fetch, decode, check
-  uint32_t pass_cost;     // start and end of a vector pass over a row
+  uint32_t n;          // matrix array is n x n
+  uint32_t slots;      // accumulators of each unit of the array: a tile is slots * n * n outputs
+  uint32_t slot_loop;  // cycles before an accumulator can be used again
+  uint32_t
+      pad_words;  // depth of a scratchpad: k of a chunk times the tile's height (or width) over n
+  uint32_t chunk_cost;   // start of a chunk, beyond its data
+  uint32_t bus_bytes;    // AXI data bus
+  uint32_t fma_latency;  // cycles
+  uint32_t ram_latency;  // cycles from read request to first data
+  uint32_t packet_cost;  // decode and check, beyond the fetch
+  uint32_t unit_cost;    // start and end of a command in its unit
+  uint32_t block_cost;   // a block of 128 columns of a vector pass, beyond its beats
+  uint32_t tree_cost;    // adding up the partial results of a reduction
 } echo_timing;
 
 typedef struct echo_cost {
