@@ -8,7 +8,8 @@
 #include "verify/json.h"
 
 static int run(int argc, char** argv);
-const cli_command cli_bench = {"bench", "WHAT ", "Measure: dispatch, alloc, copy, or all",
+const cli_command cli_bench = {"bench", "WHAT ",
+                               "Measure: dispatch, alloc, copy, gemm, gemv, or all",
                                "halyard bench dispatch --backend cpu --json", run};
 
 typedef struct benchmark {
@@ -16,11 +17,22 @@ typedef struct benchmark {
   hy_status (*run)(hy_device* device);
 } benchmark;
 static const benchmark benchmarks[] = {
-    {"dispatch", bench_dispatch},
-    {"alloc", bench_alloc},
-    {"copy", bench_copy},
+    {"dispatch", bench_dispatch}, {"alloc", bench_alloc}, {"copy", bench_copy},
+    {"gemm", bench_gemm},         {"gemv", bench_gemv},
 };
 #define N_BENCHMARKS ((int)(sizeof benchmarks / sizeof benchmarks[0]))
+
+const char* bench_peer;
+
+// "dispatch, alloc, copy": what there is.
+static const char* names(void) {
+  static char list[200];
+  size_t used = 0;
+  for (int i = 0; i < N_BENCHMARKS; i++)
+    used += (size_t)snprintf(list + used, sizeof list - used, "%s, ", benchmarks[i].name);
+  snprintf(list + used, sizeof list - used, "all");
+  return list;
+}
 
 double bench_now(void) {
   struct timespec t;
@@ -35,6 +47,7 @@ void bench_print(const bench_row* row) {
     if (row->peer) printf("  %10.4g %-16s %6.2fx", row->peer_value, row->peer, row->ratio);
     if (row->floor > 0) printf("  floor %.4g, reached %.0f%%", row->floor, 100 * row->of_floor);
     printf("\n");
+    fflush(stdout);
     return;
   }
   json j = json_to(stdout);
@@ -61,6 +74,7 @@ void bench_print(const bench_row* row) {
   }
   json_end_object(&j);
   json_newline(&j);
+  fflush(stdout);
 }
 
 static int run_one(const char* what, hy_device* device) {
@@ -71,16 +85,17 @@ static int run_one(const char* what, hy_device* device) {
     hy_status status = benchmarks[i].run(device);
     if (status != HY_OK) return cli_fail(status);
   }
-  return found ? CLI_DONE
-               : cli_usage(&cli_bench, "no benchmark '%s'; there are dispatch, alloc, copy and all",
-                           what);
+  return found ? CLI_DONE : cli_usage(&cli_bench, "no benchmark '%s'; there are %s", what, names());
 }
 
 static int run(int argc, char** argv) {
   int n;
-  int code = cli_parse(&cli_bench, NULL, 0, argc, argv, &n);
+  const cli_option options[] = {
+      {"peer", CLI_TEXT, &bench_peer, "NAME", "a provider to compare with, such as openblas"},
+  };
+  int code = cli_parse(&cli_bench, options, 1, argc, argv, &n);
   if (code != CLI_DONE || n < 0) return code;
-  if (n == 0) return cli_usage(&cli_bench, "which one? dispatch, alloc, copy or all");
+  if (n == 0) return cli_usage(&cli_bench, "which one? %s", names());
   hy_device* device;
   code = cli_open_device(&device);
   for (int i = 0; i < n && code == CLI_DONE; i++) code = run_one(argv[i], device);

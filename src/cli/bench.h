@@ -23,9 +23,13 @@ typedef struct bench_row {
 void bench_print(const bench_row* row);
 double bench_now(void);  // seconds, monotonic
 
+extern const char* bench_peer;  // --peer: a provider that some benchmarks compare with, or NULL
+
 // Each runs to the end and prints its rows.
 hy_status bench_dispatch(hy_device* device);
 hy_status bench_alloc(hy_device* device);
 hy_status bench_copy(hy_device* device);
+hy_status bench_gemm(hy_device* device);
+hy_status bench_gemv(hy_device* device);
 
 #endif  // HALYARD_CLI_BENCH_H_

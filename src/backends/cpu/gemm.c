@@ -1,12 +1,15 @@
 #include "backends/cpu/gemm.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/pool.h"
+#include "backends/cpu/scratch.h"
 
-// Rows of A in one packed block: they should stay in the cache that the cores share.
-enum { MAX_BLOCK_ROWS = 4096 };
+// Rows of A in one packed block, which should stay in the cache that the cores share, and panels of
+// B that one task packs at once, which should stay in its core's own.
+enum { MAX_BLOCK_ROWS = 4096, MAX_GROUP = 8 };
 
 typedef struct job {
   const hy__gemm_kernel* kernel;
@@ -17,7 +20,9 @@ typedef struct job {
   int64_t first_k;
   int depth;
   bool last;                         // the block ends the sums
-  int64_t row_chunks, chunk_panels;  // the block's row panels, divided for more tasks than B has
+  int64_t group;                     // panels of B to a task
+  int64_t row_chunks, chunk_panels;  // the block's row panels, divided for more tasks
+  atomic_bool failed;
 } job;
 
 static int64_t ceil_div(int64_t a, int64_t b) {
@@ -36,27 +41,44 @@ static void pack_rows(void* context, int64_t panel) {
                     j->depth, j->packed_a + at * j->depth);
 }
 
-static void multiply_panel(void* context, int64_t task) {
-  const job* j = context;
+static void multiply_tile(const job* j, int64_t row, int64_t column, const float* packed_b) {
   const hy__gemm* g = j->g;
   const hy__gemm_kernel* kernel = j->kernel;
-  float packed_b[HY__GEMM_DEPTH * HY__GEMM_MAX_PANEL] __attribute__((aligned(64)));
   float tile[HY__GEMM_MAX_ROWS * HY__GEMM_MAX_PANEL] __attribute__((aligned(64)));
-  int64_t column = task / j->row_chunks * kernel->panel, chunk = task % j->row_chunks;
-  int n = (int)least(kernel->panel, g->n - column);
-  if (g->pack_b)
-    g->pack_b(g->context, j->first_k, j->depth, column, n, kernel->panel, packed_b);
-  else
-    kernel->pack_b(&g->b, j->first_k, j->depth, column, n, packed_b);
+  int m = (int)least(kernel->rows, j->rows - row), n = (int)least(kernel->panel, g->n - column);
+  float* c = j->c ? j->c + row * j->c_row + column : tile;
+  int64_t stride = j->c ? j->c_row : kernel->panel;
+  kernel->multiply(j->depth, j->packed_a + row * j->depth, packed_b, c, stride, m, n,
+                   j->first_k > 0);
+  if (j->last && g->finish) g->finish(g->context, j->first_row + row, column, m, n, c, stride);
+}
+
+static void multiply_group(void* context, int64_t task) {
+  job* j = context;
+  const hy__gemm* g = j->g;
+  const hy__gemm_kernel* kernel = j->kernel;
+  int64_t first = task / j->row_chunks * j->group, chunk = task % j->row_chunks;
+  int64_t panels = least(j->group, ceil_div(g->n, kernel->panel) - first);
+  int64_t panel_size = (int64_t)kernel->panel * j->depth;
+  float* packed_b =
+      hy__scratch_get(HY__SCRATCH_GEMM_B, (size_t)(j->group * panel_size) * sizeof *packed_b);
+  if (!packed_b) {
+    atomic_store(&j->failed, true);
+    return;
+  }
+  for (int64_t p = 0; p < panels; p++) {
+    int64_t column = (first + p) * kernel->panel;
+    int n = (int)least(kernel->panel, g->n - column);
+    float* to = packed_b + p * panel_size;
+    if (g->pack_b)
+      g->pack_b(g->context, j->first_k, j->depth, column, n, kernel->panel, to);
+    else
+      kernel->pack_b(&g->b, j->first_k, j->depth, column, n, to);
+  }
   int64_t end = least((chunk + 1) * j->chunk_panels, ceil_div(j->rows, kernel->rows));
-  for (int64_t panel = chunk * j->chunk_panels; panel < end; panel++) {
-    int64_t row = panel * kernel->rows;
-    int m = (int)least(kernel->rows, j->rows - row);
-    float* c = j->c ? j->c + row * j->c_row + column : tile;
-    int64_t stride = j->c ? j->c_row : kernel->panel;
-    kernel->multiply(j->depth, j->packed_a + row * j->depth, packed_b, c, stride, m, n,
-                     j->first_k > 0);
-    if (j->last && g->finish) g->finish(g->context, j->first_row + row, column, m, n, c, stride);
+  for (int64_t r = chunk * j->chunk_panels; r < end; r++) {
+    for (int64_t p = 0; p < panels; p++)
+      multiply_tile(j, r * kernel->rows, (first + p) * kernel->panel, packed_b + p * panel_size);
   }
 }
 
@@ -74,18 +96,27 @@ static void finish_empty(const hy__gemm* g) {
   }
 }
 
-static void multiply_block(job* j, int64_t column_panels) {
-  const hy__gemm* g = j->g;
-  int64_t row_panels = ceil_div(j->rows, j->kernel->rows);
+// Enough tasks that no thread waits long for the last one. Rows are divided, and B packed more than
+// once for it, only when there are not columns enough.
+static void divide(job* j, int64_t row_panels, int64_t column_panels) {
   int64_t wanted = 4 * (int64_t)hy__pool_threads();
-  int64_t chunks = least(ceil_div(wanted, column_panels), row_panels);
+  j->group = least(MAX_GROUP, ceil_div(column_panels, wanted));
+  int64_t chunks = least(ceil_div(wanted, ceil_div(column_panels, j->group)), row_panels);
+  if (hy__pool_threads() == 1) chunks = 1;
   j->chunk_panels = ceil_div(row_panels, chunks);
   j->row_chunks = ceil_div(row_panels, j->chunk_panels);
+}
+
+static void multiply_block(job* j) {
+  const hy__gemm* g = j->g;
+  int64_t row_panels = ceil_div(j->rows, j->kernel->rows);
+  int64_t column_panels = ceil_div(g->n, j->kernel->panel);
+  divide(j, row_panels, column_panels);
   for (j->first_k = 0; j->first_k < g->k; j->first_k += HY__GEMM_DEPTH) {
     j->depth = (int)least(HY__GEMM_DEPTH, g->k - j->first_k);
     j->last = j->first_k + j->depth == g->k;
     hy__pool_run(pack_rows, j, row_panels);
-    hy__pool_run(multiply_panel, j, column_panels * j->row_chunks);
+    hy__pool_run(multiply_group, j, ceil_div(column_panels, j->group) * j->row_chunks);
   }
 }
 
@@ -96,20 +127,23 @@ bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
     return true;
   }
   int64_t block = least(ceil_div(g->m, kernel->rows), MAX_BLOCK_ROWS / kernel->rows) * kernel->rows;
+  job j = {.kernel = kernel, .g = g};
+  j.packed_a = hy__scratch_get(HY__SCRATCH_GEMM_A,
+                               (size_t)(block * least(HY__GEMM_DEPTH, g->k)) * sizeof(float));
+  if (!j.packed_a) return false;
   // Sums that span several blocks and have no place of their own need one.
-  bool own_c = !g->c && g->k > HY__GEMM_DEPTH;
-  size_t a_bytes = (size_t)block * HY__GEMM_DEPTH * sizeof(float);
-  size_t c_bytes = own_c ? (size_t)block * (size_t)g->n * sizeof(float) : 0;
-  float* memory = aligned_alloc(64, (a_bytes + c_bytes + 63) / 64 * 64);
-  if (!memory) return false;
-  job j = {.kernel = kernel, .g = g, .packed_a = memory};
+  float* own_c = NULL;
+  if (!g->c && g->k > HY__GEMM_DEPTH) {
+    own_c = malloc((size_t)(block * g->n) * sizeof *own_c);
+    if (!own_c) return false;
+  }
   for (int64_t i = 0; i < g->m; i += block) {
     j.first_row = i;
     j.rows = least(block, g->m - i);
     j.c_row = own_c ? g->n : g->c_row;
-    j.c = own_c ? memory + a_bytes / sizeof(float) : g->c ? g->c + i * g->c_row : NULL;
-    multiply_block(&j, ceil_div(g->n, kernel->panel));
+    j.c = own_c ? own_c : g->c ? g->c + i * g->c_row : NULL;
+    multiply_block(&j);
   }
-  free(memory);
-  return true;
+  free(own_c);
+  return !atomic_load(&j.failed);
 }

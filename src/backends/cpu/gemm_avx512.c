@@ -73,7 +73,11 @@ static void pack_b(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, 
 HY__INLINE void tile(int m, int depth, const float* a, const float* b, float* c, int64_t stride,
                      int n, bool accumulate) {
   __m512 low[ROWS], high[ROWS];
-  for (int i = 0; i < m; i++) low[i] = high[i] = _mm512_setzero_ps();
+  for (int i = 0; i < m; i++) {
+    low[i] = high[i] = _mm512_setzero_ps();
+    _mm_prefetch((const char*)(c + i * stride), _MM_HINT_T0);
+    _mm_prefetch((const char*)(c + i * stride + 16), _MM_HINT_T0);
+  }
   for (int k = 0; k < depth; k++) {
     __m512 b0 = _mm512_load_ps(b + (int64_t)k * PANEL),
            b1 = _mm512_load_ps(b + (int64_t)k * PANEL + 16);
@@ -107,10 +111,10 @@ static void multiply(int depth, const float* a, const float* b, float* c, int64_
     AS_CASE(3)
     AS_CASE(4)
     AS_CASE(5)
-    AS_CASE(6) AS_CASE(7) AS_CASE(8) AS_CASE(9) AS_CASE(10) AS_CASE(11) AS_CASE(12) AS_CASE(13)
-        AS_CASE(14)
+    AS_CASE(6)
+    AS_CASE(7) AS_CASE(8) AS_CASE(9) AS_CASE(10) AS_CASE(11) AS_CASE(12) AS_CASE(13) AS_CASE(14)
 #undef AS_CASE
-            default : return;
+        default : return;
   }
 }
 

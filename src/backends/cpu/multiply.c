@@ -1,9 +1,8 @@
 // A product by the way that suits its shape: few rows against rows of weights are dot products,
 // which read the weights once and in place; everything else is the packed GEMM.
-#include <stdlib.h>
-
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/pool.h"
+#include "backends/cpu/scratch.h"
 
 // Weight rows of one task. A multiple of what the dot kernels take at once.
 enum { TASK_ROWS = 32 };
@@ -37,12 +36,11 @@ static bool run_dots(const hy__cpu_kernels* kernels, const hy__gemm* g) {
   dots d = {.kernels = kernels, .g = g, .w = g->b};
   d.w.row = g->b.column;
   d.w.column = 1;
-  float* copy = NULL;
   if (g->a.dtype == HY_F32 && g->a.column == 1) {
     d.x = g->a.data;
     d.x_line = g->a.row;
   } else {
-    copy = malloc((size_t)g->m * (size_t)g->k * sizeof *copy);
+    float* copy = hy__scratch_get(HY__SCRATCH_LINES, (size_t)(g->m * g->k) * sizeof *copy);
     if (!copy) return false;
     for (int64_t i = 0; i < g->m; i++)
       kernels->widen(g->k, hy__matrix_at(&g->a, i, 0), g->a.column, g->a.dtype, copy + i * g->k);
@@ -50,7 +48,6 @@ static bool run_dots(const hy__cpu_kernels* kernels, const hy__gemm* g) {
     d.x_line = g->k;
   }
   hy__pool_run(dot_rows, &d, (g->n + TASK_ROWS - 1) / TASK_ROWS);
-  free(copy);
   return true;
 }
 

@@ -1,0 +1,140 @@
+#include "cli/bench_call.h"
+
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cpu/floor.h"
+#include "cli/cli.h"
+
+enum { MAX_BUFFERS = 512, READ_BYTES = 256 << 20, LEAST_ROUNDS = 7, MOST_ROUNDS = 200 };
+static const double seconds_a_row = 1.0;
+
+static void* buffers[MAX_BUFFERS];
+static int n_buffers;
+
+// ---- floors ----
+
+static hy_status measure_floors(bench_floors* floors) {
+  char* memory = malloc(READ_BYTES);
+  if (!memory) return hy_fail(HY_OUT_OF_MEMORY, "bench: no memory to measure the floors");
+  memset(memory, 1, READ_BYTES);
+  for (int i = 0; i < 9; i++) {
+    double flops = hy__floor_flops(), read = hy__floor_read(memory, READ_BYTES);
+    if (flops > floors->flops) floors->flops = flops;
+    if (read > floors->read) floors->read = read;
+  }
+  free(memory);
+  return HY_OK;
+}
+
+// ---- the session ----
+
+hy_status bench_begin(bench_session* session, hy_device* device) {
+  *session = (bench_session){.device = device};
+  HY_TRY(hy_stream_default(device, &session->stream));
+  if (hy_device_is_host(device)) HY_TRY(measure_floors(&session->floors));
+  if (!bench_peer) return HY_OK;
+  session->peer = strcmp(bench_peer, "onednn") ? bench_peer : "mkldnn";
+  HY_TRY(hy_set_preferred_provider(device, session->peer));
+  return HY_OK;
+}
+
+void bench_end(bench_session* session) {
+  while (n_buffers > 0) hy_free(session->device, buffers[--n_buffers]);
+}
+
+static void fill(void* data, hy_dtype dtype, size_t bytes) {
+  static uint32_t state = 1;
+  uint16_t* halves = data;
+  for (size_t i = 0; i < bytes / 2; i++) {
+    state = state * 1664525 + 1013904223;
+    uint32_t r = state >> 16;
+    switch (dtype) {
+      // Numbers between 1 and 2, of either sign.
+      case HY_F32: halves[i] = (uint16_t)(i % 2 ? 0x3f80 | (r & 0x807f) : r); break;
+      case HY_BF16: halves[i] = (uint16_t)(0x3f80 | (r & 0x807f)); break;
+      case HY_F16: halves[i] = (uint16_t)(0x3c00 | (r & 0x83ff)); break;
+      default: halves[i] = (uint16_t)(r & 0x3737); break;
+    }
+  }
+}
+
+hy_status bench_tensor(bench_session* session, hy_tensor* t, hy_dtype dtype, int ndim,
+                       const int64_t* shape) {
+  HY_TRY(hy_tensor_init(t, NULL, dtype, ndim, shape));
+  if (dtype == HY_I4) t->layout = HY_LAYOUT_PACKED_I4;
+  size_t bytes = hy_tensor_bytes(t);
+  if (n_buffers == MAX_BUFFERS) return hy_fail(HY_INTERNAL, "bench: too many tensors");
+  void* host = malloc(bytes);
+  if (!host) return hy_fail(HY_OUT_OF_MEMORY, "bench: no memory for a tensor");
+  fill(host, dtype, bytes);
+  hy_status status = hy_alloc(session->stream, bytes, &t->data);
+  if (status == HY_OK) {
+    buffers[n_buffers++] = t->data;
+    status = hy_memcpy(session->stream, t->data, host, bytes, HY_COPY_HOST_TO_DEVICE);
+    if (status == HY_OK) status = hy_stream_sync(session->stream);
+  }
+  free(host);
+  return status;
+}
+
+// ---- timing ----
+
+static hy_status time_one(bench_session* session, const char* provider, const hy_call* call,
+                          double* best) {
+  HY_TRY(hy_set_preferred_provider(session->device, provider));
+  double start = bench_now();
+  HY_TRY(hy_run(session->stream, call));
+  HY_TRY(hy_stream_sync(session->stream));
+  double taken = bench_now() - start;
+  if (taken < *best) *best = taken;
+  return HY_OK;
+}
+
+// The provider that --backend names, or NULL where it names a backend.
+static const char* own_provider(hy_device* device) {
+  const char* name = cli.backend;
+  if (name && strcmp(name, "onednn") == 0) name = "mkldnn";
+  return name && hy_set_preferred_provider(device, name) == HY_OK ? name : NULL;
+}
+
+static bool peer_runs(bench_session* session, const hy_call* call) {
+  hy_placement placement;
+  return session->peer && hy_set_preferred_provider(session->device, session->peer) == HY_OK &&
+         hy_place(session->device, call, &placement) == HY_OK && placement.provider &&
+         strcmp(placement.provider, session->peer) == 0;
+}
+
+static double as_unit(const bench_work* work, double seconds) {
+  return strcmp(work->unit, "ms") == 0 ? seconds * 1e3 : work->amount / seconds / 1e9;
+}
+
+hy_status bench_calls(bench_session* session, const bench_work* work, const hy_call* calls, int n) {
+  double ours = DBL_MAX, theirs = DBL_MAX, begin = bench_now();
+  const char* own = own_provider(session->device);
+  bool has_peer = peer_runs(session, &calls[0]);
+  for (int round = 0; round < MOST_ROUNDS; round++) {
+    if (round >= LEAST_ROUNDS && bench_now() - begin > seconds_a_row) break;
+    HY_TRY(time_one(session, own, &calls[round % n], &ours));
+    if (has_peer) HY_TRY(time_one(session, session->peer, &calls[(round + n / 2) % n], &theirs));
+  }
+  hy_set_preferred_provider(session->device, own);
+  bench_row row = {.name = work->name,
+                   .shape = work->shape,
+                   .dtype = hy_dtype_name(work->dtype),
+                   .value = as_unit(work, ours),
+                   .unit = work->unit};
+  if (has_peer) {
+    row.peer = session->peer;
+    row.peer_value = as_unit(work, theirs);
+    row.ratio = theirs / ours;
+  }
+  if (work->least > 0) {
+    row.floor = as_unit(work, work->least);
+    row.of_floor = work->least / ours;
+  }
+  bench_print(&row);
+  return HY_OK;
+}

@@ -1,0 +1,40 @@
+// Timing calls of ops: ours and a peer's in turns, against the machine's own limits.
+#ifndef HALYARD_CLI_BENCH_CALL_H_
+#define HALYARD_CLI_BENCH_CALL_H_
+
+#include "cli/bench.h"
+
+// The limits of the host's processor, measured in the same run. Zero where the device is none.
+typedef struct bench_floors {
+  double flops;  // float32 multiply-adds, a second
+  double read;   // bytes a second
+} bench_floors;
+
+typedef struct bench_session {
+  hy_device* device;
+  hy_stream* stream;
+  bench_floors floors;
+  const char* peer;  // --peer; NULL: none, or it has no kernel for the device
+} bench_session;
+
+hy_status bench_begin(bench_session* session, hy_device* device);
+void bench_end(bench_session* session);
+
+// Memory for a tensor of random numbers on the device, freed by bench_end. Integer types get small
+// whole numbers.
+hy_status bench_tensor(bench_session* session, hy_tensor* t, hy_dtype dtype, int ndim,
+                       const int64_t* shape);
+
+typedef struct bench_work {
+  const char *name, *shape;
+  hy_dtype dtype;
+  const char* unit;  // "GFLOP/s", "GB/s" or "ms"
+  double amount;     // flops or bytes of one call; unused for ms
+  double least;      // the least seconds a call can take; 0: unknown
+} bench_work;
+
+// Times the calls by turns, so that those with different tensors do not find their data in a cache,
+// and prints the row.
+hy_status bench_calls(bench_session* session, const bench_work* work, const hy_call* calls, int n);
+
+#endif  // HALYARD_CLI_BENCH_CALL_H_
