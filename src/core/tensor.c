@@ -55,11 +55,11 @@ size_t hy_tensor_bytes(const hy_tensor* t) {
 }
 
 bool hy_tensor_is_contiguous(const hy_tensor* t) {
-  int64_t expected = 1;
+  uint64_t expected = 1;  // wraps in tensors that hy_tensor_check refuses
   for (int d = t->ndim - 1; d >= 0; d--) {
     if (t->shape[d] == 0) return true;
-    if (t->shape[d] != 1 && t->stride[d] != expected) return false;
-    expected *= t->shape[d];
+    if (t->shape[d] != 1 && (uint64_t)t->stride[d] != expected) return false;
+    expected *= (uint64_t)t->shape[d];
   }
   return true;
 }

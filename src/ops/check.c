@@ -64,12 +64,13 @@ hy_status hy_infer(const hy_call* call, hy_tensor* out) {
   return HY_OK;
 }
 
-// Memory that a kernel may follow: there, and aligned to its elements.
-static hy_status check_memory(const hy_call* call, const hy_tensor* t, const char* name) {
-  if (hy_tensor_numel(t) == 0) return HY_OK;
-  if (!t->data) return hy__call_fail(call, HY_INVALID_ARGUMENT, "%s has no memory", name);
+static bool has_memory(const hy_tensor* t) {
+  return t->data || hy_tensor_numel(t) == 0;
+}
+
+static hy_status check_alignment(const hy_call* call, const hy_tensor* t, const char* name) {
   size_t size = hy_dtype_size(t->dtype);
-  if (size > 1 && (uintptr_t)t->data % size != 0)
+  if (size > 1 && (uintptr_t)t->data % size != 0 && hy_tensor_numel(t) > 0)
     return hy__call_fail(call, HY_INVALID_ARGUMENT,
                          "the address %p of %s is no multiple of its element's %zu bytes", t->data,
                          name, size);
@@ -91,7 +92,7 @@ static hy_status check_output(const hy_call* call, const hy_op_info* info, int i
   if (t->layout != expected->layout)
     return hy__call_fail(call, HY_LAYOUT, "the output %s must be %s", name,
                          hy_layout_name(expected->layout));
-  HY_TRY(check_memory(call, t, name));
+  if (!has_memory(t)) return hy__call_fail(call, HY_INVALID_ARGUMENT, "%s has no memory", name);
   if (hy__tensor_overlaps_itself(t))
     return hy__call_fail(call, HY_OVERLAP,
                          "elements of the output %s share memory with one another", name);
@@ -149,8 +150,9 @@ hy_status hy__check_call(const hy_call* call) {
                    call->n_out);
   if (!call->out) return hy_fail(HY_INVALID_ARGUMENT, "%s: the outputs are NULL", info->name);
   for (int i = 0; i < call->n_in; i++) {
-    if (hy__present(&call->in[i]))
-      HY_TRY(check_memory(call, &call->in[i], input_argument(info, i)->name));
+    if (hy__present(&call->in[i]) && !has_memory(&call->in[i]))
+      return hy__call_fail(call, HY_INVALID_ARGUMENT, "%s has no memory",
+                           input_argument(info, i)->name);
   }
   for (int i = 0; i < call->n_out; i++) {
     if (hy__present(&call->out[i])) {
@@ -160,5 +162,10 @@ hy_status hy__check_call(const hy_call* call) {
                      info->outputs[i].name);
     }
   }
-  return check_aliases(call, info);
+  HY_TRY(check_aliases(call, info));
+  for (int i = 0; i < call->n_in; i++)
+    HY_TRY(check_alignment(call, &call->in[i], input_argument(info, i)->name));
+  for (int i = 0; i < call->n_out; i++)
+    HY_TRY(check_alignment(call, &call->out[i], info->outputs[i].name));
+  return HY_OK;
 }
