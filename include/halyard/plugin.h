@@ -130,8 +130,8 @@ typedef enum hy_support {
 } hy_support;
 
 // A promise that conformance holds a provider to: of this op, every generated call whose first
-// tensor has one of these types and whose tensors are contiguous runs natively. A provider may run
-// more than it declares, never less.
+// tensor has one of these types, whose tensors are contiguous and whose types need neither
+// promotion nor a cast runs natively. A provider may run more than it declares, never less.
 typedef struct hy_declaration {
   hy_op op;
   uint32_t dtypes;  // HY_DTYPE_BIT set

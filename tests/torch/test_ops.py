@@ -110,6 +110,49 @@ def test_values(op):
     assert compared > 0, f"PyTorch took none of the cases of {op}"
 
 
+# ---- errors ----
+
+# What Halyard refuses and PyTorch answers, with the reason.
+FORMULA = "the expression is a formula of several PyTorch ops, which has no such limit"
+LENIENT = {
+    ("masked_fill", "a mask larger than the tensor"): "only PyTorch's masked_fill_ keeps the shape; expand first",
+    ("arange", "a matrix where a vector is needed"): "the expression has no output to be wrong",
+    ("prod", "a dimension that is not there"): FORMULA,
+    ("prod", "a negative dimension that is not there"): FORMULA,
+    ("prod", "a dimension named twice"): FORMULA,
+    ("rms_norm", "more dimensions to normalise than there are"): "the expression's slice takes all there are",
+    ("int_mm", "two types where one is needed"): FORMULA,
+    ("gather", "an index of floats"): "the expression casts the index, for PyTorch takes i64 alone",
+    ("dequantize", "a result that is no float"): FORMULA,
+    ("linear_quantized", "a weight that is not quantised"): FORMULA,
+    ("sparsify_2_4", "rows that are no multiple of 8"): FORMULA,
+    ("linear_sparse_2_4", "codes in plain layout"): FORMULA,
+}
+# PyTorch's native functions behind these trust their callers, and end the process on a wrong size.
+TRUSTING = {op for op in cases.OPS if op.endswith("_backward") or op.startswith("batch_norm")}
+
+
+@pytest.mark.parametrize("op", [op for op in cases.OPS if op in EXPRESSIONS and op not in TRUSTING])
+def test_refusals(op):
+    """A call that the table refuses is one that PyTorch refuses too."""
+    problems, answered = [], set()
+    for case in cases.generate(op, quick=True):
+        if case.expected == cases.OK or not case.own_mistake:
+            continue
+        status, _ = case.run()
+        assert status == case.expected, f"{case.call}: {case.what}: {cases.LIB.hyv_status_name(status)}"
+        try:
+            EXPRESSIONS[op](case)
+        except Exception:
+            continue
+        answered.add((op, case.what))
+        if (op, case.what) not in LENIENT:
+            problems.append((case.number, case.what, case.call, "PyTorch answers it"))
+    assert not problems, report(op, problems, 1)
+    stale = {key for key in LENIENT if key[0] == op} - answered
+    assert not stale, f"PyTorch refuses these after all: {stale}"
+
+
 # ---- gradients ----
 
 def seed_like(out):

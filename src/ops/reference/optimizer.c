@@ -50,7 +50,8 @@ hy_status hy__ref_sgd(const hy_call* call) {
     if (has_velocity) hy__load_row_f(old_velocity->dtype, w.at[3], w.step[3], w.n, v);
     hy__load_row_f(grad->dtype, w.at[4], w.step[4], w.n, g);
     for (int64_t i = 0; i < w.n; i++) {
-      double slope = (a.maximize ? -g[i] : g[i]) + a.weight_decay * p[i];
+      double slope = a.maximize ? -g[i] : g[i];
+      if (a.weight_decay != 0) slope += a.weight_decay * p[i];  // 0 times infinity is no decay
       if (a.momentum != 0) {
         v[i] = a.first ? slope : a.momentum * v[i] + (1 - a.dampening) * slope;
         slope = a.nesterov ? slope + a.momentum * v[i] : v[i];
