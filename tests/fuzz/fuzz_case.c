@@ -26,8 +26,9 @@ static bool is_inside(const hy__case* c, const hy_tensor* t) {
     return true;  // refused, or nothing to touch
   int64_t first, last;
   hy_tensor_extent(t, &first, &last);
-  const unsigned char* data = t->data;
-  return first == last || (data + first >= c->image && data + last <= c->image + c->used);
+  intptr_t data = (intptr_t)t->data, low = (intptr_t)c->image;
+  return first == last ||
+         (t->data && data - low >= -first && last <= low + (intptr_t)c->used - data);
 }
 
 static void change_attributes(fuzz_input* in, hy__case* c) {

@@ -43,7 +43,7 @@ static hy_status run(void* device, void* stream, const hy_call* call) {
   (void)device, (void)stream;
   const hy_tensor *out = &call->out[0], *in = &call->in[0];
   int64_t last = hy_tensor_numel(out) - 1;
-  float before = *at(out, last), input = *at(in, 0);
+  float before = out->dtype == HY_F32 ? *at(out, last) : 0, input = *at(in, 0);
   if (behaviour == FAILS) return hy_fail(HY_DEVICE_FAILED, "the kernel fell over");
   hy_status status = hy__reference_checked(call);
   if (out->dtype != HY_F32) return status;
