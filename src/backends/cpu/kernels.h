@@ -8,6 +8,7 @@
 
 #include "backends/cpu/gemm.h"
 #include "backends/cpu/isa.h"
+#include "backends/cpu/quantized.h"
 #include "halyard/plugin.h"
 
 enum { HY__DOT_LINES = 16 };
@@ -28,12 +29,19 @@ typedef struct hy__cpu_kernels {
   hy__dot* dot;
   hy__finish* finish;
   hy__widen* widen;
+  hy__decode* decode;
+  hy__dot_quantized* dot_quantized;  // both NULL where the instruction set has none
+  hy__line_order* line_order;
 } hy__cpu_kernels;
 
 extern const hy__gemm_kernel hy__gemm_scalar, hy__gemm_avx2, hy__gemm_avx512, hy__gemm_neon;
 hy__dot hy__dot_scalar, hy__dot_avx2, hy__dot_avx512;
 hy__finish hy__finish_scalar, hy__finish_avx2, hy__finish_avx512;
 hy__widen hy__widen_scalar, hy__widen_avx2, hy__widen_avx512;
+
+hy__decode hy__decode_scalar, hy__decode_avx512;
+hy__dot_quantized hy__dot_quantized_avx512;
+hy__line_order hy__line_order_avx512;
 
 // The best of every kernel up to a level that this processor has.
 const hy__cpu_kernels* hy__cpu_kernels_up_to(hy__isa_level level);
@@ -49,7 +57,7 @@ typedef struct hy__cpu_family {
   hy_status (*run)(const hy__cpu_kernels* kernels, const hy_call* call);
 } hy__cpu_family;
 
-extern const hy__cpu_family hy__cpu_matmul;
+extern const hy__cpu_family hy__cpu_matmul, hy__cpu_quantized;
 
 // The message of a call that found no memory for its working space.
 hy_status hy__cpu_no_memory(const hy_call* call);

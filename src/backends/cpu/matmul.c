@@ -4,8 +4,7 @@
 #include "backends/cpu/matmul.h"
 #include "backends/cpu/pool.h"
 
-// The dimensions of t but the last as one, if they can be: `rows` elements `step` apart.
-static bool collapse(const hy_tensor* t, int64_t* rows, int64_t* step) {
+bool hy__collapse(const hy_tensor* t, int64_t* rows, int64_t* step) {
   *rows = 1;
   *step = 0;
   for (int d = t->ndim - 2; d >= 0; d--) {
@@ -25,7 +24,8 @@ static hy_support describe_linear(const hy_call* call, hy__matmul* p) {
   const hy_tensor *x = &call->in[0], *weight = &call->in[1], *bias = &call->in[2];
   hy_tensor* out = &call->out[0];
   int64_t x_row, out_row, rows;
-  if (!collapse(x, &p->m, &x_row) || !collapse(out, &rows, &out_row)) return HY_SUPPORT_NO_LAYOUT;
+  if (!hy__collapse(x, &p->m, &x_row) || !hy__collapse(out, &rows, &out_row))
+    return HY_SUPPORT_NO_LAYOUT;
   p->n = weight->shape[0];
   p->k = weight->shape[1];
   p->a = matrix(x, x_row, x->stride[x->ndim - 1]);

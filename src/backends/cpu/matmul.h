@@ -15,6 +15,9 @@ typedef struct hy__matmul {
 // HY_SUPPORT_NO_LAYOUT where the leading dimensions cannot be taken as one.
 hy_support hy__matmul_describe(const hy_call* call, hy__matmul* p);
 
+// The dimensions of t but the last as one, if they can be: `rows` elements `step` apart.
+bool hy__collapse(const hy_tensor* t, int64_t* rows, int64_t* step);
+
 // A matrix as other libraries take it: contiguous along one dimension, which is not the last one
 // where `transposed`, and `lead` elements from one line to the next, no closer than a line is long.
 bool hy__matrix_lead(const hy__matrix* m, int64_t rows, int64_t columns, bool* transposed,
