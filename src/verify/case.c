@@ -15,19 +15,20 @@
 #define OWN_MISTAKES 8
 
 // Mistakes that any op must refuse.
-#define GENERAL_MISTAKES(X)                                    \
-  X(COUNT, "an input too few")                                 \
-  X(NULL_INPUT, "an input without memory")                     \
-  X(NULL_OUTPUT, "an output without memory")                   \
-  X(ABSENT_INPUT, "a required input absent")                   \
-  X(ABSENT_OUTPUT, "a required output absent")                 \
-  X(OUTPUT_SHAPE, "an output of the wrong shape")              \
-  X(OUTPUT_DTYPE, "an output of the wrong type")               \
-  X(INPUT_DTYPE, "an input of a type the op does not take")    \
-  X(LAYOUT, "an output in a layout the op does not write")     \
-  X(SELF_OVERLAP, "an output whose elements share memory")     \
-  X(PARTIAL_OVERLAP, "an output shifted over an input")        \
-  X(FORBIDDEN_ALIAS, "in place where the op's row forbids it") \
+#define GENERAL_MISTAKES(X)                                     \
+  X(COUNT, "an input too few")                                  \
+  X(NULL_INPUT, "an input without memory")                      \
+  X(NULL_OUTPUT, "an output without memory")                    \
+  X(ABSENT_INPUT, "a required input absent")                    \
+  X(ABSENT_OUTPUT, "a required output absent")                  \
+  X(OUTPUT_SHAPE, "an output of the wrong shape")               \
+  X(OUTPUT_DTYPE, "an output of the wrong type")                \
+  X(INPUT_DTYPE, "an input of a type the op does not take")     \
+  X(LAYOUT, "an output in a layout the op does not write")      \
+  X(SELF_OVERLAP, "an output whose elements share memory")      \
+  X(PARTIAL_OVERLAP, "an output shifted over an input")         \
+  X(MISALIGNED, "an input that is not aligned to its elements") \
+  X(FORBIDDEN_ALIAS, "in place where the op's row forbids it")  \
   X(TOO_MANY_DIMS, "an input with more dimensions than exist")
 
 enum {
@@ -326,13 +327,20 @@ static bool spoil(hy__case* c, int mistake) {
       }
       return false;
     case MISTAKE_PARTIAL_OVERLAP: {
-      if (!in || in->layout != HY_LAYOUT_STRIDED || !out_is_strided || hy_tensor_numel(in) < 2 ||
-          hy_tensor_numel(out) == 0)
+      if (!in || in->layout != HY_LAYOUT_STRIDED || !out_is_strided || hy_tensor_numel(out) == 0)
         return false;
+      size_t a = hy_dtype_size(in->dtype), b = hy_dtype_size(out->dtype), shift = a > b ? a : b;
+      if (hy_tensor_bytes(in) <= shift) return false;
       c->expected = HY_OVERLAP;
-      out->data = (char*)in->data + hy_dtype_size(in->dtype);
+      out->data = (char*)in->data + shift;
       return true;
     }
+    case MISTAKE_MISALIGNED:
+      if (!in || in->layout != HY_LAYOUT_STRIDED || hy_dtype_size(in->dtype) < 2 ||
+          hy_tensor_numel(in) == 0)
+        return false;
+      in->data = (char*)in->data + 1;
+      return true;
     case MISTAKE_FORBIDDEN_ALIAS:
       if (!in || c->info->alias != HY_ALIAS_NONE || hy_tensor_numel(in) == 0 ||
           hy_tensor_numel(out) == 0 || !out_is_strided)
