@@ -3,9 +3,9 @@
 
 BUILD := build/release
 PYTHON := .venv/bin/python
-CTEST := ctest --output-on-failure
+CTEST := ctest --output-on-failure -j $(shell nproc)
 
-.PHONY: all run test test-unit test-asan test-tsan test-torch test-install lint format bench docs clean setup setup-test
+.PHONY: all run test test-unit test-asan test-tsan test-torch test-install test-npu lint format bench docs clean setup setup-test
 
 # The unit tests need cmocka, which building and running do not.
 TESTS := OFF
@@ -19,7 +19,7 @@ run: all
 	$(BUILD)/bin/halyard info
 	$(BUILD)/bin/halyard verify --quick
 
-test: setup-test lint all test-unit test-asan test-tsan test-install test-torch
+test: setup-test lint all test-unit test-asan test-tsan test-install test-torch test-npu
 	@echo "make test: everything passed"
 
 setup:
@@ -48,6 +48,12 @@ test-install: setup-test all
 
 test-torch: setup-test all
 	$(PYTHON) -m pytest -q tests/torch
+
+# The ECHO NPU stands alone: its own build, its functional model, and its Verilog under Verilator.
+test-npu: setup-test
+	cmake -S npu -B build/npu -G Ninja -DCMAKE_BUILD_TYPE=Release
+	cmake --build build/npu
+	cd build/npu && $(CTEST)
 
 lint: setup-test
 	scripts/lint.sh

@@ -28,6 +28,8 @@ if [ "$1" = test ]; then
   missing libcmocka-dev /usr/include/cmocka.h
   missing clang-format-14 clang-format-14
   missing clang-tidy-14 clang-tidy-14
+  missing verilator verilator
+  missing libpcre2-8-0 /usr/lib/*/libpcre2-8.so.0
   missing python3 python3
   # Debian keeps ensurepip, which a virtual environment needs, in a package of its own.
   python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || packages="$packages python3-venv"
