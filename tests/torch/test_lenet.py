@@ -1,0 +1,46 @@
+"""The LeNet of examples/c against PyTorch's, step by step."""
+
+import subprocess
+
+import numpy as np
+import torch
+from torch import nn
+
+from models import BUILD
+
+
+def test_losses(tmp_path):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(),
+                        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
+                        nn.Linear(84, 10))
+    steps, batch = 12, 8
+    images = torch.rand(steps, batch, 1, 28, 28)
+    labels = torch.randint(0, 10, (steps, batch))
+    parts = [p.detach().flatten() for p in net.parameters()]
+    for x, y in zip(images, labels):
+        parts += [x.flatten(), y.float()]
+    torch.cat(parts).numpy().astype(np.float32).tofile(tmp_path / "lenet.bin")
+
+    optimizer = torch.optim.AdamW(net.parameters(), lr=2e-3)
+    theirs = []
+    for x, y in zip(images, labels):
+        loss = nn.functional.cross_entropy(net(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        theirs.append(loss.item())
+
+    result = subprocess.run([BUILD / "bin/lenet", tmp_path / "lenet.bin", str(steps), str(batch)], capture_output=True,
+                            text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    ours = [float(line) for line in result.stdout.split()]
+    assert len(ours) == steps
+    np.testing.assert_allclose(ours, theirs, atol=2e-4)
+
+
+def test_reads_digits():
+    result = subprocess.run([BUILD / "bin/lenet"], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    right, _, total = result.stdout.splitlines()[-1].split()[:3]
+    assert int(right) > 0.9 * int(total)
