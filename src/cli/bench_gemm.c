@@ -46,7 +46,7 @@ static hy_status layer_inputs(bench_session* session, const layer* l, hy_tensor 
 // Bytes that must be read and written at least, and the seconds that takes or the arithmetic does.
 static void judge(const bench_session* session, const layer* l, hy_dtype dtype, bench_work* work) {
   double weights = (double)l->n * (double)l->k * hy_dtype_bits(l->weight) / 8;
-  if (quantised(l->weight)) weights += 4.0 * (double)l->n * (double)(l->k / l->group);
+  if (quantised(l->weight)) weights += 4.0 * (double)l->n * (double)l->k / (double)l->group;
   double bytes = weights + (double)(l->m * (l->k + l->n)) * (double)hy_dtype_size(dtype);
   double flops = 2.0 * (double)l->m * (double)l->n * (double)l->k;
   work->amount = l->m == 1 ? bytes : flops;

@@ -297,7 +297,7 @@ hy_status hy__adapter_save(hy_stream* stream, hy__transformer* model,
   if (status == HY_OK) status = hy__transformer_visit_linears(model, fetch_layer, &s);
   if (status == HY_OK) status = hy__weights_save(path, s.list, s.count);
   if (status == HY_OK) status = save_config(options, base, folder);
-  for (int i = 0; i < s.count; i++) hy__mfree(s.list[i].tensor.data);
+  for (int i = 0; s.list && i < s.count; i++) hy__mfree(s.list[i].tensor.data);
   hy__mfree(s.list);
   hy__mfree(s.names);
   return status;
