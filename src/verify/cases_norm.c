@@ -13,20 +13,20 @@ static void scaled(hy__case* c, int64_t terms) {
   c->wide = true;
 }
 
-static hy_tensor* add_maybe(hy__case* c, int ndim, const int64_t* shape) {
-  bool present = hy__draw_int(c, 0, 3) > 0;
-  hy_tensor* t = hy__add_input(c, c->dtype, ndim, shape);
-  if (present) return t;
-  *t = hy_tensor_absent();
-  return NULL;
-}
-
-// For the backward ops: where statistics are infinite or NaN, which elements of the gradient are
-// NaN depends on the order of the formula.
+// For parameters and the backward ops: where statistics are infinite or NaN, which elements of the
+// gradient are NaN depends on the order of the formula.
 static hy_tensor* add_finite(hy__case* c, int ndim, const int64_t* shape) {
   hy_tensor* t = hy__add_input(c, c->dtype, ndim, shape);
   if (c->flavour == HY__FLAVOUR_SPECIAL) hy__fill_uniform(c, t, -4, 4);
   return t;
+}
+
+static hy_tensor* add_maybe(hy__case* c, int ndim, const int64_t* shape) {
+  bool present = hy__draw_int(c, 0, 3) > 0;
+  hy_tensor* t = add_finite(c, ndim, shape);
+  if (present) return t;
+  *t = hy_tensor_absent();
+  return NULL;
 }
 
 // Forward, a NaN makes its whole line NaN; what an infinity makes of the mean depends on the
@@ -193,7 +193,10 @@ static int draw_classes(hy__case* c, int64_t* shape, int64_t* target) {
 
 static void add_cross_entropy(hy__case* c, int ndim, const int64_t* shape, const int64_t* target) {
   int64_t classes = shape[ndim == 1 ? 0 : 1];
-  hy__add_input(c, c->dtype, ndim, shape);
+  if (c->call.op == HY_OP_cross_entropy)
+    hy__add_input(c, c->dtype, ndim, shape);
+  else
+    add_finite(c, ndim, shape);
   hy_tensor* labels = hy__add_input(c, HY_I64, ndim - 1, target);
   hy__fill_ints(c, labels, 0, classes - 1);
   c->call.attrs.cross_entropy.ignore_index = hy__draw_bool(c) ? -100 : 0;
@@ -240,5 +243,5 @@ void hy__cases_cross_entropy_backward(hy__case* c) {
   memcpy(in, c->in, sizeof in);
   hy_call forward = {.op = HY_OP_cross_entropy, .n_in = 3, .in = in, .attrs = c->call.attrs};
   hy_dtype dtype = hy_infer(&forward, loss) == HY_OK ? loss[0].dtype : c->dtype;
-  hy__add_input(c, dtype, each ? ndim - 1 : 0, target);
+  hy__fill_uniform(c, hy__add_input(c, dtype, each ? ndim - 1 : 0, target), -2, 2);
 }

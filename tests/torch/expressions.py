@@ -154,6 +154,9 @@ def layer_norm_backward(c):
     bias = torch.zeros(shape, dtype=x.dtype, requires_grad=True)
     if weight is None:
         weight = torch.ones(shape, dtype=x.dtype, requires_grad=True)
+    if x.dtype in HALVES:  # PyTorch sums the weight's gradient in the half type
+        wide = F.layer_norm(x.float(), shape, weight.float(), bias.float(), c.a.eps)
+        return wide, [x, weight, bias], c.x[0].float()
     return F.layer_norm(x, shape, weight, bias, c.a.eps), [x, weight, bias], c.x[0]
 
 
@@ -274,10 +277,6 @@ def scatter(c):
     return function(c.x[0], c.a.dim, c.x[1].long(), c.x[2])
 
 
-def indices(tensors):
-    return [slice(None) if t is None else t.long() for t in tensors]
-
-
 def index_put(c):
     return torch.ops.aten.index_put(c.x[0], [None if t is None else t.long() for t in c.x[2:]], c.x[1],
                                     c.a.accumulate)
@@ -377,7 +376,7 @@ def linear_quantized(c):
 
 def sparsify(c):
     weight = c.x[0]
-    four = weight.reshape(weight.shape[0], -1, 4)
+    four = weight.reshape(weight.shape[0], weight.shape[1] // 4, 4)
     size = four.double().abs().nan_to_num(nan=math.inf, posinf=math.inf)
     place = torch.sort(size, dim=-1, descending=True, stable=True).indices[..., :2].sort(-1).values
     nibble = place[..., 0] | place[..., 1] << 2
@@ -429,7 +428,8 @@ EXPRESSIONS = {
     "sigmoid": unary(torch.sigmoid),
     "erf": unary(torch.erf),
     "silu": unary(F.silu),
-    "gelu": lambda c: F.gelu(c.x[0], approximate="tanh" if c.a.approximate else "none"),
+    # In double: PyTorch's f32 gelu of infinity is NaN where it is vectorised.
+    "gelu": lambda c: F.gelu(c.x[0].double(), approximate="tanh" if c.a.approximate else "none").to(c.x[0].dtype),
     "relu": unary(torch.relu),
     "clamp": lambda c: torch.clamp(c.x[0], c.a.low, c.a.high),
     "isnan": unary(torch.isnan),
@@ -532,7 +532,7 @@ EXPRESSIONS = {
     "scatter": scatter,
     "index_select": lambda c: torch.index_select(c.x[0], c.a.dim, c.x[1]),
     "index_add": lambda c: torch.index_add(c.x[0], c.a.dim, c.x[1], c.x[2]),
-    "index": lambda c: c.x[0][tuple(indices(c.x[1:]))],
+    "index": lambda c: torch.ops.aten.index(c.x[0], [None if t is None else t.long() for t in c.x[1:]]),
     "index_put": index_put,
     "cat": lambda c: torch.cat(c.x, c.a.dim),
     "stack": lambda c: torch.stack(c.x, c.a.dim),

@@ -1,6 +1,7 @@
 """Every op of the table against PyTorch on the CPU, over generated cases."""
 
 import math
+import os
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import cases
 from expressions import EXCUSED, EXPRESSIONS, Unanswered
 
 torch.set_num_threads(1)  # the tensors are small
+SEED = int(os.environ.get("HALYARD_SEED", "1"))
 
 # Relative tolerance by type. PyTorch adds in other orders and its half types round between steps
 # where the reference rounds once, so that two units of the type are allowed, and more for f32 and
@@ -96,7 +98,7 @@ def test_every_op_is_mapped_or_excused():
 def test_values(op):
     if cases.LIB.hyv_case_count(cases.OPS.index(op)) == 0:
         pytest.skip(f"{op} has no reference kernel in this build")
-    seed, compared, problems = 1, 0, []
+    seed, compared, problems = SEED, 0, []
     for case in cases.generate(op, seed):
         if case.expected != cases.OK:
             continue
@@ -171,6 +173,8 @@ def theirs_gradients(case):
     leaves = [t.clone().requires_grad_() if t is not None and cases.LIB.hyv_input_has_gradient(case.handle, i) else t
               for i, t in enumerate(case.x)]
     case.x = leaves
+    if case.op == "addcmul" and any(not t.is_floating_point() for t in case.x):
+        raise Unanswered("PyTorch multiplies an integer factor by `value` in its own type, where it wraps")
     if case.op == "var" and (count(case) - case.a.correction) <= 0:
         raise Unanswered("where no degree of freedom is left, PyTorch answers by the number of dimensions")
     out = EXPRESSIONS[case.op](case)
@@ -215,7 +219,7 @@ def compare_gradients(case):
 @pytest.mark.parametrize("op", [op for op in cases.OPS if op in EXPRESSIONS
                                 and cases.LIB.hyv_is_differentiable(cases.OPS.index(op))])
 def test_gradients(op):
-    seed, compared, problems = 1, 0, []
+    seed, compared, problems = SEED, 0, []
     for case in cases.generate(op, seed, quick=True):
         if case.expected != cases.OK:
             continue

@@ -50,7 +50,8 @@ static inline uint32_t encode(small_float format, float value) {
   uint32_t magnitude = bits & 0x7fffffffu, all_ones = (1u << e_bits) - 1;
   uint32_t nan =
       all_ones << m_bits | (format.has_infinity ? 1u << (m_bits - 1) : (1u << m_bits) - 1);
-  uint32_t overflow = format.has_infinity ? all_ones << m_bits : nan;
+  // Without infinity the largest number takes its place, as in PyTorch.
+  uint32_t overflow = format.has_infinity ? all_ones << m_bits : nan - 1;
   if (magnitude > 0x7f800000u) return sign | nan;
   if (magnitude == 0x7f800000u) return sign | overflow;
   int exponent = (int)(magnitude >> 23) - 127;
