@@ -18,6 +18,7 @@ all: setup
 run: all
 	$(BUILD)/bin/halyard info
 	$(BUILD)/bin/halyard verify --quick
+	$(BUILD)/bin/halyard demo --out build/demo
 
 test: setup-test lint all test-unit test-asan test-tsan test-install test-torch test-npu
 	@echo "make test: everything passed"

@@ -9,7 +9,7 @@
 
 static int run(int argc, char** argv);
 const cli_command cli_bench = {"bench", "WHAT ",
-                               "Measure: dispatch, alloc, copy, gemm, gemv, or all",
+                               "Measure: dispatch, copy, gemm, decode, ..., or all",
                                "halyard bench dispatch --backend cpu --json", run};
 
 typedef struct benchmark {
@@ -18,7 +18,8 @@ typedef struct benchmark {
 } benchmark;
 static const benchmark benchmarks[] = {
     {"dispatch", bench_dispatch}, {"alloc", bench_alloc}, {"copy", bench_copy},
-    {"gemm", bench_gemm},         {"gemv", bench_gemv},
+    {"gemm", bench_gemm},         {"gemv", bench_gemv},   {"decode", bench_decode},
+    {"prefill", bench_prefill},   {"train", bench_train},
 };
 #define N_BENCHMARKS ((int)(sizeof benchmarks / sizeof benchmarks[0]))
 
@@ -92,8 +93,11 @@ static int run(int argc, char** argv) {
   int n;
   const cli_option options[] = {
       {"peer", CLI_TEXT, &bench_peer, "NAME", "a provider to compare with, such as openblas"},
+      {"model", CLI_TEXT, &bench_model, "DIR",
+       "for decode, prefill and train (random weights of Qwen2.5-0.5B's shape)"},
+      {"dtype", CLI_TEXT, &bench_dtype, "f32|bf16|q8|q4", "how its weights are kept (bf16)"},
   };
-  int code = cli_parse(&cli_bench, options, 1, argc, argv, &n);
+  int code = cli_parse(&cli_bench, options, 3, argc, argv, &n);
   if (code != CLI_DONE || n < 0) return code;
   if (n == 0) return cli_usage(&cli_bench, "which one? %s", names());
   hy_device* device;

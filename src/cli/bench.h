@@ -25,11 +25,16 @@ double bench_now(void);  // seconds, monotonic
 
 extern const char* bench_peer;  // --peer: a provider that some benchmarks compare with, or NULL
 
+extern const char *bench_model, *bench_dtype;  // --model and --dtype, or NULL
+
 // Each runs to the end and prints its rows.
 hy_status bench_dispatch(hy_device* device);
 hy_status bench_alloc(hy_device* device);
 hy_status bench_copy(hy_device* device);
 hy_status bench_gemm(hy_device* device);
 hy_status bench_gemv(hy_device* device);
+hy_status bench_decode(hy_device* device);
+hy_status bench_prefill(hy_device* device);
+hy_status bench_train(hy_device* device);
 
 #endif  // HALYARD_CLI_BENCH_H_

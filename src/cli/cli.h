@@ -67,6 +67,7 @@ int cli_usage(const cli_command* command, const char* format, ...)
 // The nearest of n names to a mistyped one, or NULL.
 const char* cli_nearest(const char* word, const char* const* names, int n);
 
-extern const cli_command cli_info, cli_ops, cli_bench, cli_verify, cli_run, cli_finetune, cli_merge;
+extern const cli_command cli_info, cli_ops, cli_bench, cli_verify, cli_run, cli_finetune, cli_merge,
+    cli_demo, cli_chat;
 
 #endif  // HALYARD_CLI_CLI_H_

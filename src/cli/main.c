@@ -3,8 +3,9 @@
 
 #include "cli/cli.h"
 
-static const cli_command* const commands[] = {&cli_info, &cli_ops,      &cli_verify, &cli_bench,
-                                              &cli_run,  &cli_finetune, &cli_merge};
+static const cli_command* const commands[] = {&cli_info,  &cli_ops,  &cli_verify,
+                                              &cli_bench, &cli_run,  &cli_finetune,
+                                              &cli_merge, &cli_demo, &cli_chat};
 #define N_COMMANDS ((int)(sizeof commands / sizeof commands[0]))
 
 static void print_overview(FILE* file) {

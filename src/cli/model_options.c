@@ -34,7 +34,6 @@ void model_options_init(model_options* o, cli_option* options) {
 
 int model_options_check(const cli_command* command, model_options* o) {
   if (!o->folder) return cli_usage(command, "--model is needed");
-  if (!o->prompt == !o->ids) return cli_usage(command, "give --prompt or --ids, one of them");
   if (o->generate.max_tokens < 1) return cli_usage(command, "--max-tokens is at least 1");
   if (!hy__weight_format_named(o->dtype, &o->format))
     return cli_usage(command, "--dtype is f32, bf16, q8 or q4, not '%s'", o->dtype);

@@ -18,7 +18,7 @@ typedef struct model_options {
 
 // Fills `options` with MODEL_OPTIONS entries that write into `o`.
 void model_options_init(model_options* o, cli_option* options);
-// After parsing: required ones, names of types. Returns an exit code.
+// After parsing: what is needed (but a prompt), names of types. Returns an exit code.
 int model_options_check(const cli_command* command, model_options* o);
 // The prompt as ids, from --prompt or --ids; freed by the caller.
 int model_prompt(const hy_model* model, const model_options* o, int32_t** ids, int64_t* n);

@@ -93,6 +93,7 @@ static int run(int argc, char** argv) {
   int extra;
   int code = cli_parse(&cli_run, options, MODEL_OPTIONS, argc, argv, &extra);
   if (code != CLI_DONE || extra < 0) return code;
+  if (!o.prompt == !o.ids) return cli_usage(&cli_run, "give --prompt or --ids, one of them");
   code = model_options_check(&cli_run, &o);
   hy_device* device;
   if (code == CLI_DONE) code = cli_open_device(&device);

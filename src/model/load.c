@@ -73,7 +73,8 @@ static hy_status quantise_one(void* context, const char* name, hy__linear* layer
   return HY_OK;
 }
 
-static hy_status quantise(hy_tape* tape, hy__transformer* model, hy_weight_format format) {
+hy_status hy__transformer_quantise(hy_tape* tape, hy__transformer* model, hy_weight_format format) {
+  if (format != HY_WEIGHTS_Q8 && format != HY_WEIGHTS_Q4) return HY_OK;
   quantising q = {tape, format == HY_WEIGHTS_Q8 ? HY_I8 : HY_I4,
                   format == HY_WEIGHTS_Q8 ? 0 : Q4_GROUP};
   HY_TRY(hy__transformer_visit_linears(model, quantise_one, &q));
@@ -98,8 +99,7 @@ hy_status hy__transformer_load(hy_stream* stream, const char* folder, hy_weight_
   }
   loading l = {stream, tape, folder, weights, config.dtype};
   if (status == HY_OK) status = hy__transformer_visit(model, load_one, &l);
-  if (status == HY_OK && (format == HY_WEIGHTS_Q8 || format == HY_WEIGHTS_Q4))
-    status = quantise(tape, model, format);
+  if (status == HY_OK) status = hy__transformer_quantise(tape, model, format);
   // Copies from the mapped files may still be under way.
   if (status == HY_OK) status = hy_stream_sync(stream);
   if (status != HY_OK) hy__transformer_release(model);

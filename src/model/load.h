@@ -9,6 +9,8 @@
 // hy__transformer_release.
 hy_status hy__transformer_load(hy_stream* stream, const char* folder, hy_weight_format format,
                                hy__transformer* model);
+// Keeps the weights of linear layers as Q8 or Q4 from now on; other formats change nothing.
+hy_status hy__transformer_quantise(hy_tape* tape, hy__transformer* model, hy_weight_format format);
 // Writes config.json and model.safetensors, so that this and transformers read it. Weights are
 // written in their own types; quantised ones and adapters are refused (merge first).
 hy_status hy__transformer_save(hy_stream* stream, hy__transformer* model, const char* folder);

@@ -7,10 +7,33 @@ json json_to(FILE* file) {
   return (json){file, false};
 }
 
+// Bytes of the UTF-8 character at p, 0 where there is none: no overlong forms or surrogates.
+static int utf8_length(const unsigned char* p) {
+  int n = p[0] < 0x80   ? 1
+          : p[0] < 0xc2 ? 0
+          : p[0] < 0xe0 ? 2
+          : p[0] < 0xf0 ? 3
+          : p[0] < 0xf5 ? 4
+                        : 0;
+  for (int i = 1; i < n; i++) {
+    if ((p[i] & 0xc0) != 0x80) return 0;
+  }
+  bool bad = n > 2 && ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+                       (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f));
+  return bad ? 0 : n;
+}
+
+// JSON is UTF-8: a byte that is no part of a character is written as U+FFFD.
 static void put_string(json* j, const char* text) {
   fputc('"', j->file);
-  for (const unsigned char* p = (const unsigned char*)text; *p; p++) {
-    if (*p == '"' || *p == '\\')
+  int n;
+  for (const unsigned char* p = (const unsigned char*)text; *p; p += n > 0 ? n : 1) {
+    n = utf8_length(p);
+    if (n == 0)
+      fputs("\\ufffd", j->file);
+    else if (n > 1)
+      fwrite(p, 1, (size_t)n, j->file);
+    else if (*p == '"' || *p == '\\')
       fprintf(j->file, "\\%c", *p);
     else if (*p == '\n')
       fputs("\\n", j->file);

@@ -9,7 +9,7 @@ static const hy__tokenizer* tokenizer(void) {
   static hy__tokenizer* made;
   char* text;
   if (made) return made;
-  if (hy__byte_tokenizer_json(&text) != HY_OK) __builtin_trap();
+  if (hy__byte_tokenizer_json(NULL, 0, &text) != HY_OK) __builtin_trap();
   if (hy__tokenizer_parse("bytes", text, strlen(text), &made) != HY_OK) __builtin_trap();
   hy__mfree(text);
   return made;

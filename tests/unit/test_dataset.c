@@ -12,7 +12,7 @@ static hy__tokenizer* bytes;
 static int set_up(void** state) {
   char* text;
   (void)state;
-  if (hy__byte_tokenizer_json(&text) != HY_OK) return 1;
+  if (hy__byte_tokenizer_json(NULL, 0, &text) != HY_OK) return 1;
   hy_status status = hy__tokenizer_parse("bytes", text, strlen(text), &bytes);
   hy__mfree(text);
   return status == HY_OK ? 0 : 1;

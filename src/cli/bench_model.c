@@ -1,0 +1,191 @@
+// Whole models: prompts, single tokens and training steps a second.
+//
+// Without --model the weights are random, in the shape of Qwen2.5-0.5B.
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/bench_call.h"
+#include "model/adapter.h"
+#include "model/create.h"
+#include "model/load.h"
+#include "model/train.h"
+
+enum { PROMPT = 512, NEW_TOKENS = 32, ROUNDS = 3, TRAIN_BATCH = 4, TRAIN_LENGTH = 256 };
+
+const char *bench_model, *bench_dtype;
+
+static const hy__config qwen2_half_billion = {.family = HY__FAMILY_QWEN2,
+                                              .vocab_size = 151936,
+                                              .hidden_size = 896,
+                                              .intermediate_size = 4864,
+                                              .n_layers = 24,
+                                              .n_heads = 14,
+                                              .n_kv_heads = 2,
+                                              .head_dim = 64,
+                                              .max_positions = 32768,
+                                              .norm_eps = 1e-6,
+                                              .tied_embeddings = true,
+                                              .qkv_bias = true,
+                                              .dtype = HY_BF16,
+                                              .rope_theta = 1000000};
+
+typedef struct model_bench {
+  bench_session session;
+  hy_model* model;
+  char shape[64];
+  double weight_bytes;  // that a token reads: of the linear layers and the head
+  double weights;       // how many
+} model_bench;
+
+static void add_weight(model_bench* b, const hy__linear* layer) {
+  const hy_tensor* weight = hy_array_tensor(layer->weight);
+  b->weight_bytes += (double)hy_tensor_bytes(weight);
+  b->weights += (double)hy_tensor_numel(weight);
+  if (layer->scale) b->weight_bytes += (double)hy_tensor_bytes(hy_array_tensor(layer->scale));
+}
+
+static hy_status add_layer(void* context, const char* name, hy__linear* layer, int64_t out,
+                           int64_t in) {
+  (void)name;
+  (void)out;
+  (void)in;
+  add_weight(context, layer);
+  return HY_OK;
+}
+
+static hy_status make_random(hy_device* device, hy_weight_format format, hy_model** model) {
+  hy__config config = qwen2_half_billion;
+  if (format == HY_WEIGHTS_F32) config.dtype = HY_F32;
+  HY_TRY(hy__model_create(device, &config, NULL, -1, 1, model));
+  return hy__transformer_quantise((*model)->tape, &(*model)->transformer, format);
+}
+
+static hy_status begin(model_bench* b, hy_device* device) {
+  hy_weight_format format;
+  memset(b, 0, sizeof *b);
+  if (!hy__weight_format_named(bench_dtype, &format))
+    return hy_fail(HY_INVALID_ARGUMENT, "--dtype is f32, bf16, q8 or q4, not '%s'", bench_dtype);
+  HY_TRY(bench_begin(&b->session, device));
+  if (bench_model)
+    HY_TRY(hy_model_load(device, bench_model, NULL, format, &b->model));
+  else
+    HY_TRY(make_random(device, format, &b->model));
+  HY_TRY(hy__transformer_visit_linears(&b->model->transformer, add_layer, b));
+  add_weight(b, &b->model->transformer.head);
+  snprintf(b->shape, sizeof b->shape, "%.0fM %s", 1e-6 * b->weights,
+           bench_model ? "from file" : "Qwen2.5-0.5B");
+  return HY_OK;
+}
+
+static void end(model_bench* b) {
+  hy_model_free(b->model);
+  bench_end(&b->session);
+}
+
+static const char* dtype_name(const model_bench* b) {
+  return bench_dtype ? bench_dtype : hy_dtype_name(hy__model_dtype(b->model));
+}
+
+static void print(const model_bench* b, const char* name, const char* shape, double rate,
+                  double floor) {
+  bench_row row = {.name = name,
+                   .shape = shape,
+                   .dtype = dtype_name(b),
+                   .value = rate,
+                   .unit = "tok/s",
+                   .floor = floor,
+                   .of_floor = floor > 0 ? rate / floor : 0};
+  bench_print(&row);
+}
+
+// Best of several rounds of a prompt and some tokens more.
+static hy_status generate(model_bench* b, int64_t prompt, int64_t tokens, double* prefill,
+                          double* decode) {
+  int32_t ids[PROMPT];
+  hy_generate_options options;
+  hy_generate_result result;
+  hy_generate_defaults(&options);
+  options.max_tokens = tokens;
+  options.ignore_end = true;
+  int64_t vocab = hy_model_vocab_size(b->model);
+  for (int64_t i = 0; i < prompt; i++) ids[i] = (int32_t)((i * 7919 + 13) % vocab);
+  *prefill = *decode = 0;
+  for (int round = 0; round < ROUNDS; round++) {
+    HY_TRY(hy_model_generate(b->model, ids, prompt, &options, NULL, NULL, NULL, &result));
+    double first = (double)prompt / result.prefill_seconds;
+    double later = (double)(result.tokens - 1) / result.decode_seconds;
+    if (first > *prefill) *prefill = first;
+    if (tokens > 1 && later > *decode) *decode = later;
+  }
+  return HY_OK;
+}
+
+hy_status bench_decode(hy_device* device) {
+  model_bench b;
+  double prefill, rate;
+  hy_status status = begin(&b, device);
+  if (status == HY_OK) status = generate(&b, 16, NEW_TOKENS, &prefill, &rate);
+  if (status == HY_OK) print(&b, "decode", b.shape, rate, b.session.floors.read / b.weight_bytes);
+  end(&b);
+  return status;
+}
+
+hy_status bench_prefill(hy_device* device) {
+  model_bench b;
+  double rate, decode;
+  char shape[96];
+  hy_status status = begin(&b, device);
+  if (status == HY_OK) status = generate(&b, PROMPT, 1, &rate, &decode);
+  if (status == HY_OK) {
+    // The head runs once for a prompt.
+    double head = (double)hy_tensor_numel(hy_array_tensor(b.model->transformer.head.weight));
+    double flops = 2 * (b.weights - head) + 2 * head / PROMPT;
+    snprintf(shape, sizeof shape, "%s, %d", b.shape, PROMPT);
+    print(&b, "prefill", shape, rate, b.session.floors.flops / flops);
+  }
+  end(&b);
+  return status;
+}
+
+static hy_status train(model_bench* b, double* rate) {
+  enum { TOKENS = TRAIN_BATCH * TRAIN_LENGTH };
+  static int32_t tokens[TOKENS], targets[TOKENS];
+  hy__train_options options = {.batch = TRAIN_BATCH,
+                               .length = TRAIN_LENGTH,
+                               .accumulate = 1,
+                               .steps = 100,
+                               .lr = 1e-4,
+                               .clip = 1};
+  hy__adapter_options adapter = {.rank = 16, .alpha = 32, .targets = "q_proj,k_proj,v_proj,o_proj"};
+  hy__trainer* trainer = NULL;
+  int64_t vocab = hy_model_vocab_size(b->model);
+  for (int i = 0; i < TOKENS; i++) tokens[i] = (int32_t)((i * 7919L + 13) % vocab);
+  for (int i = 0; i < TOKENS; i++) targets[i] = tokens[(i + 1) % TOKENS];
+  HY_TRY(hy__adapter_create(b->model->stream, &adapter, HY_F32, 1, &b->model->transformer));
+  HY_TRY(hy__trainer_create(b->model->stream, &b->model->transformer, &options, &trainer));
+  hy_status status = HY_OK;
+  *rate = 0;
+  for (int round = 0; round < ROUNDS && status == HY_OK; round++) {
+    double loss, start = bench_now();
+    status = hy__trainer_step(trainer, tokens, targets, &loss);
+    double here = TOKENS / (bench_now() - start);
+    if (here > *rate) *rate = here;
+  }
+  hy__trainer_destroy(trainer);
+  return status;
+}
+
+hy_status bench_train(hy_device* device) {
+  model_bench b;
+  double rate;
+  char shape[96];
+  hy_status status = begin(&b, device);
+  if (status == HY_OK) status = train(&b, &rate);
+  if (status == HY_OK) {
+    snprintf(shape, sizeof shape, "%s, LoRA 16, %dx%d", b.shape, TRAIN_BATCH, TRAIN_LENGTH);
+    // Forward, and backward through the activations: two products of each weight.
+    print(&b, "train", shape, rate, b.session.floors.flops / (4 * b.weights));
+  }
+  end(&b);
+  return status;
+}

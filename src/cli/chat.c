@@ -1,0 +1,232 @@
+// halyard chat: a conversation in Qwen's chat format.
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+#include "core/internal.h"
+#include "model/chat.h"
+#include "model/model.h"
+#include "verify/json.h"
+
+static int run(int argc, char** argv);
+const cli_command cli_chat = {"chat", "", "Talk with a model",
+                              "halyard chat --model DIR --temperature 0.7", run};
+
+static const char help[] =
+    "  /reset          forget what was said\n"
+    "  /system TEXT    what the model is to be; forgets what was said\n"
+    "  /temperature T  0 takes the likeliest token each time\n"
+    "  /help, /quit    and Ctrl-C stops an answer\n";
+
+// All that was said, as tokens: what the model reads before each answer.
+typedef struct conversation {
+  hy_model* model;
+  model_options options;
+  const char* first_system;
+  char system[4096];
+  int32_t* ids;
+  int64_t n, capacity;
+  char* answer;  // the last one, for --json
+  size_t length;
+} conversation;
+
+// ---- what was said ----
+
+static hy_status reserve(conversation* c, int64_t more) {
+  if (more <= c->capacity - c->n) return HY_OK;
+  int64_t capacity = c->n + more + c->capacity / 2;
+  int32_t* ids = hy__realloc(c->ids, (size_t)capacity * sizeof *ids);
+  if (!ids) return hy_fail(HY_OUT_OF_MEMORY, "no memory for the conversation");
+  c->ids = ids;
+  c->capacity = capacity;
+  return HY_OK;
+}
+
+static hy_status add_text(conversation* c, const char* text, size_t length) {
+  int64_t count;
+  HY_TRY(reserve(c, 3 * (int64_t)length + 16));
+  HY_TRY(hy__tokenizer_encode(c->model->tokenizer, text, length, false, c->ids + c->n,
+                              c->capacity - c->n, &count));
+  c->n += count;
+  return HY_OK;
+}
+
+static hy_status add_message(conversation* c, const char* role, const char* words) {
+  hy__chat_text chat;
+  HY_TRY(hy__chat_render(role, words, strlen(words), &chat));
+  hy_status status = add_text(c, chat.text, chat.length);
+  hy__mfree(chat.text);
+  return status;
+}
+
+static hy_status begin(conversation* c) {
+  c->n = 0;
+  return c->system[0] ? add_message(c, "system", c->system) : HY_OK;
+}
+
+// ---- answers ----
+
+static bool on_token(void* context, int32_t id, const char* text, size_t length) {
+  conversation* c = context;
+  (void)id;
+  if (cli.json) {
+    char* grown = hy__realloc(c->answer, c->length + length + 1);
+    if (!grown) return false;
+    c->answer = grown;
+    memcpy(grown + c->length, text, length);
+    grown[c->length += length] = 0;
+  } else {
+    fwrite(text, 1, length, stdout);
+    fflush(stdout);
+  }
+  return !interrupt_asked();
+}
+
+static void print_result(const conversation* c, const hy_generate_result* r) {
+  double rate = r->decode_seconds > 0 ? (double)(r->tokens - 1) / r->decode_seconds : 0;
+  if (!cli.json) {
+    printf("%s\n", r->stop == HY_STOP_CALLER ? " ..." : "");
+    return;
+  }
+  json j = json_to(stdout);
+  json_begin_object(&j, NULL);
+  json_text(&j, "text", c->answer ? c->answer : "");
+  json_int(&j, "prompt_tokens", r->prompt_tokens);
+  json_int(&j, "tokens", r->tokens);
+  json_bool(&j, "interrupted", r->stop == HY_STOP_CALLER);
+  json_real(&j, "decode_tok_s", rate);
+  json_end_object(&j);
+  json_newline(&j);
+  fflush(stdout);
+}
+
+// The user's words, the model's answer. On failure the conversation is as it was.
+static hy_status answer(conversation* c, const char* words) {
+  static const char header[] = HY__CHAT_START "assistant\n", ending[] = HY__CHAT_END "\n";
+  int64_t before = c->n;
+  hy_generate_result result;
+  hy_generate_options* g = &c->options.generate;
+  c->length = 0;
+  if (c->answer) c->answer[0] = 0;
+  hy_status status = add_message(c, "user", words);
+  if (status == HY_OK) status = add_text(c, header, sizeof header - 1);
+  if (status == HY_OK) status = reserve(c, g->max_tokens);
+  interrupt_clear();
+  if (status == HY_OK)
+    status = hy_model_generate(c->model, c->ids, c->n, g, on_token, c, c->ids + c->n, &result);
+  if (status == HY_OK) {
+    c->n += result.tokens;
+    print_result(c, &result);
+    status = add_text(c, ending, sizeof ending - 1);
+  }
+  if (status != HY_OK) c->n = before;
+  interrupt_clear();
+  g->seed++;
+  return status;
+}
+
+// ---- the loop ----
+
+static hy_status obey(conversation* c, const char* line, bool* leave) {
+  if (strcmp(line, "/quit") == 0 || strcmp(line, "/exit") == 0) {
+    *leave = true;
+  } else if (strcmp(line, "/reset") == 0) {
+    return begin(c);
+  } else if (strncmp(line, "/system", 7) == 0 && (line[7] == ' ' || !line[7])) {
+    snprintf(c->system, sizeof c->system, "%s", line[7] ? line + 8 : "");
+    return begin(c);
+  } else if (strncmp(line, "/temperature ", 13) == 0) {
+    char* end;
+    double value = strtod(line + 13, &end);
+    if (end == line + 13 || *end || !(value >= 0))
+      return hy_fail(HY_INVALID_ARGUMENT, "'%s' is no temperature", line + 13);
+    c->options.generate.temperature = value;
+  } else {
+    fputs(help, stderr);
+  }
+  return HY_OK;
+}
+
+// A line without its end; false when there are no more. Ctrl-C gives an empty one.
+static bool read_line(bool prompt, char** line, size_t* capacity) {
+  if (prompt) {
+    printf("> ");
+    fflush(stdout);
+  }
+  errno = 0;
+  ssize_t n = getline(line, capacity, stdin);
+  if (n < 0 && errno == EINTR) {
+    clearerr(stdin);
+    interrupt_clear();
+    printf("\n(/quit leaves)\n");
+    if (*line) (*line)[0] = 0;
+    return *line != NULL;
+  }
+  while (n > 0 && ((*line)[n - 1] == '\n' || (*line)[n - 1] == '\r')) (*line)[--n] = 0;
+  return n >= 0;
+}
+
+static hy_status talk(conversation* c) {
+  bool terminal = isatty(STDIN_FILENO) == 1 && !cli.json, leave = false;
+  char* line = NULL;
+  size_t capacity = 0;
+  hy_status status = begin(c);
+  if (terminal) fputs(help, stderr);
+  interrupt_clear();
+  while (status == HY_OK && !leave && read_line(terminal, &line, &capacity)) {
+    if (!line[0]) continue;
+    status = line[0] == '/' ? obey(c, line, &leave) : answer(c, line);
+    // A person goes on after an error; a script does not.
+    if (status != HY_OK && terminal) {
+      fprintf(stderr, "%s\n", hy_last_error());
+      status = HY_OK;
+    }
+  }
+  free(line);
+  return status;
+}
+
+// A chat ends its answers with a token that a base model's files may not name.
+static hy_status check_model(hy_model* model) {
+  int32_t end = model->tokenizer ? hy__tokenizer_added_id(model->tokenizer, HY__CHAT_END) : -1;
+  if (end < 0 || hy__tokenizer_added_id(model->tokenizer, HY__CHAT_START) < 0)
+    return hy_fail(HY_FORMAT,
+                   "the model has no " HY__CHAT_START " and " HY__CHAT_END " to chat with");
+  for (int i = 0; i < model->n_ends; i++) {
+    if (model->ends[i] == end) return HY_OK;
+  }
+  if (model->n_ends < HY__MAX_ENDS) model->ends[model->n_ends++] = end;
+  return HY_OK;
+}
+
+static int run(int argc, char** argv) {
+  conversation c = {0};
+  cli_option all[MODEL_OPTIONS], options[MODEL_OPTIONS + 1];
+  int n = 0, extra;
+  model_options_init(&c.options, all);
+  for (int i = 0; i < MODEL_OPTIONS; i++) {
+    if (strcmp(all[i].name, "prompt") != 0 && strcmp(all[i].name, "ids") != 0)
+      options[n++] = all[i];
+  }
+  options[n++] =
+      (cli_option){"system", CLI_TEXT, &c.first_system, "TEXT", "what the model is to be"};
+  int code = cli_parse(&cli_chat, options, n, argc, argv, &extra);
+  if (code != CLI_DONE || extra < 0) return code;
+  code = model_options_check(&cli_chat, &c.options);
+  hy_device* device;
+  if (code == CLI_DONE) code = cli_open_device(&device);
+  if (code != CLI_DONE) return code;
+  snprintf(c.system, sizeof c.system, "%s", c.first_system ? c.first_system : "");
+  hy_status status =
+      hy_model_load(device, c.options.folder, c.options.adapter, c.options.format, &c.model);
+  if (status == HY_OK) status = check_model(c.model);
+  if (status == HY_OK) status = talk(&c);
+  if (status != HY_OK) code = cli_fail(status);
+  hy__mfree(c.ids);
+  hy__mfree(c.answer);
+  hy_model_free(c.model);
+  return code;
+}

@@ -1,0 +1,430 @@
+// halyard demo: a small language model from nothing, in about a minute.
+//
+// Learns a tokenizer and a model of Qwen2's shape from the project's own C, then an adapter from
+// its own prose, and writes both as folders that `halyard run` and transformers load.
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/bench.h"
+#include "cli/cli.h"
+#include "cli/corpus.h"
+#include "cli/curve.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "core/internal.h"
+#include "model/adapter.h"
+#include "model/byte_tokenizer.h"
+#include "model/create.h"
+#include "model/file.h"
+#include "model/load.h"
+#include "model/train.h"
+#include "verify/json.h"
+
+static int run(int argc, char** argv);
+const cli_command cli_demo = {"demo", "",
+                              "Train a small language model here and now, and let it write",
+                              "halyard demo --out /tmp/demo", run};
+
+enum { MERGES = 765, BATCH = 4, LENGTH = 128, MAX_STEPS = 100000, SAMPLE = 4096 };
+
+// From the smallest; each wants to see so many tokens before it is worth its size.
+typedef struct size_choice {
+  const char* name;
+  int64_t hidden, layers, heads, kv_heads, intermediate, tokens;
+} size_choice;
+static const size_choice sizes[] = {
+    {"small", 96, 3, 4, 2, 256, 0},
+    {"medium", 128, 4, 4, 2, 352, 250000},
+    {"large", 192, 6, 6, 2, 512, 1000000},
+    {"huge", 384, 8, 6, 2, 1024, 8000000},
+};
+enum { N_SIZES = 4, MEASURED = 1 };
+
+typedef struct demo_options {
+  const char *out, *size;
+  int64_t seconds, steps, lora_steps, tokens, seed;
+  double temperature;
+} demo_options;
+
+typedef struct phase {
+  const char* title;
+  int64_t steps;
+  double* losses;
+  double tok_s;
+} phase;
+
+typedef struct demo {
+  demo_options options;
+  hy_device* device;
+  hy__bpe_merge merges[MERGES];
+  int n_merges;
+  const size_choice* size;
+  int64_t parameters;
+  hy_model* model;
+  hy__dataset *code, *prose;
+  phase base, lora;
+  char samples[4][SAMPLE];  // untrained, code, prose without the adapter, prose with it
+} demo;
+
+static const char *const code_prompt = "static hy_status", *const prose_prompt = "The";
+
+static void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
+static void say(const char* format, ...) {
+  va_list arguments;
+  if (cli.json) return;
+  va_start(arguments, format);
+  vprintf(format, arguments);
+  va_end(arguments);
+  fflush(stdout);
+}
+
+// ---- parts ----
+
+static hy__config config_of(const size_choice* size, int n_merges) {
+  return (hy__config){.family = HY__FAMILY_QWEN2,
+                      .vocab_size = HY__BYTE_TOKENS + n_merges,
+                      .hidden_size = size->hidden,
+                      .intermediate_size = size->intermediate,
+                      .n_layers = size->layers,
+                      .n_heads = size->heads,
+                      .n_kv_heads = size->kv_heads,
+                      .head_dim = size->hidden / size->heads,
+                      .max_positions = 2048,
+                      .norm_eps = 1e-6,
+                      .tied_embeddings = true,
+                      .qkv_bias = true,
+                      .dtype = HY_F32,
+                      .rope_theta = 10000};
+}
+
+static hy_status learn_tokenizer(demo* d) {
+  corpus_text code = corpus_code(), prose = corpus_prose();
+  char* both = hy__malloc(code.length + prose.length);
+  if (!both) return hy_fail(HY_OUT_OF_MEMORY, "no memory for the texts");
+  memcpy(both, code.text, code.length);
+  memcpy(both + code.length, prose.text, prose.length);
+  hy_status status = hy__bpe_train(both, code.length + prose.length, hy__byte_tokenizer_pattern,
+                                   MERGES, d->merges, &d->n_merges);
+  hy__mfree(both);
+  return status;
+}
+
+static hy_status make_model(demo* d, const size_choice* size, hy_model** model) {
+  char* text;
+  hy__tokenizer* tokenizer;
+  hy__config config = config_of(size, d->n_merges);
+  HY_TRY(hy__byte_tokenizer_json(d->merges, d->n_merges, &text));
+  hy_status status = hy__tokenizer_parse("the demo's tokenizer", text, strlen(text), &tokenizer);
+  hy__mfree(text);
+  if (status != HY_OK) return status;
+  return hy__model_create(d->device, &config, tokenizer, HY__BYTE_TOKEN_END,
+                          (uint64_t)d->options.seed, model);
+}
+
+static hy_status make_dataset(demo* d, corpus_text text, hy__dataset** dataset) {
+  hy__dataset_options options = {
+      .length = LENGTH, .seed = (uint64_t)d->options.seed, .end = HY__BYTE_TOKEN_END};
+  HY_TRY(hy__dataset_create(d->model->tokenizer, &options, dataset));
+  return hy__dataset_add_text(*dataset, text.text, text.length);
+}
+
+// ---- training ----
+
+static hy_status step(hy__trainer* trainer, hy__dataset* data, double* loss) {
+  int32_t tokens[BATCH * LENGTH], targets[BATCH * LENGTH];
+  HY_TRY(hy__dataset_batch(data, hy__trainer_steps(trainer), BATCH, tokens, targets));
+  return hy__trainer_step(trainer, tokens, targets, loss);
+}
+
+// Tokens a second of the size that is measured, over a second at least.
+static hy_status measure(demo* d, double* rate) {
+  hy__train_options options = {.batch = BATCH,
+                               .length = LENGTH,
+                               .accumulate = 1,
+                               .steps = MAX_STEPS,
+                               .lr = 1e-3,
+                               .clip = 1,
+                               .all_parameters = true};
+  hy__trainer* trainer = NULL;
+  double loss, start = 0;
+  HY_TRY(hy__trainer_create(d->model->stream, &d->model->transformer, &options, &trainer));
+  hy_status status = step(trainer, d->code, &loss);
+  start = bench_now();
+  while (status == HY_OK && (bench_now() - start < 1 || hy__trainer_steps(trainer) < 3))
+    status = step(trainer, d->code, &loss);
+  *rate = (double)((hy__trainer_steps(trainer) - 1) * BATCH * LENGTH) / (bench_now() - start);
+  hy__trainer_destroy(trainer);
+  return status;
+}
+
+// The largest size that sees enough tokens in its time, and how many steps that time has. Time goes
+// with the parameters, near enough.
+static void choose_size(demo* d, double rate) {
+  double seconds = 0.65 * (double)d->options.seconds, chosen_rate = rate;
+  hy__config measured = config_of(&sizes[MEASURED], d->n_merges);
+  double weight = (double)hy__config_parameters(&measured);
+  d->size = &sizes[0];
+  for (int i = 0; i < N_SIZES; i++) {
+    hy__config config = config_of(&sizes[i], d->n_merges);
+    double here = rate * weight / (double)hy__config_parameters(&config);
+    if (here * seconds < (double)sizes[i].tokens) continue;
+    d->size = &sizes[i];
+    chosen_rate = here;
+  }
+  d->base.steps = (int64_t)(chosen_rate * seconds / (BATCH * LENGTH));
+  // An adapter's step is cheaper: no gradient of the weights themselves.
+  d->lora.steps = d->base.steps / 3;
+  say("  It trains about %.0f tokens a second here: a %s model, %lld steps, then %lld.\n", rate,
+      d->size->name, (long long)d->base.steps, (long long)d->lora.steps);
+}
+
+static hy_status train(demo* d, phase* p, hy__dataset* data, double lr, bool all) {
+  hy__train_options options = {.batch = BATCH,
+                               .length = LENGTH,
+                               .accumulate = 1,
+                               .steps = p->steps,
+                               .warmup = p->steps / 20,
+                               .lr = lr,
+                               .weight_decay = all ? 0.05 : 0,
+                               .clip = 1,
+                               .all_parameters = all,
+                               .seed = (uint64_t)d->options.seed};
+  hy__trainer* trainer = NULL;
+  p->losses = hy__calloc((size_t)p->steps + 1, sizeof *p->losses);
+  if (!p->losses) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a loss curve");
+  HY_TRY(hy__trainer_create(d->model->stream, &d->model->transformer, &options, &trainer));
+  progress line = progress_begin(p->title, d->device, 0, p->steps, BATCH * LENGTH, cli.json);
+  hy_status status = HY_OK;
+  for (int64_t i = 0; i < p->steps && status == HY_OK; i++) {
+    status = step(trainer, data, &p->losses[i]);
+    if (status == HY_OK) progress_step(&line, i + 1, p->losses[i]);
+    if (status == HY_OK && interrupt_asked())
+      status = hy_fail(HY_NOT_READY, "interrupted; nothing was written");
+  }
+  p->tok_s = progress_rate(&line, p->steps);
+  progress_end(&line);
+  hy__trainer_destroy(trainer);
+  return status;
+}
+
+static curve curve_of(const phase* p) {
+  return (curve){p->title, p->losses, (int)p->steps};
+}
+
+static void show_curve(const phase* p) {
+  curve c = curve_of(p);
+  if (!cli.json) curve_print(stdout, &c);
+}
+
+// ---- writing ----
+
+typedef struct sample {
+  char* text;
+  size_t length;
+} sample;
+
+static bool take_text(void* context, int32_t id, const char* text, size_t length) {
+  sample* s = context;
+  (void)id;
+  if (length > SAMPLE - 1 - s->length) length = SAMPLE - 1 - s->length;
+  memcpy(s->text + s->length, text, length);
+  s->text[s->length += length] = 0;
+  if (!cli.json) {
+    fwrite(text, 1, length, stdout);
+    fflush(stdout);
+  }
+  return !interrupt_asked();
+}
+
+static hy_status write_sample(demo* d, const char* heading, const char* prompt, char* text) {
+  int32_t ids[64];
+  int64_t n;
+  hy_generate_options options;
+  hy_generate_result result;
+  hy_generate_defaults(&options);
+  options.max_tokens = d->options.tokens;
+  options.temperature = d->options.temperature;
+  options.top_p = 0.95;
+  options.seed = (uint64_t)d->options.seed;
+  HY_TRY(hy_model_encode(d->model, prompt, strlen(prompt), ids, 64, &n));
+  say("\n%s\n\n%s", heading, prompt);
+  sample s = {text, 0};
+  HY_TRY(hy_model_generate(d->model, ids, n, &options, take_text, &s, NULL, &result));
+  say("\n\n  (%lld tokens at %.0f a second)\n", (long long)result.tokens,
+      result.decode_seconds > 0 ? (double)(result.tokens - 1) / result.decode_seconds : 0);
+  return HY_OK;
+}
+
+// ---- saving ----
+
+static hy_status make_folder(const char* path) {
+  return mkdir(path, 0777) == 0 || errno == EEXIST
+             ? HY_OK
+             : hy_fail(HY_IO, "%s: cannot be made: %s", path, strerror(errno));
+}
+
+static hy_status save_model(demo* d, char* path, size_t size) {
+  HY_TRY(make_folder(d->options.out));
+  HY_TRY(hy__join_path(d->options.out, "model", path, size));
+  HY_TRY(hy__transformer_save(d->model->stream, &d->model->transformer, path));
+  return hy__byte_tokenizer_save(d->merges, d->n_merges, path);
+}
+
+static hy_status save_adapter(demo* d, const hy__adapter_options* adapter, const char* base) {
+  char path[4096];
+  const curve curves[] = {curve_of(&d->base), curve_of(&d->lora)};
+  HY_TRY(hy__join_path(d->options.out, "adapter", path, sizeof path));
+  HY_TRY(hy__adapter_save(d->model->stream, &d->model->transformer, adapter, base, path));
+  HY_TRY(hy__join_path(d->options.out, "loss.svg", path, sizeof path));
+  return curve_save_svg(path, "halyard demo: loss", curves, 2);
+}
+
+// ---- the show ----
+
+static hy_status choose(demo* d) {
+  const demo_options* o = &d->options;
+  double rate;
+  d->size = &sizes[0];
+  for (int i = 0; o->size && i < N_SIZES; i++) {
+    if (strcmp(o->size, sizes[i].name) == 0) d->size = &sizes[i];
+  }
+  d->base.steps = o->steps;
+  d->lora.steps = o->lora_steps;
+  if (o->steps > 0) return HY_OK;
+  HY_TRY(make_model(d, &sizes[MEASURED], &d->model));
+  HY_TRY(make_dataset(d, corpus_code(), &d->code));
+  HY_TRY(measure(d, &rate));
+  choose_size(d, rate);
+  if (d->base.steps < 20) d->base.steps = 20;
+  if (d->lora.steps < 10) d->lora.steps = 10;
+  if (d->base.steps > MAX_STEPS) d->base.steps = MAX_STEPS;
+  hy__dataset_free(d->code);
+  hy_model_free(d->model);
+  d->code = NULL;
+  d->model = NULL;
+  return HY_OK;
+}
+
+static hy_status prepare(demo* d) {
+  corpus_text code = corpus_code(), prose = corpus_prose();
+  say("Halyard trains a language model on its own source, on %s.\n\n",
+      hy_device_selector(d->device));
+  HY_TRY(learn_tokenizer(d));
+  say("  Texts: %zu KB of C and %zu KB of prose; a vocabulary of %d tokens learnt from them.\n",
+      code.length / 1000, prose.length / 1000, HY__BYTE_TOKENS + d->n_merges);
+  HY_TRY(choose(d));
+  HY_TRY(make_model(d, d->size, &d->model));
+  d->parameters = hy__config_parameters(&d->model->transformer.config);
+  HY_TRY(make_dataset(d, code, &d->code));
+  HY_TRY(make_dataset(d, prose, &d->prose));
+  say("  Model: Qwen2's shape, %lld layers of %lld, %.2f million parameters, random at first.\n",
+      (long long)d->size->layers, (long long)d->size->hidden, 1e-6 * (double)d->parameters);
+  return HY_OK;
+}
+
+static hy_status show(demo* d) {
+  char path[4096];
+  d->base.title = "C code, all parameters";
+  d->lora.title = "prose, a LoRA adapter";
+  HY_TRY(prepare(d));
+  int64_t tokens = d->options.tokens;
+  d->options.tokens = tokens / 4 + 1;
+  HY_TRY(write_sample(d, "Before any training it writes:", code_prompt, d->samples[0]));
+  d->options.tokens = tokens;
+  say("\n");
+  HY_TRY(train(d, &d->base, d->code, 3e-3, true));
+  show_curve(&d->base);
+  HY_TRY(write_sample(d, "Trained on C it writes:", code_prompt, d->samples[1]));
+  d->options.tokens = tokens / 3 + 1;
+  HY_TRY(write_sample(d, "Asked for prose it still writes:", prose_prompt, d->samples[2]));
+  d->options.tokens = tokens;
+  HY_TRY(save_model(d, path, sizeof path));
+  hy__adapter_options adapter = {
+      .rank = 16,
+      .alpha = 32,
+      .targets = "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"};
+  HY_TRY(hy__adapter_create(d->model->stream, &adapter, HY_F32, (uint64_t)d->options.seed,
+                            &d->model->transformer));
+  say("\n");
+  HY_TRY(train(d, &d->lora, d->prose, 4e-3, false));
+  show_curve(&d->lora);
+  HY_TRY(write_sample(d, "With the adapter it writes:", prose_prompt, d->samples[3]));
+  return save_adapter(d, &adapter, path);
+}
+
+static void write_phase(json* j, const char* key, const phase* p) {
+  json_begin_object(j, key);
+  json_int(j, "steps", p->steps);
+  json_real(j, "first_loss", p->losses[0]);
+  json_real(j, "loss", p->losses[p->steps - 1]);
+  json_real(j, "tok_s", p->tok_s);
+  json_end_object(j);
+}
+
+static void write_json(const demo* d) {
+  json j = json_to(stdout);
+  json_begin_object(&j, NULL);
+  json_text(&j, "device", hy_device_selector(d->device));
+  json_int(&j, "parameters", d->parameters);
+  json_text(&j, "size", d->size->name);
+  write_phase(&j, "base", &d->base);
+  write_phase(&j, "lora", &d->lora);
+  static const char* const names[] = {"untrained", "code", "prose_before", "prose"};
+  for (int i = 0; i < 4; i++) json_text(&j, names[i], d->samples[i]);
+  json_text(&j, "out", d->options.out);
+  json_end_object(&j);
+  json_newline(&j);
+}
+
+static int parse(demo_options* o, int argc, char** argv, int* extra) {
+  *o = (demo_options){
+      .out = "halyard-demo", .seconds = 60, .tokens = 200, .seed = 1, .temperature = 0.6};
+  const cli_option options[] = {
+      {"out", CLI_TEXT, &o->out, "DIR", "where model, adapter and loss.svg go (halyard-demo)"},
+      {"seconds", CLI_INT, &o->seconds, "N", "about how long it may take (60)"},
+      {"steps", CLI_INT, &o->steps, "N", "of the model, instead of measuring"},
+      {"lora-steps", CLI_INT, &o->lora_steps, "N", "of the adapter, with --steps"},
+      {"size", CLI_TEXT, &o->size, "small|medium|large|huge", "of the model, with --steps"},
+      {"tokens", CLI_INT, &o->tokens, "N", "of each text it writes (200)"},
+      {"temperature", CLI_REAL, &o->temperature, "T", "of the texts (0.6)"},
+      {"seed", CLI_INT, &o->seed, "S", "of weights, order and texts (1)"},
+  };
+  int code = cli_parse(&cli_demo, options, 8, argc, argv, extra);
+  if (code != CLI_DONE || *extra < 0) return code;
+  if (o->seconds < 1 || o->steps < 0 || o->steps > MAX_STEPS || o->lora_steps < 0 ||
+      o->lora_steps > MAX_STEPS || o->tokens < 4 || o->tokens > 1024 || !o->steps != !o->lora_steps)
+    return cli_usage(
+        &cli_demo,
+        "--steps and --lora-steps go together and are at most %d; --tokens lies in 4 .. "
+        "1024; --seconds is at least 1",
+        MAX_STEPS);
+  return CLI_DONE;
+}
+
+static int run(int argc, char** argv) {
+  static demo d;
+  int extra;
+  int code = parse(&d.options, argc, argv, &extra);
+  if (code != CLI_DONE || extra < 0) return code;
+  code = cli_open_device(&d.device);
+  if (code != CLI_DONE) return code;
+  interrupt_watch();
+  hy_status status = show(&d);
+  bool stopped = status != HY_OK && interrupt_asked();
+  if (status != HY_OK)
+    code = cli_fail(status);
+  else if (cli.json)
+    write_json(&d);
+  if (status == HY_OK)
+    say("\nThe model, the adapter and the loss curve are in %s. Try:\n"
+        "  halyard run --model %s/model --prompt 'static hy_status' --temperature 0.6\n"
+        "  halyard run --model %s/model --adapter %s/adapter --prompt 'The' --temperature 0.6\n",
+        d.options.out, d.options.out, d.options.out, d.options.out);
+  hy__mfree(d.base.losses);
+  hy__mfree(d.lora.losses);
+  hy__dataset_free(d.code);
+  hy__dataset_free(d.prose);
+  hy_model_free(d.model);
+  return stopped ? CLI_INTERRUPTED : code;
+}
