@@ -28,7 +28,6 @@ for n in "$@"; do
     peepopt
     opt_clean
     alumacc
-    share
     opt -fast
     memory -nomap
     opt -fast -full
