@@ -161,7 +161,7 @@ static hy_status measure(demo* d, double* rate) {
 // The largest size that sees enough tokens in its time, and how many steps that time has. Time goes
 // with the parameters, near enough.
 static void choose_size(demo* d, double rate) {
-  double seconds = 0.65 * (double)d->options.seconds, chosen_rate = rate;
+  double seconds = 0.6 * (double)d->options.seconds, chosen_rate = rate;
   hy__config measured = config_of(&sizes[MEASURED], d->n_merges);
   double weight = (double)hy__config_parameters(&measured);
   d->size = &sizes[0];
@@ -174,7 +174,7 @@ static void choose_size(demo* d, double rate) {
   }
   d->base.steps = (int64_t)(chosen_rate * seconds / (BATCH * LENGTH));
   // An adapter's step is cheaper: no gradient of the weights themselves.
-  d->lora.steps = d->base.steps / 3;
+  d->lora.steps = d->base.steps / 2;
   say("  It trains about %.0f tokens a second here: a %s model, %lld steps, then %lld.\n", rate,
       d->size->name, (long long)d->base.steps, (long long)d->lora.steps);
 }
