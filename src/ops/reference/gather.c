@@ -6,10 +6,6 @@
 #include "ops/reference/lanes.h"
 #include "ops/reference/scratch.h"
 
-static char* lane_element(const hy_tensor* lane, int64_t i) {
-  return (char*)lane->data + i * lane->stride[0] * (int64_t)hy_dtype_size(lane->dtype);
-}
-
 hy_status hy__ref_gather(const hy_call* call) {
   if (hy_tensor_numel(&call->in[1]) == 0) return HY_OK;
   hy_tensor x = hy__at_least_1d(&call->in[0]), index = hy__at_least_1d(&call->in[1]);
@@ -21,8 +17,8 @@ hy_status hy__ref_gather(const hy_call* call) {
   hy__lanes_begin(&l, 1u << dim, 3, (const hy_tensor*[]){&index, &x, &out});
   while (hy__lanes_next(&l)) {
     for (int64_t i = 0; i < index.shape[dim]; i++) {
-      int64_t at = hy__load_i(index.dtype, lane_element(&l.lane[0], i));
-      memcpy(lane_element(&l.lane[2], i), lane_element(&l.lane[1], at), size);
+      int64_t at = hy__load_i(index.dtype, hy__lane_element(&l.lane[0], i));
+      memcpy(hy__lane_element(&l.lane[2], i), hy__lane_element(&l.lane[1], at), size);
     }
   }
   return HY_OK;
@@ -47,12 +43,12 @@ hy_status hy__ref_scatter(const hy_call* call) {
   hy__lanes_begin(&l, 1u << dim, 3, (const hy_tensor*[]){&index, &src, &to});
   while (hy__lanes_next(&l)) {
     for (int64_t i = 0; i < index.shape[dim]; i++) {
-      int64_t at = hy__load_i(index.dtype, lane_element(&l.lane[0], i));
-      const char* from = lane_element(&l.lane[1], i);
+      int64_t at = hy__load_i(index.dtype, hy__lane_element(&l.lane[0], i));
+      const char* from = hy__lane_element(&l.lane[1], i);
       if (adds)
-        hy__add_element(&to, lane_element(&l.lane[2], at), src.dtype, from);
+        hy__add_element(&to, hy__lane_element(&l.lane[2], at), src.dtype, from);
       else
-        memcpy(lane_element(&l.lane[2], at), from, hy_dtype_size(src.dtype));
+        memcpy(hy__lane_element(&l.lane[2], at), from, hy_dtype_size(src.dtype));
     }
   }
   if (adds) hy__copy_view(&out, &to);
@@ -70,8 +66,8 @@ hy_status hy__ref_index_select(const hy_call* call) {
   hy__lanes_begin(&l, 1u << dim, 2, (const hy_tensor*[]){&x, &out});
   while (hy__lanes_next(&l)) {
     for (int64_t i = 0; i < index.shape[0]; i++) {
-      int64_t at = hy__load_i(index.dtype, lane_element(&index, i));
-      memcpy(lane_element(&l.lane[1], i), lane_element(&l.lane[0], at), size);
+      int64_t at = hy__load_i(index.dtype, hy__lane_element(&index, i));
+      memcpy(hy__lane_element(&l.lane[1], i), hy__lane_element(&l.lane[0], at), size);
     }
   }
   return HY_OK;
@@ -89,8 +85,9 @@ hy_status hy__ref_index_add(const hy_call* call) {
   hy__lanes_begin(&l, 1u << dim, 2, (const hy_tensor*[]){&src, &sums});
   while (hy__lanes_next(&l)) {
     for (int64_t i = 0; i < index.shape[0]; i++) {
-      int64_t at = hy__load_i(index.dtype, lane_element(&index, i));
-      hy__add_element(&sums, lane_element(&l.lane[1], at), src.dtype, lane_element(&l.lane[0], i));
+      int64_t at = hy__load_i(index.dtype, hy__lane_element(&index, i));
+      hy__add_element(&sums, hy__lane_element(&l.lane[1], at), src.dtype,
+                      hy__lane_element(&l.lane[0], i));
     }
   }
   hy__copy_view(&out, &sums);

@@ -24,6 +24,11 @@ typedef struct hy__lanes {
 void hy__lanes_begin(hy__lanes* l, uint32_t mask, int count, const hy_tensor* const* tensors);
 bool hy__lanes_next(hy__lanes* l);
 
+// Element i of a lane over one dimension, or of one over none.
+static inline char* hy__lane_element(const hy_tensor* lane, int64_t i) {
+  return (char*)lane->data + i * lane->stride[0] * (int64_t)hy_dtype_size(lane->dtype);
+}
+
 // A tensor over the dimensions outside the mask, such as the result of a reduction, seen with all
 // `ndim` dimensions, those of the mask having size 1; as it is when it has them already.
 hy_tensor hy__keep_dims(const hy_tensor* out, int ndim, uint32_t mask);

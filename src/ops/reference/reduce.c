@@ -152,7 +152,7 @@ hy_status hy__ref_max_dim(const hy_call* call) {
   hy__lanes_begin(&l, mask, 3, (const hy_tensor*[]){x, &out, &index});
   while (hy__lanes_next(&l)) {
     int64_t best = find_extreme(&l.lane[0], call->op == HY_OP_max_dim);
-    const char* from = hy__element(&l.lane[0], best);
+    const char* from = hy__lane_element(&l.lane[0], best);
     if (hy__in_double(x->dtype))
       hy__store_f(x->dtype, l.lane[1].data, hy__load_f(x->dtype, from));
     else
@@ -176,11 +176,11 @@ hy_status hy__ref_cumsum(const hy_call* call) {
     for (int64_t i = 0; i < n; i++) {
       int64_t at = call->attrs.scan.reverse ? n - 1 - i : i;
       if (hy__in_double(x->dtype)) {
-        total_f += hy__load_f(x->dtype, hy__element(from, at));
-        hy__store_f(out->dtype, hy__element(to, at), total_f);
+        total_f += hy__load_f(x->dtype, hy__lane_element(from, at));
+        hy__store_f(out->dtype, hy__lane_element(to, at), total_f);
       } else {
-        total_i = hy__add_i(total_i, hy__load_i(x->dtype, hy__element(from, at)));
-        hy__store_i(out->dtype, hy__element(to, at), total_i);
+        total_i = hy__add_i(total_i, hy__load_i(x->dtype, hy__lane_element(from, at)));
+        hy__store_i(out->dtype, hy__lane_element(to, at), total_i);
       }
     }
   }

@@ -49,19 +49,19 @@ static hy_status sort_lanes(const hy_call* call, int64_t dim, bool descending) {
   hy__lanes_begin(&l, mask, 3, (const hy_tensor*[]){x, out, index});
   while (hy__lanes_next(&l)) {
     for (int64_t i = 0; i < n; i++) {
-      const char* from = hy__element(&l.lane[0], i);
+      const char* from = hy__lane_element(&l.lane[0], i);
       items[i] = (item){.f = in_double ? hy__load_f(x->dtype, from) : 0,
                         .i = in_double ? 0 : hy__load_i(x->dtype, from),
                         .at = i};
     }
     const item* sorted = merge_sort(items, items + n, n, descending);
     for (int64_t i = 0; i < kept; i++) {
-      char* to = hy__element(&l.lane[1], i);
+      char* to = hy__lane_element(&l.lane[1], i);
       if (in_double)
         hy__store_f(x->dtype, to, sorted[i].f);
       else
         hy__store_i(x->dtype, to, sorted[i].i);
-      hy__store_i(HY_I64, hy__element(&l.lane[2], i), sorted[i].at);
+      hy__store_i(HY_I64, hy__lane_element(&l.lane[2], i), sorted[i].at);
     }
   }
   hy__mfree(items);
