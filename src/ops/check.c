@@ -70,7 +70,7 @@ static bool has_memory(const hy_tensor* t) {
 
 static hy_status check_alignment(const hy_call* call, const hy_tensor* t, const char* name) {
   size_t size = hy_dtype_size(t->dtype);
-  if (size > 1 && (uintptr_t)t->data % size != 0 && hy_tensor_numel(t) > 0)
+  if (size > 1 && ((uintptr_t)t->data & (size - 1)) != 0 && hy_tensor_numel(t) > 0)
     return hy__call_fail(call, HY_INVALID_ARGUMENT,
                          "the address %p of %s is no multiple of its element's %zu bytes", t->data,
                          name, size);
