@@ -41,6 +41,24 @@ HY__INLINE void hy__store16(void* p, hy_dtype dtype, __mmask16 mask, __m512 x) {
     _mm256_mask_storeu_epi16(p, mask, hy__to_bf16(x));
 }
 
+// e^x, within 1.01 units in the last place; the argument is split as n ln 2 + r with |r| <= ln 2
+// / 2. -inf gives 0, NaN stays NaN.
+HY__INLINE __m512 hy__exp16(__m512 x) {
+  __m512 low = _mm512_set1_ps(-150.0f), high = _mm512_set1_ps(130.0f);
+  x = _mm512_min_ps(high, _mm512_max_ps(low, x));  // keeps a NaN in x, the second operand
+  __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(0x1.715476p+0f)),
+                                  _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e4p-1f), x);
+  r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.7f7d1cp-20f), r);
+  __m512 p = _mm512_set1_ps(0x1.6850e4p-10f);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.123bccp-7f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.555b98p-5f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.55548ep-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.fffff8p-2f));
+  p = _mm512_fmadd_ps(_mm512_mul_ps(r, r), p, r);
+  return _mm512_scalef_ps(_mm512_add_ps(p, _mm512_set1_ps(1)), n);
+}
+
 // Rows of `in` become columns.
 HY__INLINE void hy__transpose16(__m512 in[16]) {
   __m512 t[16];

@@ -13,6 +13,7 @@ static void fill(void) {
       .dot = hy__dot_scalar,
       .finish = hy__finish_scalar,
       .widen = hy__widen_scalar,
+      .soften = hy__soften_scalar,
       .decode = hy__decode_scalar,
   };
   for (int level = 0; level <= HY__ISA_AVX512; level++) tables[level] = k;
@@ -30,6 +31,7 @@ static void fill(void) {
   k.dot = hy__dot_avx512;
   k.finish = hy__finish_avx512;
   k.widen = hy__widen_avx512;
+  k.soften = hy__soften_avx512;
   k.decode = hy__decode_avx512;
   k.dot_quantized = hy__dot_quantized_avx512;
   k.line_order = hy__line_order_avx512;

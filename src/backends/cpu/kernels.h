@@ -24,11 +24,18 @@ typedef void hy__finish(int64_t n, const float* sums, float alpha, float beta, c
 // n elements of a type, `step` apart, as floats.
 typedef void hy__widen(int64_t n, const void* from, int64_t step, hy_dtype dtype, float* x);
 
+// Scores [keys][panel], the queries in columns, become weights e^(score - largest); `largest` and
+// `total` go on from the keys before, and what was summed with the old ones shrinks by `factor`.
+// False when all factors are 1.
+typedef bool hy__soften(float* scores, int keys, int panel, float* largest, float* total,
+                        float* factor);
+
 typedef struct hy__cpu_kernels {
   const hy__gemm_kernel* gemm;
   hy__dot* dot;
   hy__finish* finish;
   hy__widen* widen;
+  hy__soften* soften;
   hy__decode* decode;
   hy__dot_quantized* dot_quantized;  // both NULL where the instruction set has none
   hy__line_order* line_order;
@@ -39,6 +46,7 @@ hy__dot hy__dot_scalar, hy__dot_avx2, hy__dot_avx512;
 hy__finish hy__finish_scalar, hy__finish_avx2, hy__finish_avx512;
 hy__widen hy__widen_scalar, hy__widen_avx2, hy__widen_avx512;
 
+hy__soften hy__soften_scalar, hy__soften_avx512;
 hy__decode hy__decode_scalar, hy__decode_avx512;
 hy__dot_quantized hy__dot_quantized_avx512;
 hy__line_order hy__line_order_avx512;
@@ -57,7 +65,7 @@ typedef struct hy__cpu_family {
   hy_status (*run)(const hy__cpu_kernels* kernels, const hy_call* call);
 } hy__cpu_family;
 
-extern const hy__cpu_family hy__cpu_matmul, hy__cpu_quantized;
+extern const hy__cpu_family hy__cpu_matmul, hy__cpu_quantized, hy__cpu_attention;
 
 // The message of a call that found no memory for its working space.
 hy_status hy__cpu_no_memory(const hy_call* call);

@@ -1,4 +1,4 @@
-// Dot products and conversions of lines in AVX-512.
+// Dot products and conversions of lines, and the softmax of attention, in AVX-512.
 #include "backends/cpu/kernels.h"
 
 #if defined(__x86_64__)
@@ -113,6 +113,43 @@ void hy__widen_avx512(int64_t n, const void* from, int64_t step, hy_dtype dtype,
     __mmask16 mask = hy__first16(n - i);
     _mm512_mask_storeu_ps(x + i, mask, hy__load16((const char*)from + i * size, dtype, mask));
   }
+}
+
+HY__INLINE bool soften_column(float* scores, int keys, int panel, float* largest, float* total,
+                              float* factor) {
+  __m512 none = _mm512_set1_ps(-__builtin_inff());
+  __m512 before = _mm512_loadu_ps(largest), most = before, also = none;
+  int s = 0;
+  for (; s + 2 <= keys; s += 2) {
+    most = _mm512_max_ps(most, _mm512_loadu_ps(scores + s * panel));
+    also = _mm512_max_ps(also, _mm512_loadu_ps(scores + (s + 1) * panel));
+  }
+  if (s < keys) most = _mm512_max_ps(most, _mm512_loadu_ps(scores + s * panel));
+  most = _mm512_max_ps(most, also);
+  // Where nothing is visible yet, every weight is 0 and there is nothing to shrink.
+  __mmask16 blind = _mm512_cmp_ps_mask(most, none, _CMP_EQ_OQ);
+  __m512 base = _mm512_mask_mov_ps(most, blind, _mm512_setzero_ps());
+  __mmask16 moved = _mm512_cmp_ps_mask(before, most, _CMP_NEQ_UQ);
+  __m512 shrink =
+      _mm512_mask_mov_ps(_mm512_set1_ps(1), moved, hy__exp16(_mm512_sub_ps(before, base)));
+  __m512 sum = _mm512_mul_ps(_mm512_loadu_ps(total), shrink);
+  for (s = 0; s < keys; s++) {
+    __m512 weight = hy__exp16(_mm512_sub_ps(_mm512_loadu_ps(scores + s * panel), base));
+    _mm512_storeu_ps(scores + s * panel, weight);
+    sum = _mm512_add_ps(sum, weight);
+  }
+  _mm512_storeu_ps(total, sum);
+  _mm512_storeu_ps(largest, most);
+  _mm512_storeu_ps(factor, shrink);
+  return moved;
+}
+
+bool hy__soften_avx512(float* scores, int keys, int panel, float* largest, float* total,
+                       float* factor) {
+  bool shrinks = false;
+  for (int q = 0; q < panel; q += 16)
+    shrinks |= soften_column(scores + q, keys, panel, largest + q, total + q, factor + q);
+  return shrinks;
 }
 
 HY__TARGET_END

@@ -1,4 +1,6 @@
-// Dot products and conversions of lines in plain C.
+// Dot products and conversions of lines, and the softmax of attention, in plain C.
+#include <math.h>
+
 #include "backends/cpu/half.h"
 #include "backends/cpu/kernels.h"
 
@@ -36,4 +38,25 @@ void hy__finish_scalar(int64_t n, const float* sums, float alpha, float beta, co
 void hy__widen_scalar(int64_t n, const void* from, int64_t step, hy_dtype dtype, float* x) {
   int64_t size = (int64_t)hy_dtype_size(dtype);
   for (int64_t i = 0; i < n; i++) x[i] = hy__load1((const char*)from + i * step * size, dtype);
+}
+
+bool hy__soften_scalar(float* scores, int keys, int panel, float* largest, float* total,
+                       float* factor) {
+  bool shrinks = false;
+  for (int q = 0; q < panel; q++) {
+    float most = largest[q], sum = 0;
+    for (int s = 0; s < keys; s++) {
+      float score = scores[s * panel + q];
+      most = score > most ? score : most;
+    }
+    // Where nothing is visible yet, every weight is 0 and there is nothing to shrink.
+    float base = most == -INFINITY ? 0 : most;
+    factor[q] = largest[q] == most ? 1 : expf(largest[q] - base);
+    shrinks = shrinks || factor[q] != 1;
+    for (int s = 0; s < keys; s++)
+      sum += scores[s * panel + q] = expf(scores[s * panel + q] - base);
+    total[q] = total[q] * factor[q] + sum;
+    largest[q] = most;
+  }
+  return shrinks;
 }

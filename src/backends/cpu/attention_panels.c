@@ -1,0 +1,197 @@
+// The parts that the forms of attention share.
+#include <math.h>
+
+#include "backends/cpu/attention.h"
+#include "backends/cpu/half.h"
+#include "backends/cpu/pool.h"
+
+static int64_t offset_of(const hy_tensor* t, int inner, int64_t batch, int64_t head) {
+  int at = t->ndim - inner - 1;  // the heads' dimension
+  int64_t offset = head * t->stride[at];
+  for (int d = at - 1; d >= 0; d--) {
+    offset += batch % t->shape[d] * t->stride[d];
+    batch /= t->shape[d];
+  }
+  return offset;
+}
+
+hy__matrix hy__head(const hy_tensor* t, int64_t batch, int64_t head) {
+  int64_t offset = offset_of(t, 2, batch, head) * (int64_t)hy_dtype_size(t->dtype);
+  return (hy__matrix){(char*)t->data + offset, t->dtype, t->stride[t->ndim - 2],
+                      t->stride[t->ndim - 1]};
+}
+
+char* hy__head_row(const hy_tensor* t, int64_t batch, int64_t head, int64_t row) {
+  int64_t offset = offset_of(t, 1, batch, head) + row * t->stride[t->ndim - 1];
+  return (char*)t->data + offset * (int64_t)hy_dtype_size(t->dtype);
+}
+
+static hy_tensor expand_mask(const hy_tensor* mask, const hy__attention* a) {
+  if (mask->dtype == HY_NONE) return *mask;
+  hy_tensor t = *mask;
+  int n = a->q->ndim, missing = n - mask->ndim;
+  t.ndim = n;
+  for (int d = 0; d < n; d++) {
+    bool repeated = d < missing || mask->shape[d - missing] == 1;
+    t.shape[d] = d < n - 1 ? a->q->shape[d] : a->keys;
+    t.stride[d] = repeated ? 0 : mask->stride[d - missing];
+  }
+  return t;
+}
+
+void hy__attention_describe(const hy__cpu_kernels* kernels, const hy_call* call, int first,
+                            int mask_at, hy__attention* a) {
+  *a = (hy__attention){.kernels = kernels, .q = &call->in[first]};
+  a->k = a->q + 1;
+  a->v = a->q + 2;
+  int n = a->q->ndim;
+  a->heads = a->q->shape[n - 3];
+  a->kv_heads = a->k->shape[n - 3];
+  a->group = a->kv_heads > 0 ? a->heads / a->kv_heads : 0;
+  a->queries = a->q->shape[n - 2];
+  a->keys = a->k->shape[n - 2];
+  a->size = a->q->shape[n - 1];
+  a->value_size = a->v->shape[n - 1];
+  a->batches = 1;
+  for (int d = 0; d < n - 3; d++) a->batches *= a->q->shape[d];
+  a->causal = call->attrs.attention.causal;
+  double scale = call->attrs.attention.scale;
+  a->scale = (float)(scale != 0 ? scale : a->size > 0 ? 1 / sqrt((double)a->size) : 1);
+  a->mask = expand_mask(&call->in[mask_at], a);
+}
+
+int64_t hy__visible(const hy__attention* a, int64_t query) {
+  int64_t n = a->causal == HY_CAUSAL_NONE       ? a->keys
+              : a->causal == HY_CAUSAL_TOP_LEFT ? query + 1
+                                                : query + 1 + a->keys - a->queries;
+  return n < 0 ? 0 : n > a->keys ? a->keys : n;
+}
+
+// ---- packing ----
+
+static int64_t round_up(int64_t n, int64_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
+
+static int least(int64_t a, int64_t b) {
+  return (int)(a < b ? a : b);
+}
+
+int64_t hy__packed_keys_size(const hy__attention* a) {
+  int64_t widest = a->size > a->value_size ? a->size : a->value_size;
+  return round_up(a->keys, a->kernels->gemm->rows) * widest;
+}
+
+int64_t hy__packed_values_size(const hy__attention* a) {
+  int64_t widest = a->size > a->value_size ? a->size : a->value_size;
+  return round_up(widest, a->kernels->gemm->rows) * a->keys;
+}
+
+void hy__pack_keys(const hy__attention* a, const hy__matrix* k, int64_t columns, float* packed) {
+  const hy__gemm_kernel* gemm = a->kernels->gemm;
+  for (int64_t s = 0; s < a->keys; s += gemm->rows)
+    gemm->pack_a(k, s, least(gemm->rows, a->keys - s), 0, (int)columns, packed + s * columns);
+}
+
+void hy__pack_values(const hy__attention* a, const hy__matrix* v, int64_t columns, float* packed) {
+  const hy__gemm_kernel* gemm = a->kernels->gemm;
+  hy__matrix across = {v->data, v->dtype, v->column, v->row};
+  int64_t block = HY__KEY_PANELS * gemm->rows, lines = round_up(columns, gemm->rows);
+  for (int64_t s = 0; s < a->keys; s += block) {
+    int n = least(block, a->keys - s);
+    for (int64_t c = 0; c < columns; c += gemm->rows)
+      gemm->pack_a(&across, c, least(gemm->rows, columns - c), s, n, packed + s * lines + c * n);
+  }
+}
+
+// ---- blocks ----
+
+void hy__score_block(const hy__attention* a, const float* packed_keys, int64_t first, int n,
+                     int64_t columns, const float* queries, float* scores) {
+  const hy__gemm_kernel* gemm = a->kernels->gemm;
+  for (int i = 0; i < n; i += gemm->rows)
+    gemm->multiply((int)columns, packed_keys + (first + i) * columns, queries,
+                   scores + (int64_t)i * gemm->panel, gemm->panel, least(gemm->rows, n - i),
+                   gemm->panel, false);
+}
+
+void hy__weigh_block(const hy__attention* a, const float* packed_values, int64_t first, int n,
+                     int64_t columns, const float* scores, float* sums) {
+  const hy__gemm_kernel* gemm = a->kernels->gemm;
+  const float* block = packed_values + first * round_up(columns, gemm->rows);
+  // Packed by whole blocks, of which the n keys may be the first ones only.
+  int packed = least(HY__KEY_PANELS * gemm->rows, a->keys - first);
+  for (int64_t c = 0; c < columns; c += gemm->rows)
+    gemm->multiply(n, block + c * packed, scores, sums + c * gemm->panel, gemm->panel,
+                   least(gemm->rows, columns - c), gemm->panel, true);
+}
+
+static void add_mask(const hy__attention* a, int64_t batch, int64_t head, int64_t first_query,
+                     int queries, int64_t first_key, int keys, float* scores) {
+  hy__matrix mask = hy__head(&a->mask, batch, head);
+  int64_t size = (int64_t)hy_dtype_size(mask.dtype);
+  int panel = a->kernels->gemm->panel;
+  for (int q = 0; q < queries; q++) {
+    const char* row =
+        (const char*)mask.data + ((first_query + q) * mask.row + first_key * mask.column) * size;
+    for (int s = 0; s < keys; s++) {
+      const char* at = row + s * mask.column * size;
+      float* score = &scores[s * panel + q];
+      if (mask.dtype == HY_BOOL) {
+        if (!*(const unsigned char*)at) *score = -INFINITY;
+        continue;
+      }
+      float value = mask.dtype == HY_F64 ? (float)*(const double*)at : hy__load1(at, mask.dtype);
+      *score = value == -INFINITY ? -INFINITY : *score + value;
+    }
+  }
+}
+
+void hy__mask_block(const hy__attention* a, int64_t batch, int64_t head, int64_t first_query,
+                    int queries, int64_t first_key, int keys, float* scores) {
+  int panel = a->kernels->gemm->panel;
+  if (a->mask.dtype != HY_NONE)
+    add_mask(a, batch, head, first_query, queries, first_key, keys, scores);
+  if (hy__visible(a, first_query) >= first_key + keys) return;
+  int seen[HY__GEMM_MAX_PANEL];
+  for (int q = 0; q < panel; q++) {
+    int64_t n = q < queries ? hy__visible(a, first_query + q) - first_key : 0;
+    seen[q] = least(n, keys);
+  }
+  for (int s = 0; s < keys; s++) {
+    for (int q = 0; q < panel; q++)
+      if (s >= seen[q]) scores[s * panel + q] = -INFINITY;
+  }
+}
+
+// ---- finite ----
+
+static bool row_is_finite(const char* p, hy_dtype dtype, int64_t n, int64_t step) {
+  // An exponent of all ones, in the upper half of a float or in a half.
+  uint16_t exponent = dtype == HY_F16 ? 0x7c00 : 0x7f80;
+  int64_t unit = dtype == HY_F32 ? 2 : 1;
+  const uint16_t* words = (const uint16_t*)p + (unit - 1);
+  bool bad = false;
+  if (step == 1 && unit == 2) {
+    for (int64_t i = 0; i < n; i++) bad |= (words[2 * i] & exponent) == exponent;
+  } else {
+    for (int64_t i = 0; i < n; i++) bad |= (words[i * step * unit] & exponent) == exponent;
+  }
+  return !bad;
+}
+
+bool hy__all_finite(const hy_tensor* t) {
+  int64_t rows = hy_tensor_numel(t), n = t->shape[t->ndim - 1];
+  if (rows == 0) return true;
+  rows /= n;
+  for (int64_t r = 0; r < rows; r++) {
+    int64_t rest = r, offset = 0;
+    for (int d = t->ndim - 2; d >= 0; d--) {
+      offset += rest % t->shape[d] * t->stride[d];
+      rest /= t->shape[d];
+    }
+    const char* row = (const char*)t->data + offset * (int64_t)hy_dtype_size(t->dtype);
+    if (!row_is_finite(row, t->dtype, n, t->stride[t->ndim - 1])) return false;
+  }
+  return true;
+}
