@@ -51,8 +51,14 @@ void hy__weigh_block(const hy__attention* a, const float* packed_values, int64_t
 void hy__mask_block(const hy__attention* a, int64_t batch, int64_t head, int64_t first_query,
                     int queries, int64_t first_key, int keys, float* scores);
 
-// Whether all elements are finite. A value that is not spreads only to queries that give it weight,
-// which products with zeros do not respect: such calls go to the reference.
+// The mask's part of that for one query, whose scores are `step` apart.
+void hy__mask_row(const hy__attention* a, int64_t batch, int64_t head, int64_t query,
+                  int64_t first_key, int keys, int step, float* scores);
+
+// A value that is not finite must not spread to queries that give it no weight, and in a product
+// with 0 it does. Such a product cannot hide: whoever finds something not finite in his results
+// looks whether it was in the inputs, and leaves that call to the reference.
+bool hy__finite(const float* x, int64_t n, float factor);
 bool hy__all_finite(const hy_tensor* t);
 
 #endif  // HALYARD_CPU_ATTENTION_H_

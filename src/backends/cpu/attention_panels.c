@@ -126,32 +126,28 @@ void hy__weigh_block(const hy__attention* a, const float* packed_values, int64_t
                    least(gemm->rows, columns - c), gemm->panel, true);
 }
 
-static void add_mask(const hy__attention* a, int64_t batch, int64_t head, int64_t first_query,
-                     int queries, int64_t first_key, int keys, float* scores) {
+void hy__mask_row(const hy__attention* a, int64_t batch, int64_t head, int64_t query,
+                  int64_t first_key, int keys, int step, float* scores) {
   hy__matrix mask = hy__head(&a->mask, batch, head);
   int64_t size = (int64_t)hy_dtype_size(mask.dtype);
-  int panel = a->kernels->gemm->panel;
-  for (int q = 0; q < queries; q++) {
-    const char* row =
-        (const char*)mask.data + ((first_query + q) * mask.row + first_key * mask.column) * size;
-    for (int s = 0; s < keys; s++) {
-      const char* at = row + s * mask.column * size;
-      float* score = &scores[s * panel + q];
-      if (mask.dtype == HY_BOOL) {
-        if (!*(const unsigned char*)at) *score = -INFINITY;
-        continue;
-      }
-      float value = mask.dtype == HY_F64 ? (float)*(const double*)at : hy__load1(at, mask.dtype);
-      *score = value == -INFINITY ? -INFINITY : *score + value;
+  const char* row = (const char*)mask.data + (query * mask.row + first_key * mask.column) * size;
+  for (int s = 0; s < keys; s++) {
+    const char* at = row + s * mask.column * size;
+    float* score = &scores[s * step];
+    if (mask.dtype == HY_BOOL) {
+      if (!*(const unsigned char*)at) *score = -INFINITY;
+      continue;
     }
+    float value = mask.dtype == HY_F64 ? (float)*(const double*)at : hy__load1(at, mask.dtype);
+    *score = value == -INFINITY ? -INFINITY : *score + value;
   }
 }
 
 void hy__mask_block(const hy__attention* a, int64_t batch, int64_t head, int64_t first_query,
                     int queries, int64_t first_key, int keys, float* scores) {
   int panel = a->kernels->gemm->panel;
-  if (a->mask.dtype != HY_NONE)
-    add_mask(a, batch, head, first_query, queries, first_key, keys, scores);
+  for (int q = 0; a->mask.dtype != HY_NONE && q < queries; q++)
+    hy__mask_row(a, batch, head, first_query + q, first_key, keys, panel, scores + q);
   if (hy__visible(a, first_query) >= first_key + keys) return;
   int seen[HY__GEMM_MAX_PANEL];
   for (int q = 0; q < panel; q++) {
@@ -165,6 +161,12 @@ void hy__mask_block(const hy__attention* a, int64_t batch, int64_t head, int64_t
 }
 
 // ---- finite ----
+
+bool hy__finite(const float* x, int64_t n, float factor) {
+  bool odd = false;
+  for (int64_t i = 0; i < n; i++) odd |= !(fabsf(x[i] * factor) < INFINITY);
+  return !odd;
+}
 
 static bool row_is_finite(const char* p, hy_dtype dtype, int64_t n, int64_t step) {
   // An exponent of all ones, in the upper half of a float or in a half.

@@ -50,8 +50,8 @@ static hy_status device_info(int index, hy_device_info* info) {
   // What the reference computes; the 8-bit and 4-bit types are those of quantised weights.
   info->dtypes = HY_ALL_DTYPES | HY_FLOAT8S | HY_DTYPE_BIT(HY_I4);
   info->capabilities = HY_CAP_FP32 | HY_CAP_FP64 | HY_CAP_FP16 | HY_CAP_BF16 | HY_CAP_FP8 |
-                       HY_CAP_INT8 | HY_CAP_INT4 | HY_CAP_SPARSE_2_4 | HY_CAP_PAGED_ATTENTION |
-                       HY_CAP_FUSED_MOE;
+                       HY_CAP_INT8 | HY_CAP_INT4 | HY_CAP_SPARSE_2_4 | HY_CAP_FLASH_ATTENTION |
+                       HY_CAP_PAGED_ATTENTION | HY_CAP_FUSED_MOE;
   return HY_OK;
 }
 

@@ -115,7 +115,10 @@ static void multiply(int depth, const float* a, const float* b, float* c, int64_
     AS_CASE(7)
     AS_CASE(8)
     AS_CASE(9)
-    AS_CASE(10) AS_CASE(11) AS_CASE(12) AS_CASE(13) AS_CASE(14)
+    AS_CASE(10)
+    AS_CASE(11)
+    AS_CASE(12)
+    AS_CASE(13) AS_CASE(14)
 #undef AS_CASE
         default : return;
   }

@@ -14,6 +14,9 @@ static void fill(void) {
       .finish = hy__finish_scalar,
       .widen = hy__widen_scalar,
       .soften = hy__soften_scalar,
+      .exp_columns = hy__exp_columns_scalar,
+      .exp_line = hy__exp_line_scalar,
+      .mix = hy__mix_scalar,
       .decode = hy__decode_scalar,
   };
   for (int level = 0; level <= HY__ISA_AVX512; level++) tables[level] = k;
@@ -32,6 +35,9 @@ static void fill(void) {
   k.finish = hy__finish_avx512;
   k.widen = hy__widen_avx512;
   k.soften = hy__soften_avx512;
+  k.exp_columns = hy__exp_columns_avx512;
+  k.exp_line = hy__exp_line_avx512;
+  k.mix = hy__mix_avx512;
   k.decode = hy__decode_avx512;
   k.dot_quantized = hy__dot_quantized_avx512;
   k.line_order = hy__line_order_avx512;

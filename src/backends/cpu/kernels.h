@@ -30,12 +30,25 @@ typedef void hy__widen(int64_t n, const void* from, int64_t step, hy_dtype dtype
 typedef bool hy__soften(float* scores, int keys, int panel, float* largest, float* total,
                         float* factor);
 
+// e^(score - base) in place of scores [keys][panel], each column with its own base; 0 where the
+// base is -inf.
+typedef void hy__exp_columns(float* scores, int keys, int panel, const float* base);
+// e^(x - base) in place; gives the sum.
+typedef float hy__exp_line(float* x, int64_t n, float base);
+// out[line][c] += sum over r of p[line * p_line + r] * v(r, c), for the first n columns and `rows`
+// rows of v.
+typedef void hy__mix(const hy__matrix* v, int rows, int64_t n, const float* p, int64_t p_line,
+                     int lines, float* out, int64_t out_line);
+
 typedef struct hy__cpu_kernels {
   const hy__gemm_kernel* gemm;
   hy__dot* dot;
   hy__finish* finish;
   hy__widen* widen;
   hy__soften* soften;
+  hy__exp_columns* exp_columns;
+  hy__exp_line* exp_line;
+  hy__mix* mix;
   hy__decode* decode;
   hy__dot_quantized* dot_quantized;  // both NULL where the instruction set has none
   hy__line_order* line_order;
@@ -47,6 +60,9 @@ hy__finish hy__finish_scalar, hy__finish_avx2, hy__finish_avx512;
 hy__widen hy__widen_scalar, hy__widen_avx2, hy__widen_avx512;
 
 hy__soften hy__soften_scalar, hy__soften_avx512;
+hy__exp_columns hy__exp_columns_scalar, hy__exp_columns_avx512;
+hy__exp_line hy__exp_line_scalar, hy__exp_line_avx512;
+hy__mix hy__mix_scalar, hy__mix_avx512;
 hy__decode hy__decode_scalar, hy__decode_avx512;
 hy__dot_quantized hy__dot_quantized_avx512;
 hy__line_order hy__line_order_avx512;
@@ -65,7 +81,8 @@ typedef struct hy__cpu_family {
   hy_status (*run)(const hy__cpu_kernels* kernels, const hy_call* call);
 } hy__cpu_family;
 
-extern const hy__cpu_family hy__cpu_matmul, hy__cpu_quantized, hy__cpu_attention;
+extern const hy__cpu_family hy__cpu_matmul, hy__cpu_quantized, hy__cpu_attention,
+    hy__cpu_attention_backward, hy__cpu_paged_attention;
 
 // The message of a call that found no memory for its working space.
 hy_status hy__cpu_no_memory(const hy_call* call);

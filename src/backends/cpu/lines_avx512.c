@@ -152,5 +152,86 @@ bool hy__soften_avx512(float* scores, int keys, int panel, float* largest, float
   return shrinks;
 }
 
+void hy__exp_columns_avx512(float* scores, int keys, int panel, const float* base) {
+  for (int q = 0; q < panel; q += 16) {
+    __m512 b = _mm512_loadu_ps(base + q);
+    __mmask16 seen = _mm512_cmp_ps_mask(b, _mm512_set1_ps(-__builtin_inff()), _CMP_NEQ_UQ);
+    for (int s = 0; s < keys; s++) {
+      float* at = scores + s * panel + q;
+      __m512 e = hy__exp16(_mm512_sub_ps(_mm512_loadu_ps(at), b));
+      _mm512_storeu_ps(at, _mm512_maskz_mov_ps(seen, e));
+    }
+  }
+}
+
+float hy__exp_line_avx512(float* x, int64_t n, float base) {
+  __m512 sum = _mm512_setzero_ps(), b = _mm512_set1_ps(base);
+  for (int64_t i = 0; i < n; i += 16) {
+    __mmask16 mask = hy__first16(n - i);
+    __m512 e = hy__exp16(_mm512_sub_ps(_mm512_maskz_loadu_ps(mask, x + i), b));
+    _mm512_mask_storeu_ps(x + i, mask, e);
+    sum = _mm512_mask_add_ps(sum, mask, sum, e);
+  }
+  return _mm512_reduce_add_ps(sum);
+}
+
+// Up to four lines by 64 columns: sixteen sums in registers, each row of v read once.
+HY__INLINE void mix_block(int lines, hy_dtype dtype, const char* v, int64_t v_row, int rows,
+                          int64_t n, const float* p, int64_t p_line, float* out, int64_t out_line) {
+  __m512 sums[4][4];
+  __mmask16 mask[4];
+  int64_t size = dtype == HY_F32 ? 4 : 2;
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; c++) {
+    mask[c] = hy__first16(n - 16 * c);
+#pragma GCC unroll 4
+    for (int l = 0; l < lines; l++)
+      sums[l][c] = _mm512_maskz_loadu_ps(mask[c], out + l * out_line + 16 * c);
+  }
+  for (int r = 0; r < rows; r++) {
+    const char* row = v + r * v_row * size;
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+      __m512 value = hy__load16(row + 16 * c * size, dtype, mask[c]);
+#pragma GCC unroll 4
+      for (int l = 0; l < lines; l++)
+        sums[l][c] = _mm512_fmadd_ps(_mm512_set1_ps(p[l * p_line + r]), value, sums[l][c]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; c++) {
+#pragma GCC unroll 4
+    for (int l = 0; l < lines; l++)
+      _mm512_mask_storeu_ps(out + l * out_line + 16 * c, mask[c], sums[l][c]);
+  }
+}
+
+HY__INLINE void mix(hy_dtype dtype, const hy__matrix* v, int rows, int64_t n, const float* p,
+                    int64_t p_line, int lines, float* out, int64_t out_line) {
+  for (int64_t c = 0; c < n; c += 64) {
+    const char* from = hy__matrix_at(v, 0, c);
+    int l = 0;
+    for (; l + 4 <= lines; l += 4)
+      mix_block(4, dtype, from, v->row, rows, n - c, p + l * p_line, p_line, out + l * out_line + c,
+                out_line);
+    for (; l < lines; l++)
+      mix_block(1, dtype, from, v->row, rows, n - c, p + l * p_line, p_line, out + l * out_line + c,
+                out_line);
+  }
+}
+
+void hy__mix_avx512(const hy__matrix* v, int rows, int64_t n, const float* p, int64_t p_line,
+                    int lines, float* out, int64_t out_line) {
+  if (v->column != 1) {
+    hy__mix_scalar(v, rows, n, p, p_line, lines, out, out_line);
+    return;
+  }
+  switch (v->dtype) {
+    case HY_F32: mix(HY_F32, v, rows, n, p, p_line, lines, out, out_line); return;
+    case HY_BF16: mix(HY_BF16, v, rows, n, p, p_line, lines, out, out_line); return;
+    default: mix(HY_F16, v, rows, n, p, p_line, lines, out, out_line); return;
+  }
+}
+
 HY__TARGET_END
 #endif

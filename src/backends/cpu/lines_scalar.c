@@ -60,3 +60,29 @@ bool hy__soften_scalar(float* scores, int keys, int panel, float* largest, float
   }
   return shrinks;
 }
+
+void hy__exp_columns_scalar(float* scores, int keys, int panel, const float* base) {
+  for (int s = 0; s < keys; s++) {
+    for (int q = 0; q < panel; q++) {
+      float* score = &scores[s * panel + q];
+      *score = base[q] == -INFINITY ? 0 : expf(*score - base[q]);
+    }
+  }
+}
+
+float hy__exp_line_scalar(float* x, int64_t n, float base) {
+  float sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += x[i] = expf(x[i] - base);
+  return sum;
+}
+
+void hy__mix_scalar(const hy__matrix* v, int rows, int64_t n, const float* p, int64_t p_line,
+                    int lines, float* out, int64_t out_line) {
+  for (int l = 0; l < lines; l++) {
+    for (int r = 0; r < rows; r++) {
+      float weight = p[l * p_line + r];
+      for (int64_t c = 0; c < n; c++)
+        out[l * out_line + c] += weight * hy__load1(hy__matrix_at(v, r, c), v->dtype);
+    }
+  }
+}
