@@ -45,3 +45,13 @@ endif()
 list(TRANSFORM HALYARD_BUILTIN_BACKENDS REPLACE "(.+)" "HY_BUILTIN(\\1)" OUTPUT_VARIABLE rows)
 list(JOIN rows "\n" rows)
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/builtin_backends.def CONTENT "${rows}\n")
+
+# The SDK of the ECHO NPU is ours and small: it is linked in. Its model of the Verilog needs Verilator and C++, so
+# that it comes only when asked for.
+set(HALYARD_BACKEND_LIBRARIES)
+if(USE_ECHO)
+  option(ECHO_NPU_TESTS "Build the tests of the NPU (needs cmocka)" OFF)
+  option(ECHO_NPU_RTLMODEL "Compile the Verilog into the rtlmodel backend, where Verilator is found" OFF)
+  add_subdirectory(npu EXCLUDE_FROM_ALL)
+  list(APPEND HALYARD_BACKEND_LIBRARIES echo_npu)
+endif()

@@ -182,6 +182,8 @@ typedef struct hy_async_error {
 typedef enum hy_backend_flag {
   HY_BACKEND_HOST_MEMORY =
       1,  // device addresses may be followed by the host, and calls finish before they return
+  // Runs on the host and is slow: never the automatic default, only when named.
+  HY_BACKEND_SIMULATED = 2,
 } hy_backend_flag;
 
 typedef struct hy_backend {

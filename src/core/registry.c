@@ -317,6 +317,18 @@ bool hy__entry_available(hy__backend_entry* entry) {
   return available;
 }
 
+static bool is_simulated(hy__backend_entry* entry) {
+  pthread_mutex_lock(&entry->mutex);
+  bool simulated = entry->table.flags & HY_BACKEND_SIMULATED;
+  pthread_mutex_unlock(&entry->mutex);
+  return simulated;
+}
+
+// A plugin says what it is once it is loaded; a simulator that is loaded need not be probed.
+bool hy__entry_is_automatic(hy__backend_entry* entry) {
+  return !is_simulated(entry) && hy__entry_available(entry) && !is_simulated(entry);
+}
+
 hy_status hy__entry_device_info(hy__backend_entry* entry, int index, hy_device_info* info) {
   memset(info, 0, sizeof *info);
   info->size = sizeof *info;

@@ -69,6 +69,8 @@ hy__backend_entry* hy__entry_find(const char* name);
 void hy__entry_probe(hy__backend_entry* entry);
 // Whether it can be used; probes only where there is code.
 bool hy__entry_available(hy__backend_entry* entry);
+// Whether it may be chosen where nobody named a backend: available, and no simulator.
+bool hy__entry_is_automatic(hy__backend_entry* entry);
 // The backend is available and has a device of that index, or the failure says what there is.
 hy_status hy__entry_check_device(hy__backend_entry* entry, int index);
 hy_status hy__entry_device_info(hy__backend_entry* entry, int index, hy_device_info* info);

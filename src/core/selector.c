@@ -264,7 +264,7 @@ static hy_status best(hy_device** device) {
   hy__backend_entry* entry;
   hy_status status = hy_fail(HY_UNAVAILABLE, "no backend is available, not even the cpu");
   for (int i = 0; (entry = hy__entry_at(i)); i++) {
-    if (!hy__entry_available(entry)) continue;
+    if (!hy__entry_is_automatic(entry)) continue;
     status = hy__device_open(entry, 0, device);
     if (status != HY_DEVICE_FAILED) return status;
     hy__log(1, "passed over: %s", hy_last_error());

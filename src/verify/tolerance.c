@@ -40,6 +40,7 @@ typedef enum op_class {
   EXACT,       // moves, compares or decides: nothing is rounded but by a conversion
   ROUNDED,     // + - * /: each step rounds right, a fused multiply-add may skip one rounding
   FUNCTION,    // exp, tanh, pow ...: device libraries promise a few units
+  SLOPE,       // a function's derivative times a gradient
   SUM,         // sums and products of many terms
   NORMALISED,  // softmax and norms: a sum, then functions of it
   ATTENTION,   // products, softmax, products; probabilities may be held in the output's type
@@ -102,6 +103,8 @@ static op_class class_of(hy_op op) {
     case HY_OP_reciprocal:
     case HY_OP_rope:
     case HY_OP_dequantize: return ROUNDED;
+    case HY_OP_silu_backward:
+    case HY_OP_gelu_backward: return SLOPE;
     case HY_OP_sum:
     case HY_OP_mean:
     case HY_OP_prod:
@@ -162,6 +165,8 @@ hy__tolerance hy__tolerance_of(const hy__case* c, int output) {
     // CUDA's pow and tgamma are the loosest in use at 8 units; near a root the argument's own
     // rounding counts.
     case FUNCTION: return (hy__tolerance){one + 8 * inside, 8 * inside + floor};
+    // As FUNCTION, and what the derivative is off by grows with the gradient that it multiplies.
+    case SLOPE: return (hy__tolerance){one + 8 * inside, 8 * inside * c->scale + floor};
     // One unit of the output, and the sum's own.
     case SUM: return (hy__tolerance){one + (double)c->terms * inside, sum + floor};
     // The sum's error passes through exp or rsqrt, whose slope is below 8 on the data used.

@@ -200,6 +200,7 @@ static const hy_provider* const providers[] = {&guarded_provider};
 static const hy_backend backend = {
     .size = sizeof(hy_backend),
     .abi = HY_ABI_VERSION,
+    .flags = HY_BACKEND_SIMULATED,
     .name = "guarded",
     .version = "1.0",
     .description = "test device: memory that faults, streams that are threads",
