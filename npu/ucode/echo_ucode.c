@@ -217,11 +217,11 @@ PROGRAM(p_pow,
         // x < 0: y must be whole; an odd y keeps the sign
         F2I(R3, R7), I2F(R4, R3), CEQ(R4, R4, R7), AND(R5, R7, K_ABS), CLE(R6, K_POW2_24, R5),
         OR(R4, R4, R6), CLT(R5, R5, K_POW2_24), SHL(R3, R3, K_I31), AND(R3, R3, R5),
-        AND(R3, R3, R0), OR(R9, R9, R3), CLT(R5, R0, K_ZERO), CLT(R6, R2, K_INF), AND(R5, R5, R6),
+        AND(R3, R3, R4), AND(R3, R3, R0), OR(R9, R9, R3), CLT(R5, R0, K_ZERO), CLT(R6, R2, K_INF), AND(R5, R5, R6),
         SEL(R6, R4, R9, K_NAN), SEL(R9, R5, R6, R9),
-        // NaN; x^0 = 1
+        // NaN; x^0 = 1^y = 1
         CEQ(R3, R0, R0), SEL(R9, R3, R9, K_NAN), CEQ(R3, R1, R1), SEL(R9, R3, R9, K_NAN),
-        CEQ(R3, R1, K_ZERO), SEL(R0, R3, K_ONE, R9));
+        CEQ(R3, R1, K_ZERO), CEQ(R4, R0, K_ONE), OR(R3, R3, R4), SEL(R0, R3, K_ONE, R9));
 
 // g (s + z s (1 - s)), s = sigmoid(z)
 PROGRAM(p_silu_bwd, SIGMOID_OF(R2, R1, R3, R4, R5), FNMA(R3, R2, R2, R2), FMA(R2, R1, R3, R2),

@@ -227,15 +227,59 @@ static hy_status run_steps(hy_stream* stream, const hy_call* call, const hy__ein
   return HY_OK;
 }
 
+static hy_status run_plan(hy_stream* stream, const hy_call* call, const hy__einsum* e,
+                          const hy__einsum_plan* plan) {
+  term terms[2 * HY_MAX_INPUTS];
+  for (int i = 0; i < 2 * HY_MAX_INPUTS; i++) terms[i].memory = NULL;
+  hy_status status = run_steps(stream, call, e, plan, terms);
+  for (int i = 0; i < 2 * HY_MAX_INPUTS; i++) free_term(stream, &terms[i]);
+  return status;
+}
+
+// Whether results of steps would be rounded to a half type before the last one.
+static bool loses_bits(const hy_call* call, const hy__einsum* e, const hy__einsum_plan* plan) {
+  hy_dtype dtype = call->out[0].dtype;
+  bool between = plan->n_steps > 1;
+  for (int k = 0; k < e->n_operands && e->n_operands > 1; k++)
+    between |= plan->kept[k] != plan->given[k];
+  return between && (dtype == HY_F16 || dtype == HY_BF16);
+}
+
+// The same plan over copies in f32.
+static hy_status run_widened(hy_stream* stream, const hy_call* call, const hy__einsum* e,
+                             const hy__einsum_plan* plan) {
+  hy_tensor in[HY_MAX_INPUTS], out;
+  term wide[HY_MAX_INPUTS + 1];
+  hy_call widened = *call;
+  hy_status status = HY_OK;
+  int n = e->n_operands, made = 0;
+  for (; made <= n && status == HY_OK; made++) {
+    const hy_tensor* t = made < n ? &call->in[made] : &call->out[0];
+    wide[made].memory = NULL;
+    status = hy_tensor_init(&wide[made].view, NULL, HY_F32, t->ndim, t->shape);
+    if (status == HY_OK)
+      status = hy_alloc(stream, hy_tensor_bytes(&wide[made].view), &wide[made].memory);
+    wide[made].view.data = wide[made].memory;
+    if (status == HY_OK && made < n) status = hy_copy(stream, &wide[made].view, t);
+    if (made < n)
+      in[made] = wide[made].view;
+    else
+      out = wide[made].view;
+  }
+  widened.in = in;
+  widened.out = &out;
+  if (status == HY_OK) status = run_plan(stream, &widened, e, plan);
+  if (status == HY_OK) status = hy_copy(stream, &call->out[0], &out);
+  for (int i = 0; i < made; i++) free_term(stream, &wide[i]);
+  return status;
+}
+
 hy_status hy__einsum_run(hy_stream* stream, const hy_call* call, const hy__einsum* e,
                          const hy__einsum_plan* plan) {
   // A label of size 0 in the output would leave nothing to do; elsewhere it is an empty sum.
   for (int i = 0; i < HY__EINSUM_LABELS; i++) {
     if (e->size[i] == 0) return hy_fill(stream, &call->out[0], hy_int(0));
   }
-  term terms[2 * HY_MAX_INPUTS];
-  for (int i = 0; i < 2 * HY_MAX_INPUTS; i++) terms[i].memory = NULL;
-  hy_status status = run_steps(stream, call, e, plan, terms);
-  for (int i = 0; i < 2 * HY_MAX_INPUTS; i++) free_term(stream, &terms[i]);
-  return status;
+  if (loses_bits(call, e, plan)) return run_widened(stream, call, e, plan);
+  return run_plan(stream, call, e, plan);
 }

@@ -12,6 +12,7 @@ static int setup(void** state) {
   (void)state;
   unsetenv("HALYARD_BACKEND");
   unsetenv("HALYARD_PLUGIN_PATH");
+  setenv("ECHO_NPU_BACKEND", "asic", 1);  // no such card: the cpu alone is there besides the stubs
   stub_reset();
   stub.device_count = 3;
   quick = stub_provider("quick");
@@ -171,6 +172,25 @@ static void the_default_and_its_order(void** state) {
   assert_null(device);
 }
 
+static void a_simulator_is_chosen_by_name_alone(void** state) {
+  (void)state;
+  hy_device* device;
+  hy_shutdown();
+  hy_backend backend = stub_backend("slow");
+  backend.flags = HY_BACKEND_SIMULATED;
+  CHECK_OK(hy_register_backend(&backend));
+  CHECK_OK(hy_device_get(NULL, &device));
+  assert_string_equal(hy_device_selector(device), "cpu:0");
+  assert_true(hy_backend_is_available("slow"));
+  CHECK_OK(hy_device_get(NULL, &device));
+  assert_string_equal(hy_device_selector(device), "cpu:0");
+  CHECK_OK(hy_device_get("slow", &device));
+  assert_string_equal(hy_device_selector(device), "slow:0");
+  CHECK_OK(hy_set_default("slow"));
+  CHECK_OK(hy_device_get(NULL, &device));
+  assert_string_equal(hy_device_selector(device), "slow:0");
+}
+
 static void the_current_device_is_the_threads(void** state) {
   (void)state;
   hy_device *device, *current;
@@ -236,6 +256,7 @@ int main(void) {
       TEST(takes_the_first_available),
       TEST(passes_over_what_does_not_open),
       TEST(the_default_and_its_order),
+      TEST(a_simulator_is_chosen_by_name_alone),
       TEST(the_current_device_is_the_threads),
       TEST(reads_visible_devices),
   };

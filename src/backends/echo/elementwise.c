@@ -92,8 +92,8 @@ hy_support hy__echo_elementwise_scalar(hy__echo_batch* batch, const hy_call* cal
                              call->op == HY_OP_rpow_scalar, &out, &x);
 }
 
-// The gradient passes wherever y is not below or at 0, NaN included; the hardware's own test is y > 0,
-// so that it is given a number that says so.
+// The gradient passes wherever y is not below or at 0, NaN included; the hardware's own test is y >
+// 0, so that it is given a number that says so.
 hy_support hy__echo_relu_backward(hy__echo_batch* batch, const hy_call* call) {
   hy__echo_operand dx, dy, y;
   HY__ECHO_NEED(hy__echo_float(batch, &call->out[0], &dx));

@@ -4,8 +4,8 @@
 #include "backends/echo/packets.h"
 
 // The types of a product: f32 and bf16 in any mixture, or i8 into i32.
-static hy_support load(hy__echo_batch* batch, const hy_call* call, int first,
-                       hy__echo_operand* out, hy__echo_operand* a, hy__echo_operand* b) {
+static hy_support load(hy__echo_batch* batch, const hy_call* call, int first, hy__echo_operand* out,
+                       hy__echo_operand* a, hy__echo_operand* b) {
   if (call->op == HY_OP_int_mm && call->out[0].dtype == HY_I32) {
     HY__ECHO_NEED(hy__echo_number(batch, &call->out[0], out));
     HY__ECHO_NEED(hy__echo_number(batch, &call->in[first], a));
@@ -35,8 +35,7 @@ hy_support hy__echo_addmm(hy__echo_batch* batch, const hy_call* call) {
   HY__ECHO_NEED(hy__echo_float(batch, &call->in[0], &x));
   if (hy__echo_numel(&out) == 0) return HY_SUPPORT_YES;
   hy__echo_operand sum = out;
-  if (out.type != ECHO_NPU_F32)
-    sum = hy__echo_temporary(batch, ECHO_NPU_F32, out.ndim, out.shape);
+  if (out.type != ECHO_NPU_F32) sum = hy__echo_temporary(batch, ECHO_NPU_F32, out.ndim, out.shape);
   bool product = hy__echo_numel(&a) > 0;
   if (beta == 0)
     HY__ECHO_NEED(hy__echo_fill(batch, &sum, 0));
@@ -98,8 +97,7 @@ hy_support hy__echo_linear(hy__echo_batch* batch, const hy_call* call) {
       HY__ECHO_NEED(hy__echo_map(batch, ECHO_NPU_FN_MOVE, 0, 0, &out, &bias, NULL));
   }
   if (hy__echo_numel(&out) == 0) return HY_SUPPORT_YES;
-  if (hy__echo_numel(&x) == 0)
-    return has_bias ? HY_SUPPORT_YES : hy__echo_fill(batch, &out, 0);
+  if (hy__echo_numel(&x) == 0) return has_bias ? HY_SUPPORT_YES : hy__echo_fill(batch, &out, 0);
   if (x.ndim == 1) {
     x = hy__echo_expand(&x, 2, (int64_t[]){1, x.shape[0]});
     out = hy__echo_expand(&out, 2, (int64_t[]){1, out.shape[0]});
@@ -134,34 +132,21 @@ static hy__echo_operand by_group(const hy__echo_operand* t, int64_t kv_heads, in
   return g;
 }
 
-// Scores of all heads lie in memory at once: T * S for each. Masks are left to the fallback, which
-// gives 0 where a query sees no key; so are the logarithms that only a backward needs.
-hy_support hy__echo_sdpa(hy__echo_batch* batch, const hy_call* call) {
-  hy__echo_operand out, q, k, v;
-  HY__ECHO_NEED(hy__echo_float(batch, &call->out[0], &out));
-  HY__ECHO_NEED(hy__echo_float(batch, &call->in[0], &q));
-  HY__ECHO_NEED(hy__echo_float(batch, &call->in[1], &k));
-  HY__ECHO_NEED(hy__echo_float(batch, &call->in[2], &v));
-  if (!hy_tensor_is_absent(&call->in[3]) || !hy_tensor_is_absent(&call->out[1]))
-    return HY_SUPPORT_NO_ATTRIBUTE;
-  if (q.ndim > HY_MAX_DIMS - 1 || k.ndim != q.ndim || v.ndim != q.ndim) return HY_SUPPORT_NO_SHAPE;
-  for (int d = 0; d < q.ndim - 3; d++)
-    if (k.shape[d] != q.shape[d] || v.shape[d] != q.shape[d]) return HY_SUPPORT_NO_SHAPE;
-  int head = q.ndim - 3;
-  if (head < 0) return HY_SUPPORT_NO_SHAPE;
-  int64_t queries = q.shape[head + 1], keys = k.shape[head + 1], size = q.shape[head + 2];
-  hy_causal causal = call->attrs.attention.causal;
-  if (hy__echo_numel(&out) == 0) return HY_SUPPORT_YES;
+// Scores of all heads lie in memory at once: T * S for each.
+hy_support hy__echo_attend(hy__echo_batch* batch, double scale, hy_causal causal,
+                           const hy__echo_operand* out_heads, const hy__echo_operand* q_heads,
+                           const hy__echo_operand* k_heads, const hy__echo_operand* v_heads) {
+  int head = q_heads->ndim - 3;
+  int64_t queries = q_heads->shape[head + 1], keys = k_heads->shape[head + 1];
+  int64_t size = q_heads->shape[head + 2], kv_heads = k_heads->shape[head];
+  if (hy__echo_numel(out_heads) == 0) return HY_SUPPORT_YES;
   if (keys == 0 || size == 0 || (causal == HY_CAUSAL_BOTTOM_RIGHT && queries > keys))
     return HY_SUPPORT_NO_SHAPE;
-  int64_t kv_heads = k.shape[head], group = q.shape[head] / kv_heads;
-  double scale = call->attrs.attention.scale;
+  int64_t group = q_heads->shape[head] / kv_heads;
   if (scale == 0) scale = 1 / sqrt((double)size);
-
-  q = by_group(&q, kv_heads, group);
-  k = by_group(&k, kv_heads, group);
-  v = by_group(&v, kv_heads, group);
-  out = by_group(&out, kv_heads, group);
+  hy__echo_operand q = by_group(q_heads, kv_heads, group), k = by_group(k_heads, kv_heads, group);
+  hy__echo_operand v = by_group(v_heads, kv_heads, group);
+  hy__echo_operand out = by_group(out_heads, kv_heads, group);
   transpose_last(&k);
   int64_t shape[HY_MAX_DIMS + 1];
   for (int d = 0; d < q.ndim - 1; d++) shape[d] = q.shape[d];
@@ -175,4 +160,22 @@ hy_support hy__echo_sdpa(hy__echo_batch* batch, const hy_call* call) {
   HY__ECHO_NEED(hy__echo_matmul(batch, false, &scores, &q, &k));
   HY__ECHO_NEED(hy__echo_rows(batch, &softmax, &scores, &scores, NULL));
   return hy__echo_matmul(batch, false, &out, &scores, &v);
+}
+
+// Masks are left to the fallback, which gives 0 where a query sees no key; so are the logarithms
+// that only a backward needs.
+hy_support hy__echo_sdpa(hy__echo_batch* batch, const hy_call* call) {
+  hy__echo_operand out, q, k, v;
+  HY__ECHO_NEED(hy__echo_float(batch, &call->out[0], &out));
+  HY__ECHO_NEED(hy__echo_float(batch, &call->in[0], &q));
+  HY__ECHO_NEED(hy__echo_float(batch, &call->in[1], &k));
+  HY__ECHO_NEED(hy__echo_float(batch, &call->in[2], &v));
+  if (!hy_tensor_is_absent(&call->in[3]) || !hy_tensor_is_absent(&call->out[1]))
+    return HY_SUPPORT_NO_ATTRIBUTE;
+  if (q.ndim < 3 || q.ndim == HY_MAX_DIMS || k.ndim != q.ndim || v.ndim != q.ndim)
+    return HY_SUPPORT_NO_SHAPE;
+  for (int d = 0; d < q.ndim - 3; d++)
+    if (k.shape[d] != q.shape[d] || v.shape[d] != q.shape[d]) return HY_SUPPORT_NO_SHAPE;
+  return hy__echo_attend(batch, call->attrs.attention.scale, call->attrs.attention.causal, &out, &q,
+                         &k, &v);
 }

@@ -263,8 +263,7 @@ static bool fits(int64_t count, const int64_t step[3]) {
 static hy_support emit(hy__echo_batch* batch, echo_npu_packet command, const uint32_t size[3],
                        loops* l) {
   loop inner = peel(l), outer = peel(l);
-  if (!fits(inner.count, inner.step) || !fits(outer.count, outer.step))
-    return HY_SUPPORT_NO_LAYOUT;
+  if (!fits(inner.count, inner.step) || !fits(outer.count, outer.step)) return HY_SUPPORT_NO_LAYOUT;
   echo_npu_packet pair[2] = {{.opcode = ECHO_NPU_OP_REPEAT}};
   pair[0].param[ECHO_NPU_P_OUTER] = (uint32_t)outer.count;
   pair[0].param[ECHO_NPU_P_INNER] = (uint32_t)inner.count;
@@ -301,12 +300,12 @@ static hy_support two_dims(loops* l, loop* rows, loop* cols) {
   *rows = (loop){1, {0, 0, 0}};
   if (l->n > 0) {
     int64_t r = l->step[DST][l->n - 1], c = cols->step[DST];
-    bool disjoint = cols->count == 1 || r >= (cols->count - 1) * c + 1 ||
-                    c >= (l->count[l->n - 1] - 1) * r + 1;
+    bool disjoint =
+        cols->count == 1 || r >= (cols->count - 1) * c + 1 || c >= (l->count[l->n - 1] - 1) * r + 1;
     if (disjoint) *rows = peel(l);
   }
   return fits(rows->count, rows->step) && fits(cols->count, cols->step) ? HY_SUPPORT_YES
-                                                                         : HY_SUPPORT_NO_LAYOUT;
+                                                                        : HY_SUPPORT_NO_LAYOUT;
 }
 
 hy_support hy__echo_copy(hy__echo_batch* batch, const hy__echo_operand* dst,
@@ -316,14 +315,13 @@ hy_support hy__echo_copy(hy__echo_batch* batch, const hy__echo_operand* dst,
   loop rows, cols;
   HY__ECHO_NEED(two_dims(&l, &rows, &cols));
   uint32_t size = hy__echo_size(dst->type);
-  echo_npu_packet p = {.opcode = ECHO_NPU_OP_COPY,
-                       .flags = dst->type << ECHO_NPU_FLAG_T1_SHIFT |
-                                dst->type << ECHO_NPU_FLAG_TD_SHIFT,
-                       .src1 = src->at,
-                       .dst = dst->at,
-                       .param = {(uint32_t)rows.count, (uint32_t)cols.count,
-                                 (uint32_t)rows.step[SRC1], (uint32_t)cols.step[SRC1],
-                                 (uint32_t)rows.step[DST], (uint32_t)cols.step[DST]}};
+  echo_npu_packet p = {
+      .opcode = ECHO_NPU_OP_COPY,
+      .flags = dst->type << ECHO_NPU_FLAG_T1_SHIFT | dst->type << ECHO_NPU_FLAG_TD_SHIFT,
+      .src1 = src->at,
+      .dst = dst->at,
+      .param = {(uint32_t)rows.count, (uint32_t)cols.count, (uint32_t)rows.step[SRC1],
+                (uint32_t)cols.step[SRC1], (uint32_t)rows.step[DST], (uint32_t)cols.step[DST]}};
   return emit(batch, p, (uint32_t[]){size, 0, size}, &l);
 }
 
@@ -379,16 +377,15 @@ hy_support hy__echo_scatter_add(hy__echo_batch* batch, const hy__echo_operand* t
                                 const hy__echo_operand* x, const hy__echo_operand* index,
                                 bool index64) {
   loops l = {.n = 0};
-  echo_npu_packet p = {.opcode = ECHO_NPU_OP_SCATTER_ADD,
-                       .flags = x->type << ECHO_NPU_FLAG_T1_SHIFT |
-                                table->type << ECHO_NPU_FLAG_TD_SHIFT |
-                                (index64 ? ECHO_NPU_FLAG_INDEX64 : 0),
-                       .src1 = x->at,
-                       .src2 = index->at,
-                       .dst = table->at,
-                       .param = {(uint32_t)x->shape[0], (uint32_t)x->shape[1],
-                                 (uint32_t)x->stride[0], 0, (uint32_t)table->stride[0],
-                                 (uint32_t)table->shape[0]}};
+  echo_npu_packet p = {
+      .opcode = ECHO_NPU_OP_SCATTER_ADD,
+      .flags = x->type << ECHO_NPU_FLAG_T1_SHIFT | table->type << ECHO_NPU_FLAG_TD_SHIFT |
+               (index64 ? ECHO_NPU_FLAG_INDEX64 : 0),
+      .src1 = x->at,
+      .src2 = index->at,
+      .dst = table->at,
+      .param = {(uint32_t)x->shape[0], (uint32_t)x->shape[1], (uint32_t)x->stride[0], 0,
+                (uint32_t)table->stride[0], (uint32_t)table->shape[0]}};
   return emit(batch, p, (uint32_t[]){4, index_size(index64), 4}, &l);
 }
 
@@ -398,17 +395,15 @@ static hy_support vector(hy__echo_batch* batch, uint32_t function, uint32_t flag
                          uint32_t beta, const hy__echo_operand* dst, const hy__echo_operand* x,
                          const hy__echo_operand* y, int64_t cols, const loop* rows, loops* l) {
   if (!fits(rows->count, rows->step) || cols > ECHO_NPU_MAX_DIM) return HY_SUPPORT_NO_LAYOUT;
-  echo_npu_packet p = {.opcode = ECHO_NPU_OP_VECTOR,
-                       .flags = flags | function << ECHO_NPU_FLAG_FN_SHIFT |
-                                x->type << ECHO_NPU_FLAG_T1_SHIFT |
-                                (y ? y->type : 0) << ECHO_NPU_FLAG_T2_SHIFT |
-                                dst->type << ECHO_NPU_FLAG_TD_SHIFT,
-                       .src1 = x->at,
-                       .src2 = y ? y->at : 0,
-                       .dst = dst->at,
-                       .param = {(uint32_t)rows->count, (uint32_t)cols, (uint32_t)rows->step[SRC1],
-                                 y ? (uint32_t)rows->step[SRC2] : 0, (uint32_t)rows->step[DST],
-                                 bits(alpha), beta}};
+  echo_npu_packet p = {
+      .opcode = ECHO_NPU_OP_VECTOR,
+      .flags = flags | function << ECHO_NPU_FLAG_FN_SHIFT | x->type << ECHO_NPU_FLAG_T1_SHIFT |
+               (y ? y->type : 0) << ECHO_NPU_FLAG_T2_SHIFT | dst->type << ECHO_NPU_FLAG_TD_SHIFT,
+      .src1 = x->at,
+      .src2 = y ? y->at : 0,
+      .dst = dst->at,
+      .param = {(uint32_t)rows->count, (uint32_t)cols, (uint32_t)rows->step[SRC1],
+                y ? (uint32_t)rows->step[SRC2] : 0, (uint32_t)rows->step[DST], bits(alpha), beta}};
   return emit(batch, p,
               (uint32_t[]){hy__echo_size(x->type), y ? hy__echo_size(y->type) : 0,
                            hy__echo_size(dst->type)},
@@ -465,10 +460,10 @@ hy_support hy__echo_rows(hy__echo_batch* batch, const hy__echo_row_function* f,
   // A causal count goes by row: the rows of a matrix are one command, never joined with others.
   bool causal = f->flags & ECHO_NPU_FLAG_CAUSAL;
   loops l = loops_over(causal ? lead - 1 : lead, dst, x, y ? &wide : NULL);
-  loop rows = causal ? (loop){x->shape[lead - 1],
-                              {x->stride[lead - 1], y ? wide.stride[lead - 1] : 0,
-                               dst->stride[lead - 1]}}
-                     : peel(&l);
+  loop rows =
+      causal ? (loop){x->shape[lead - 1],
+                      {x->stride[lead - 1], y ? wide.stride[lead - 1] : 0, dst->stride[lead - 1]}}
+             : peel(&l);
   // ROPE takes half of a row as its columns.
   bool halves = f->function == ECHO_NPU_FN_ROPE || f->function == ECHO_NPU_FN_ROPE_BWD;
   int64_t cols = halves ? x->shape[lead] / 2 : x->shape[lead];
@@ -530,7 +525,7 @@ hy_support hy__echo_matmul(hy__echo_batch* batch, bool accumulate, const hy__ech
       .dst = c->at,
       .param = {(uint32_t)mc.rows, (uint32_t)mc.cols, (uint32_t)lda, (uint32_t)ldb,
                 (uint32_t)mc.row_step, (uint32_t)ma.cols}};
-  return emit(
-      batch, p,
-      (uint32_t[]){hy__echo_size(a->type), hy__echo_size(b->type), hy__echo_size(c->type)}, &l);
+  return emit(batch, p,
+              (uint32_t[]){hy__echo_size(a->type), hy__echo_size(b->type), hy__echo_size(c->type)},
+              &l);
 }

@@ -1,5 +1,5 @@
-// From calls to packets. A kernel of the provider is a function that writes packets for a call; asked
-// with a batch that has no stream it writes nothing and only says whether it could, so that
+// From calls to packets. A kernel of the provider is a function that writes packets for a call;
+// asked with a batch that has no stream it writes nothing and only says whether it could, so that
 // "supports" and "run" cannot disagree.
 #ifndef HALYARD_BACKENDS_ECHO_PACKETS_H_
 #define HALYARD_BACKENDS_ECHO_PACKETS_H_
@@ -23,7 +23,7 @@ hy_status hy__echo_end(hy__echo_batch* batch);
 // A tensor as packets see it. Strides are in elements and never negative. Elements of 8 bytes are
 // pairs of words.
 typedef struct hy__echo_operand {
-  uint64_t at;  // physical
+  uint64_t at;    // physical
   uint32_t type;  // ECHO_NPU_F32 ...: how arithmetic reads it, or the word that copies move
   int ndim;
   int64_t shape[HY_MAX_DIMS + 1], stride[HY_MAX_DIMS + 1];
@@ -97,10 +97,15 @@ hy_support hy__echo_scatter_add(hy__echo_batch* batch, const hy__echo_operand* t
                                 const hy__echo_operand* x, const hy__echo_operand* index,
                                 bool index64);
 
-#define HY__ECHO_NEED(expression)                       \
-  do {                                                  \
-    hy_support need_ = (expression);                    \
-    if (need_ != HY_SUPPORT_YES) return need_;          \
+// out = softmax(scale q k^T) v for [..., heads, rows, size]; a scale of 0 is 1 / sqrt(size).
+hy_support hy__echo_attend(hy__echo_batch* batch, double scale, hy_causal causal,
+                           const hy__echo_operand* out, const hy__echo_operand* q,
+                           const hy__echo_operand* k, const hy__echo_operand* v);
+
+#define HY__ECHO_NEED(expression)              \
+  do {                                         \
+    hy_support need_ = (expression);           \
+    if (need_ != HY_SUPPORT_YES) return need_; \
   } while (0)
 
 // ---- The kernels, by family ----
@@ -126,5 +131,7 @@ hy_support hy__echo_product(hy__echo_batch* batch, const hy_call* call);
 hy_support hy__echo_addmm(hy__echo_batch* batch, const hy_call* call);
 hy_support hy__echo_linear(hy__echo_batch* batch, const hy_call* call);
 hy_support hy__echo_sdpa(hy__echo_batch* batch, const hy_call* call);
+hy_support hy__echo_index_put(hy__echo_batch* batch, const hy_call* call);
+hy_support hy__echo_paged_attention(hy__echo_batch* batch, const hy_call* call);
 
 #endif  // HALYARD_BACKENDS_ECHO_PACKETS_H_

@@ -10,68 +10,70 @@
 
 // Op, kernel, and the types for which every contiguous call of one type runs on the NPU. Where that
 // is 0 the kernel runs some calls: those with an attribute, a mask or an index type that it has.
-#define KERNELS(X)                                         \
-  X(copy, move, WORDS8)                                    \
-  X(clone, move, WORDS8)                                   \
-  X(cast, move, 0)                                         \
-  X(neg, elementwise, FLOATS)                              \
-  X(abs, elementwise, FLOATS)                              \
-  X(sqrt, elementwise, FLOATS)                             \
-  X(rsqrt, elementwise, FLOATS)                            \
-  X(reciprocal, elementwise, FLOATS)                       \
-  X(exp, elementwise, FLOATS)                              \
-  X(log, elementwise, FLOATS)                              \
-  X(cos, elementwise, FLOATS)                              \
-  X(sin, elementwise, FLOATS)                              \
-  X(tanh, elementwise, FLOATS)                             \
-  X(sigmoid, elementwise, FLOATS)                          \
-  X(silu, elementwise, FLOATS)                             \
-  X(gelu, elementwise, FLOATS)                             \
-  X(relu, elementwise, FLOATS)                             \
-  X(clamp, clamp, FLOATS)                                  \
-  X(add, elementwise, FLOATS)                              \
-  X(sub, elementwise, FLOATS)                              \
-  X(mul, elementwise, FLOATS)                              \
-  X(div, elementwise, 0)                                   \
-  X(pow, elementwise, FLOATS)                              \
-  X(maximum, elementwise, FLOATS)                          \
-  X(minimum, elementwise, FLOATS)                          \
-  X(add_scalar, elementwise_scalar, FLOATS)                \
-  X(sub_scalar, elementwise_scalar, FLOATS)                \
-  X(rsub_scalar, elementwise_scalar, FLOATS)               \
-  X(mul_scalar, elementwise_scalar, FLOATS)                \
-  X(div_scalar, elementwise_scalar, 0)                     \
-  X(pow_scalar, elementwise_scalar, FLOATS)                \
-  X(rpow_scalar, elementwise_scalar, FLOATS)               \
-  X(addcmul, addc, FLOATS)                                 \
-  X(addcdiv, addc, FLOATS)                                 \
-  X(sigmoid_backward, elementwise, FLOATS)                 \
-  X(tanh_backward, elementwise, FLOATS)                    \
-  X(relu_backward, relu_backward, FLOATS)                  \
-  X(silu_backward, elementwise, FLOATS)                    \
-  X(gelu_backward, elementwise, 0)                         \
-  X(fill, fill_op, WORDS8)                                 \
-  X(sum, reduce, FLOATS)                                   \
-  X(mean, reduce, FLOATS)                                  \
-  X(max, reduce, FLOATS)                                   \
-  X(min, reduce, FLOATS)                                   \
-  X(softmax, softmax, FLOATS)                              \
-  X(log_softmax, softmax, FLOATS)                          \
-  X(softmax_backward, softmax_backward, FLOATS)            \
-  X(log_softmax_backward, softmax_backward, FLOATS)        \
-  X(layer_norm, norm, 0)                                   \
-  X(rms_norm, norm, 0)                                     \
-  X(mm, product, FLOATS)                                   \
-  X(bmm, product, FLOATS)                                  \
-  X(int_mm, product, HY_DTYPE_BIT(HY_I8))                  \
-  X(addmm, addmm, FLOATS)                                  \
-  X(linear, linear, FLOATS)                                \
-  X(sdpa, sdpa, 0)                                         \
-  X(rope, rope, FLOATS)                                    \
-  X(embedding, embedding, 0)                               \
-  X(embedding_backward, embedding_backward, 0)             \
-  X(index_select, index_select, 0)                         \
-  X(cat, join, WORDS)                                      \
+#define KERNELS(X)                                  \
+  X(copy, move, WORDS8)                             \
+  X(clone, move, WORDS8)                            \
+  X(cast, move, 0)                                  \
+  X(neg, elementwise, FLOATS)                       \
+  X(abs, elementwise, FLOATS)                       \
+  X(sqrt, elementwise, FLOATS)                      \
+  X(rsqrt, elementwise, FLOATS)                     \
+  X(reciprocal, elementwise, FLOATS)                \
+  X(exp, elementwise, FLOATS)                       \
+  X(log, elementwise, FLOATS)                       \
+  X(cos, elementwise, FLOATS)                       \
+  X(sin, elementwise, FLOATS)                       \
+  X(tanh, elementwise, FLOATS)                      \
+  X(sigmoid, elementwise, FLOATS)                   \
+  X(silu, elementwise, FLOATS)                      \
+  X(gelu, elementwise, FLOATS)                      \
+  X(relu, elementwise, FLOATS)                      \
+  X(clamp, clamp, FLOATS)                           \
+  X(add, elementwise, FLOATS)                       \
+  X(sub, elementwise, FLOATS)                       \
+  X(mul, elementwise, FLOATS)                       \
+  X(div, elementwise, 0)                            \
+  X(pow, elementwise, FLOATS)                       \
+  X(maximum, elementwise, FLOATS)                   \
+  X(minimum, elementwise, FLOATS)                   \
+  X(add_scalar, elementwise_scalar, FLOATS)         \
+  X(sub_scalar, elementwise_scalar, FLOATS)         \
+  X(rsub_scalar, elementwise_scalar, FLOATS)        \
+  X(mul_scalar, elementwise_scalar, FLOATS)         \
+  X(div_scalar, elementwise_scalar, 0)              \
+  X(pow_scalar, elementwise_scalar, FLOATS)         \
+  X(rpow_scalar, elementwise_scalar, FLOATS)        \
+  X(addcmul, addc, FLOATS)                          \
+  X(addcdiv, addc, FLOATS)                          \
+  X(sigmoid_backward, elementwise, FLOATS)          \
+  X(tanh_backward, elementwise, FLOATS)             \
+  X(relu_backward, relu_backward, FLOATS)           \
+  X(silu_backward, elementwise, FLOATS)             \
+  X(gelu_backward, elementwise, 0)                  \
+  X(fill, fill_op, WORDS8)                          \
+  X(sum, reduce, FLOATS)                            \
+  X(mean, reduce, FLOATS)                           \
+  X(max, reduce, FLOATS)                            \
+  X(min, reduce, FLOATS)                            \
+  X(softmax, softmax, FLOATS)                       \
+  X(log_softmax, softmax, FLOATS)                   \
+  X(softmax_backward, softmax_backward, FLOATS)     \
+  X(log_softmax_backward, softmax_backward, FLOATS) \
+  X(layer_norm, norm, 0)                            \
+  X(rms_norm, norm, 0)                              \
+  X(mm, product, FLOATS)                            \
+  X(bmm, product, FLOATS)                           \
+  X(int_mm, product, HY_DTYPE_BIT(HY_I8))           \
+  X(addmm, addmm, FLOATS)                           \
+  X(linear, linear, FLOATS)                         \
+  X(sdpa, sdpa, 0)                                  \
+  X(rope, rope, FLOATS)                             \
+  X(embedding, embedding, 0)                        \
+  X(embedding_backward, embedding_backward, 0)      \
+  X(index_select, index_select, 0)                  \
+  X(index_put, index_put, 0)                        \
+  X(paged_attention, paged_attention, FLOATS)       \
+  X(cat, join, WORDS)                               \
   X(stack, join, WORDS)
 
 static const hy__echo_kernel kernels[HY_OP_END] = {
@@ -93,8 +95,7 @@ static void tell(int level, echoNpuDebugTag tag, const hy_call* call, const char
   const hy_tensor* t = call->n_in > 0 ? &call->in[0] : &call->out[0];
   int n = snprintf(line, sizeof line, "%s [", hy__echo_host->op_name(call->op));
   for (int d = 0; d < t->ndim && n < 100; d++)
-    n += snprintf(line + n, sizeof line - (size_t)n, d ? ", %lld" : "%lld",
-                  (long long)t->shape[d]);
+    n += snprintf(line + n, sizeof line - (size_t)n, d ? ", %lld" : "%lld", (long long)t->shape[d]);
   snprintf(line + n, sizeof line - (size_t)n, "]%s%.40s", *what ? ": " : "", what);
   echoNpuDebugLog(level, tag, line);
 }

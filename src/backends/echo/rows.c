@@ -92,8 +92,7 @@ hy_support hy__echo_softmax(hy__echo_batch* batch, const hy_call* call) {
   bool direct;
   HY__ECHO_NEED(hy__echo_pack_lines(batch, &x, 1u << dim, &lines));
   hy__echo_operand result = result_lines(batch, &out, 1u << dim, &lines, &direct);
-  uint32_t function =
-      call->op == HY_OP_softmax ? ECHO_NPU_FN_SOFTMAX : ECHO_NPU_FN_LOG_SOFTMAX;
+  uint32_t function = call->op == HY_OP_softmax ? ECHO_NPU_FN_SOFTMAX : ECHO_NPU_FN_LOG_SOFTMAX;
   HY__ECHO_NEED(rows(batch, function, 1, 0, &result, &lines, NULL));
   return direct ? HY_SUPPORT_YES : deliver(batch, &out, dim, &result);
 }
