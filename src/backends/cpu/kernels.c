@@ -18,6 +18,7 @@ static void fill(void) {
       .exp_line = hy__exp_line_scalar,
       .mix = hy__mix_scalar,
       .decode = hy__decode_scalar,
+      .rows = &hy__rows_scalar,
   };
   for (int level = 0; level <= HY__ISA_AVX512; level++) tables[level] = k;
 #if defined(__aarch64__)
@@ -29,6 +30,7 @@ static void fill(void) {
   k.dot = hy__dot_avx2;
   k.finish = hy__finish_avx2;
   k.widen = hy__widen_avx2;
+  k.rows = &hy__rows_avx2;
   tables[HY__ISA_AVX2] = k;
   k.gemm = &hy__gemm_avx512;
   k.dot = hy__dot_avx512;
@@ -41,6 +43,7 @@ static void fill(void) {
   k.decode = hy__decode_avx512;
   k.dot_quantized = hy__dot_quantized_avx512;
   k.line_order = hy__line_order_avx512;
+  k.rows = &hy__rows_avx512;
   tables[HY__ISA_AVX512] = k;
 #endif
 }

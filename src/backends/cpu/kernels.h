@@ -9,6 +9,7 @@
 #include "backends/cpu/gemm.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/quantized.h"
+#include "backends/cpu/rows.h"
 #include "halyard/plugin.h"
 
 enum { HY__DOT_LINES = 16 };
@@ -52,6 +53,7 @@ typedef struct hy__cpu_kernels {
   hy__decode* decode;
   hy__dot_quantized* dot_quantized;  // both NULL where the instruction set has none
   hy__line_order* line_order;
+  const hy__rows* rows;
 } hy__cpu_kernels;
 
 extern const hy__gemm_kernel hy__gemm_scalar, hy__gemm_avx2, hy__gemm_avx512, hy__gemm_neon;
@@ -83,6 +85,7 @@ typedef struct hy__cpu_family {
 
 extern const hy__cpu_family hy__cpu_matmul, hy__cpu_quantized, hy__cpu_attention,
     hy__cpu_attention_backward, hy__cpu_paged_attention;
+extern const hy__cpu_family hy__cpu_elementwise, hy__cpu_select;
 
 // The message of a call that found no memory for its working space.
 hy_status hy__cpu_no_memory(const hy_call* call);

@@ -11,6 +11,7 @@
 
 static const hy_declaration declarations[] = {
 #define HY_CPU_OP(op, family, dtypes) {HY_OP_##op, dtypes},
+#define HY_CPU_OP_PARTLY(op, family, dtypes)
 #include "backends/cpu/native_ops.def"
 };
 #define N_DECLARATIONS ((int)(sizeof declarations / sizeof declarations[0]))

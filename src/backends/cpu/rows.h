@@ -1,0 +1,47 @@
+// Arithmetic on rows of floats that lie in the nearest cache: one body of plain C (rows_body.inc),
+// compiled for each instruction set. What is in another type or not contiguous is widened into such
+// rows first and narrowed after.
+#ifndef HALYARD_CPU_ROWS_H_
+#define HALYARD_CPU_ROWS_H_
+
+#include <stdint.h>
+
+// X(name, value): out[i] = value, from a[i], b[i] and the number p.
+#define HY__MAPS(X)                                  \
+  X(add, FMA(p, b, a))                               \
+  X(sub, FMA(-p, b, a))                              \
+  X(mul, a* b)                                       \
+  X(div, a / b)                                      \
+  X(maximum, a != a ? a : a > b ? a : b < a ? a : b) \
+  X(minimum, a != a ? a : a < b ? a : b > a ? a : b) \
+  X(neg, -a)                                         \
+  X(abs, absolute(a))                                \
+  X(relu, a < 0 ? 0 : a)                             \
+  X(sqrt, SQRT(a))                                   \
+  X(rsqrt, 1 / SQRT(a))                              \
+  X(reciprocal, 1 / a)                               \
+  X(exp, exponential(a))                             \
+  X(tanh, hyperbolic_tangent(a))                     \
+  X(sigmoid, logistic(a))                            \
+  X(erf, error_function(a))                          \
+  X(silu, a* logistic(a))                            \
+  X(gelu, a* normal_cdf(a))                          \
+  X(gelu_tanh, gelu_by_tanh(a))                      \
+  X(sigmoid_backward, a*(b * (1 - b)))               \
+  X(tanh_backward, a* FMA(-b, b, 1))                 \
+  X(relu_backward, b <= 0 ? 0 : a)                   \
+  X(silu_backward, a* silu_slope(b))                 \
+  X(gelu_backward, a* gelu_slope(b))                 \
+  X(gelu_tanh_backward, a* gelu_by_tanh_slope(b))
+
+typedef void hy__map(int64_t n, const float* a, const float* b, float p, float* out);
+
+typedef struct hy__rows {
+#define HY__AS_MEMBER(name, value) hy__map* name;
+  HY__MAPS(HY__AS_MEMBER)
+#undef HY__AS_MEMBER
+} hy__rows;
+
+extern const hy__rows hy__rows_scalar, hy__rows_avx2, hy__rows_avx512;
+
+#endif  // HALYARD_CPU_ROWS_H_
