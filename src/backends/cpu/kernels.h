@@ -86,6 +86,7 @@ typedef struct hy__cpu_family {
 extern const hy__cpu_family hy__cpu_matmul, hy__cpu_quantized, hy__cpu_attention,
     hy__cpu_attention_backward, hy__cpu_paged_attention;
 extern const hy__cpu_family hy__cpu_elementwise, hy__cpu_select;
+extern const hy__cpu_family hy__cpu_elementwise, hy__cpu_select, hy__cpu_softmax, hy__cpu_norm;
 
 // The message of a call that found no memory for its working space.
 hy_status hy__cpu_no_memory(const hy_call* call);

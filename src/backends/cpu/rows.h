@@ -11,6 +11,9 @@
   X(add, FMA(p, b, a))                               \
   X(sub, FMA(-p, b, a))                              \
   X(mul, a* b)                                       \
+  X(scale, a* p)                                     \
+  X(softmax_slope, b*(a - p))                        \
+  X(log_softmax_slope, FMA(-exponential(b), p, a))   \
   X(div, a / b)                                      \
   X(maximum, a != a ? a : a > b ? a : b < a ? a : b) \
   X(minimum, a != a ? a : a < b ? a : b > a ? a : b) \
@@ -40,6 +43,25 @@ typedef struct hy__rows {
 #define HY__AS_MEMBER(name, value) hy__map* name;
   HY__MAPS(HY__AS_MEMBER)
 #undef HY__AS_MEMBER
+  float (*sum)(int64_t n, const float* x);
+  float (*dot)(int64_t n, const float* x, const float* y);
+  float (*spread)(int64_t n, const float* x, float centre);  // sum of (x - centre)^2
+  float (*most)(int64_t n, const float* x);                  // the greatest, whatever NaN is among
+  // out = exp(x - shift); returns their sum.
+  float (*exp_sum)(int64_t n, const float* x, float shift, float* out);
+  // out = (x - shift) - log_sum
+  void (*shift_twice)(int64_t n, const float* x, float shift, float log_sum, float* out);
+  // out = (x - centre) scale weight + bias; weight and bias may be NULL.
+  void (*normalise)(int64_t n, const float* x, float centre, float scale, const float* weight,
+                    const float* bias, float* out);
+  // h = (x - centre) scale, g = dy weight; dweight += dy h, dbias += dy. What may be NULL: weight,
+  // dweight, dbias. Returns sum(g), and sum(g h) in *g_h.
+  float (*norm_slopes)(int64_t n, const float* dy, const float* x, float centre, float scale,
+                       const float* weight, float* dweight, float* dbias, float* h, float* g,
+                       float* g_h);
+  // out = scale (g - mean_g - h mean_gh)
+  void (*norm_backward)(int64_t n, const float* g, const float* h, float scale, float mean_g,
+                        float mean_gh, float* out);
 } hy__rows;
 
 extern const hy__rows hy__rows_scalar, hy__rows_avx2, hy__rows_avx512;

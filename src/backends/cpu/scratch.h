@@ -12,6 +12,7 @@ typedef enum hy__scratch_slot {
   HY__SCRATCH_GEMM_B,
   HY__SCRATCH_LINES,
   HY__SCRATCH_ATTENTION,
+  HY__SCRATCH_ROWS,
   HY__SCRATCH_COUNT
 } hy__scratch_slot;
 
