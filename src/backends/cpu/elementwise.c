@@ -18,7 +18,6 @@ static float scalar(hy_scalar s) {
 
 static void map_op(const hy__rows* rows, const hy_call* call, mapping* m) {
   const hy_attrs* attrs = &call->attrs;
-  bool by_tanh = attrs->gelu.approximate;
   *m = (mapping){.p = 1, .cost = 1};
   switch (call->op) {
     case HY_OP_add:
@@ -52,9 +51,9 @@ static void map_op(const hy__rows* rows, const hy_call* call, mapping* m) {
     case HY_OP_rsub_scalar: m->map = rows->sub; break;
     case HY_OP_mul_scalar: m->map = rows->mul; break;
     case HY_OP_div_scalar: m->map = rows->div; break;
-    case HY_OP_gelu: m->map = by_tanh ? rows->gelu_tanh : rows->gelu; break;
+    case HY_OP_gelu: m->map = attrs->gelu.approximate ? rows->gelu_tanh : rows->gelu; break;
     case HY_OP_gelu_backward:
-      m->map = by_tanh ? rows->gelu_tanh_backward : rows->gelu_backward;
+      m->map = attrs->gelu.approximate ? rows->gelu_tanh_backward : rows->gelu_backward;
       break;
 #define SAME(name) \
   case HY_OP_##name: m->map = rows->name; break;

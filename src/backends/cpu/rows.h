@@ -37,6 +37,11 @@
   X(gelu_backward, a* gelu_slope(b))                 \
   X(gelu_tanh_backward, a* gelu_by_tanh_slope(b))
 
+// The numbers of a step of AdamW, with what its bias corrections make of them.
+typedef struct hy__adamw {
+  float keep, step_size, inverse_root, beta1, beta2, rest1, rest2, eps;
+} hy__adamw;
+
 typedef void hy__map(int64_t n, const float* a, const float* b, float p, float* out);
 
 typedef struct hy__rows {
@@ -62,6 +67,13 @@ typedef struct hy__rows {
   // out = scale (g - mean_g - h mean_gh)
   void (*norm_backward)(int64_t n, const float* g, const float* h, float scale, float mean_g,
                         float mean_gh, float* out);
+  // `half` pairs turned by angles, backwards where the direction is -1: i with i + half, or 2i with
+  // 2i + 1.
+  void (*turn_halves)(int64_t half, const float* x, const float* cosine, const float* sine,
+                      float direction, float* out);
+  void (*turn_pairs)(int64_t half, const float* x, const float* cosine, const float* sine,
+                     float direction, float* out);
+  void (*adamw)(int64_t n, const hy__adamw* a, float* param, float* m, float* v, const float* grad);
 } hy__rows;
 
 extern const hy__rows hy__rows_scalar, hy__rows_avx2, hy__rows_avx512;

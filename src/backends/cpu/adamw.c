@@ -1,0 +1,62 @@
+// One step of AdamW, in one pass over parameter, state and gradient.
+#include <math.h>
+
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/loop.h"
+
+enum { ROW = 512 };
+
+typedef struct job {
+  const hy__cpu_kernels* kernels;
+  hy__adamw step;
+  hy_dtype dtype[7];  // of three outputs and four inputs
+  int64_t size[7];
+} job;
+
+static void step_row(const void* context, int64_t n, char* const* at, const int64_t* step) {
+  const job* j = context;
+  float rows[4][ROW];
+  for (int64_t i = 0; i < n; i += ROW) {
+    int64_t count = n - i < ROW ? n - i : ROW;
+    for (int k = 0; k < 4; k++)
+      j->kernels->widen(count, at[3 + k] + i * step[3 + k], step[3 + k] / j->size[3 + k],
+                        j->dtype[3 + k], rows[k]);
+    j->kernels->rows->adamw(count, &j->step, rows[0], rows[1], rows[2], rows[3]);
+    for (int k = 0; k < 3; k++)
+      j->kernels->finish(count, rows[k], 1, 0, NULL, 0, at[k] + i * step[k], step[k] / j->size[k],
+                         j->dtype[k]);
+  }
+}
+
+static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
+  const hy_attrs_adamw* a = &call->attrs.adamw;
+  job j = {.kernels = kernels};
+  j.step = (hy__adamw){
+      .keep = (float)(1 - a->lr * a->weight_decay),
+      .step_size = (float)(a->lr / (1 - pow(a->beta1, (double)a->step))),
+      .inverse_root = (float)(1 / sqrt(1 - pow(a->beta2, (double)a->step))),
+      .beta1 = (float)a->beta1,
+      .beta2 = (float)a->beta2,
+      .rest1 = (float)(a->maximize ? a->beta1 - 1 : 1 - a->beta1),
+      .rest2 = (float)(1 - a->beta2),
+      .eps = (float)a->eps,
+  };
+  const hy_tensor* tensors[7];
+  for (int k = 0; k < 7; k++) {
+    tensors[k] = k < 3 ? &call->out[k] : &call->in[k - 3];
+    j.dtype[k] = tensors[k]->dtype;
+    j.size[k] = (int64_t)hy_dtype_size(j.dtype[k]);
+  }
+  hy__loop loop;
+  hy__loop_init(&loop, 7, tensors);
+  hy__loop_run(&loop, step_row, &j, 4);
+  return HY_OK;
+}
+
+// The op table lets through only f32 beside the parameter's type.
+static hy_support supports(const hy_call* call) {
+  (void)call;
+  return HY_SUPPORT_YES;
+}
+
+const hy__cpu_family hy__cpu_adamw = {supports, run};
