@@ -19,7 +19,8 @@ typedef struct benchmark {
 static const benchmark benchmarks[] = {
     {"dispatch", bench_dispatch}, {"alloc", bench_alloc}, {"copy", bench_copy},
     {"gemm", bench_gemm},         {"gemv", bench_gemv},   {"decode", bench_decode},
-    {"prefill", bench_prefill},   {"train", bench_train},
+    {"prefill", bench_prefill},   {"train", bench_train}, {"elementwise", bench_elementwise},
+    {"softmax", bench_softmax},   {"norm", bench_norm},
 };
 #define N_BENCHMARKS ((int)(sizeof benchmarks / sizeof benchmarks[0]))
 

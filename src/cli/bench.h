@@ -36,5 +36,8 @@ hy_status bench_gemv(hy_device* device);
 hy_status bench_decode(hy_device* device);
 hy_status bench_prefill(hy_device* device);
 hy_status bench_train(hy_device* device);
+hy_status bench_elementwise(hy_device* device);
+hy_status bench_softmax(hy_device* device);
+hy_status bench_norm(hy_device* device);
 
 #endif  // HALYARD_CLI_BENCH_H_

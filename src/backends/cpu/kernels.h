@@ -85,8 +85,6 @@ typedef struct hy__cpu_family {
 
 extern const hy__cpu_family hy__cpu_matmul, hy__cpu_quantized, hy__cpu_attention,
     hy__cpu_attention_backward, hy__cpu_paged_attention;
-extern const hy__cpu_family hy__cpu_elementwise, hy__cpu_select;
-extern const hy__cpu_family hy__cpu_elementwise, hy__cpu_select, hy__cpu_softmax, hy__cpu_norm;
 extern const hy__cpu_family hy__cpu_elementwise, hy__cpu_select, hy__cpu_softmax, hy__cpu_norm,
     hy__cpu_cross_entropy, hy__cpu_pick, hy__cpu_rope, hy__cpu_adamw;
 

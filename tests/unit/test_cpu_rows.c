@@ -1,0 +1,114 @@
+// The cpu's elementwise ops, softmax, norms and their like at sizes that threads share, against the
+// reference, at every level of instructions and with one thread or several.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cpu/half.h"
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/pool.h"
+#include "reference_call.h"
+
+enum { ROWS = 203, COLUMNS = 701, COUNT = ROWS * COLUMNS };
+static unsigned char memory[4][COUNT * 4], want[COUNT * 4], got[2][COUNT * 4];
+
+static void fill(void* data, hy_dtype dtype, int64_t count) {
+  static uint32_t state = 1;
+  for (int64_t i = 0; i < count; i++) {
+    state = state * 1664525 + 1013904223;
+    float x = (float)((int32_t)(state >> 8) - (1 << 23)) * 0x1p-21f;
+    hy__store1((char*)data + i * (int64_t)hy_dtype_size(dtype), dtype, x);
+  }
+}
+
+static void agree(const hy__cpu_family* family, hy_op op, hy_tensor* in, int n_in, hy_tensor shape,
+                  hy_attrs attrs, double allowed) {
+  hy_tensor out[HY_MAX_OUTPUTS] = {shape};
+  hy_call call = {.op = op, .n_in = n_in, .in = in, .out = out, .attrs = attrs};
+  call.n_out = hy_op_describe(op)->n_outputs;
+  out[0].data = want;
+  assert_int_equal(hy__reference(&call), HY_OK);
+  int64_t count = hy_tensor_numel(&shape), size = (int64_t)hy_dtype_size(shape.dtype);
+  double unit = shape.dtype == HY_F32 ? 0x1p-23 : shape.dtype == HY_F16 ? 0x1p-10 : 0x1p-7;
+  int threads = hy__pool_threads();
+  for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
+    const hy__cpu_kernels* kernels = hy__cpu_kernels_up_to((hy__isa_level)level);
+    for (int several = 0; several < 2; several++) {
+      hy__pool_set_threads(several ? 3 : 1);
+      memset(got[several], 0xff, sizeof got[several]);
+      out[0].data = got[several];
+      assert_int_equal(family->supports(&call), HY_SUPPORT_YES);
+      assert_int_equal((family->run)(kernels, &call), HY_OK);
+    }
+    assert_memory_equal(got[0], got[1], (size_t)(count * size));
+    for (int64_t i = 0; i < count; i++) {
+      double x = (double)hy__load1(want + i * size, shape.dtype);
+      double y = (double)hy__load1(got[0] + i * size, shape.dtype);
+      if (!(fabs(x - y) <= unit * fabs(x) + allowed))
+        fail_msg("%s %s, %s: element %lld is %g and should be %g", hy_op_name(op),
+                 hy_dtype_name(shape.dtype), hy__isa_name((hy__isa_level)level), (long long)i, y,
+                 x);
+    }
+  }
+  hy__pool_set_threads(threads);
+}
+
+static const hy_dtype dtypes[] = {HY_F32, HY_BF16, HY_F16};
+
+static hy_tensor matrix(int slot, hy_dtype dtype) {
+  fill(memory[slot], dtype, COUNT);
+  return tensor(memory[slot], dtype, ROWS, COLUMNS);
+}
+
+static void elementwise(void** state) {
+  (void)state;
+  static const hy_op unary[] = {HY_OP_exp,  HY_OP_tanh, HY_OP_sigmoid, HY_OP_erf,
+                                HY_OP_silu, HY_OP_gelu, HY_OP_relu,    HY_OP_neg};
+  for (int d = 0; d < 3; d++) {
+    hy_tensor in[2] = {matrix(0, dtypes[d]), matrix(1, dtypes[d])}, out = in[0];
+    hy_attrs alpha = {.alpha = {hy_float(0.5)}}, none = {.gelu = {false}};
+    agree(&hy__cpu_elementwise, HY_OP_add, in, 2, out, alpha, 1e-6);
+    agree(&hy__cpu_elementwise, HY_OP_mul, in, 2, out, none, 1e-6);
+    for (int i = 0; i < 8; i++) agree(&hy__cpu_elementwise, unary[i], in, 1, out, none, 4e-6);
+    agree(&hy__cpu_elementwise, HY_OP_gelu_backward, in, 2, out, none, 4e-6);
+    // A row for all, a number for each row, and an input and an output that are transposed.
+    in[1] = tensor(memory[1], dtypes[d], COLUMNS);
+    agree(&hy__cpu_elementwise, HY_OP_add, in, 2, out, alpha, 1e-6);
+    in[1] = tensor(memory[1], dtypes[d], ROWS, 1);
+    agree(&hy__cpu_elementwise, HY_OP_add, in, 2, out, alpha, 1e-6);
+    in[1] = tensor(memory[1], dtypes[d], COLUMNS, ROWS);
+    assert_int_equal(hy_transpose(&in[1], &in[1], 0, 1), HY_OK);
+    agree(&hy__cpu_elementwise, HY_OP_add, in, 2, out, alpha, 1e-6);
+    out.stride[0] = 1;
+    out.stride[1] = ROWS;
+    agree(&hy__cpu_elementwise, HY_OP_add, in, 2, out, alpha, 1e-6);
+    agree(&hy__cpu_select, HY_OP_copy, in, 1, out, none, 0);
+  }
+}
+
+static void along_rows(void** state) {
+  (void)state;
+  for (int d = 0; d < 3; d++) {
+    hy_tensor in[3] = {matrix(0, dtypes[d])}, out = in[0];
+    for (int dim = 0; dim < 2; dim++) {
+      agree(&hy__cpu_softmax, HY_OP_softmax, in, 1, out, (hy_attrs){.dim = {dim}}, 1e-6);
+      agree(&hy__cpu_softmax, HY_OP_log_softmax, in, 1, out, (hy_attrs){.dim = {dim}}, 4e-6);
+    }
+    fill(memory[1], dtypes[d], COLUMNS);
+    in[1] = in[2] = tensor(memory[1], dtypes[d], COLUMNS);
+    hy_attrs norm = {.norm = {1, 1e-6}};
+    agree(&hy__cpu_norm, HY_OP_rms_norm, in, 2, out, norm, 4e-6);
+    agree(&hy__cpu_norm, HY_OP_layer_norm, in, 3, out, norm, 4e-6);
+    in[1] = tensor(memory[1], dtypes[d], ROWS, COLUMNS / 2);
+    in[2] = tensor(memory[2], dtypes[d], COLUMNS / 2);
+    fill(memory[1], dtypes[d], ROWS * (COLUMNS / 2));
+    fill(memory[2], dtypes[d], COLUMNS / 2);
+    in[0] = out = tensor(memory[0], dtypes[d], ROWS, COLUMNS - 1);
+    agree(&hy__cpu_rope, HY_OP_rope, in, 3, out, (hy_attrs){.rope = {d == 1, d == 2}}, 4e-6);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(elementwise), cmocka_unit_test(along_rows)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
