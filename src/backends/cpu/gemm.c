@@ -18,7 +18,7 @@ typedef struct job {
   int64_t c_row;
   int64_t first_row, rows;  // of this block of A
   int64_t first_k;
-  int depth;
+  int depth, lanes;
   bool last;                         // the block ends the sums
   int64_t group;                     // panels of B to a task
   int64_t row_chunks, chunk_panels;  // the block's row panels, divided for more tasks
@@ -38,7 +38,7 @@ static void pack_rows(void* context, int64_t panel) {
   int rows = j->kernel->rows;
   int64_t at = panel * rows;
   j->kernel->pack_a(&j->g->a, j->first_row + at, (int)least(rows, j->rows - at), j->first_k,
-                    j->depth, j->packed_a + at * j->depth);
+                    j->depth, j->packed_a + at * j->lanes);
 }
 
 static void multiply_tile(const job* j, int64_t row, int64_t column, const float* packed_b) {
@@ -48,7 +48,7 @@ static void multiply_tile(const job* j, int64_t row, int64_t column, const float
   int m = (int)least(kernel->rows, j->rows - row), n = (int)least(kernel->panel, g->n - column);
   float* c = j->c ? j->c + row * j->c_row + column : tile;
   int64_t stride = j->c ? j->c_row : kernel->panel;
-  kernel->multiply(j->depth, j->packed_a + row * j->depth, packed_b, c, stride, m, n,
+  kernel->multiply(j->depth, j->packed_a + row * j->lanes, packed_b, c, stride, m, n,
                    j->first_k > 0);
   if (j->last && g->finish) g->finish(g->context, j->first_row + row, column, m, n, c, stride);
 }
@@ -59,7 +59,7 @@ static void multiply_group(void* context, int64_t task) {
   const hy__gemm_kernel* kernel = j->kernel;
   int64_t first = task / j->row_chunks * j->group, chunk = task % j->row_chunks;
   int64_t panels = least(j->group, ceil_div(g->n, kernel->panel) - first);
-  int64_t panel_size = (int64_t)kernel->panel * j->depth;
+  int64_t panel_size = (int64_t)kernel->panel * (j->lanes + kernel->extra);
   float* packed_b =
       hy__scratch_get(HY__SCRATCH_GEMM_B, (size_t)(j->group * panel_size) * sizeof *packed_b);
   if (!packed_b) {
@@ -112,8 +112,10 @@ static void multiply_block(job* j) {
   int64_t row_panels = ceil_div(j->rows, j->kernel->rows);
   int64_t column_panels = ceil_div(g->n, j->kernel->panel);
   divide(j, row_panels, column_panels);
-  for (j->first_k = 0; j->first_k < g->k; j->first_k += HY__GEMM_DEPTH) {
-    j->depth = (int)least(HY__GEMM_DEPTH, g->k - j->first_k);
+  int64_t deepest = (int64_t)HY__GEMM_DEPTH * j->kernel->unit;
+  for (j->first_k = 0; j->first_k < g->k; j->first_k += deepest) {
+    j->depth = (int)least(deepest, g->k - j->first_k);
+    j->lanes = hy__gemm_lanes(j->kernel, j->depth);
     j->last = j->first_k + j->depth == g->k;
     hy__pool_run(pack_rows, j, row_panels);
     hy__pool_run(multiply_group, j, ceil_div(column_panels, j->group) * j->row_chunks);
@@ -128,12 +130,13 @@ bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
   }
   int64_t block = least(ceil_div(g->m, kernel->rows), MAX_BLOCK_ROWS / kernel->rows) * kernel->rows;
   job j = {.kernel = kernel, .g = g};
-  j.packed_a = hy__scratch_get(HY__SCRATCH_GEMM_A,
-                               (size_t)(block * least(HY__GEMM_DEPTH, g->k)) * sizeof(float));
+  int64_t deepest = (int64_t)HY__GEMM_DEPTH * kernel->unit;
+  int lanes = hy__gemm_lanes(kernel, (int)least(deepest, g->k));
+  j.packed_a = hy__scratch_get(HY__SCRATCH_GEMM_A, (size_t)(block * lanes) * sizeof(float));
   if (!j.packed_a) return false;
   // Sums that span several blocks and have no place of their own need one.
   float* own_c = NULL;
-  if (!g->c && g->k > HY__GEMM_DEPTH) {
+  if (!g->c && g->k > deepest) {
     own_c = malloc((size_t)(block * g->n) * sizeof *own_c);
     if (!own_c) return false;
   }

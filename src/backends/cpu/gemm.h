@@ -1,4 +1,4 @@
-// C = A B in float32 arithmetic, of any strides and of float32, bfloat16 or float16 in memory.
+// C = A B of any strides: float32, bfloat16 or float16 in float32 arithmetic, int8 in int32.
 //
 // B is cut into panels of columns and A into panels of rows, both in blocks of HY__GEMM_DEPTH of
 // the inner dimension. A's block is packed once by all threads; then each task packs a few panels
@@ -9,32 +9,44 @@
 
 #include "halyard/tensor.h"
 
-enum { HY__GEMM_DEPTH = 384, HY__GEMM_MAX_ROWS = 16, HY__GEMM_MAX_PANEL = 32 };
+enum { HY__GEMM_DEPTH = 384, HY__GEMM_MAX_ROWS = 32, HY__GEMM_MAX_PANEL = 32 };
 
 // A matrix in memory: element (i, j) lies at data + i * row + j * column, in elements.
 typedef struct hy__matrix {
   void* data;
-  hy_dtype dtype;  // f32, bf16, f16
+  hy_dtype dtype;  // f32, bf16, f16, i8
   int64_t row, column;
 } hy__matrix;
 
 static inline char* hy__matrix_at(const hy__matrix* m, int64_t i, int64_t j) {
-  return (char*)m->data + (i * m->row + j * m->column) * (m->dtype == HY_F32 ? 4 : 2);
+  int64_t size = m->dtype == HY_F32 ? 4 : m->dtype == HY_I8 ? 1 : 2;
+  return (char*)m->data + (i * m->row + j * m->column) * size;
 }
 
-// What an instruction set gives the driver.
+// What an instruction set gives the driver. Packed numbers are lanes of 32 bits, each of one f32,
+// two bf16 or four i8 that follow one another along k; sums are f32, or i32 for i8.
 typedef struct hy__gemm_kernel {
   int rows, panel;
-  // packed[k * rows + i] for `rows` rows of a block of `depth`; rows past `m` are zero.
+  int unit;   // numbers in a lane
+  int align;  // lanes along k are a multiple of this
+  int extra;  // lanes that a column of packed B has beyond those, for the kernel's own use
+  // packed[k / unit * rows + i], or any order of as many lanes, for a block of `depth`; rows past
+  // `m` and numbers past `depth` are zero.
   void (*pack_a)(const hy__matrix* a, int64_t i, int m, int64_t k, int depth, float* packed);
-  // packed[k * panel + j] likewise for columns.
+  // packed[k / unit * panel + j] likewise for columns.
   void (*pack_b)(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, float* packed);
   // c[i * stride + j] = (accumulate ? c : 0) + sum over k, for m x n of the tile.
   void (*multiply)(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
                    int n, bool accumulate);
 } hy__gemm_kernel;
 
-// A product. The sums go to `c`, f32 with column stride 1, or to `finish`, which is given each tile
+// Lanes along k of a packed block.
+static inline int hy__gemm_lanes(const hy__gemm_kernel* kernel, int depth) {
+  int lanes = (depth + kernel->unit - 1) / kernel->unit;
+  return (lanes + kernel->align - 1) / kernel->align * kernel->align;
+}
+
+// A product. The sums go to `c`, with column stride 1, or to `finish`, which is given each tile
 // once it is complete, from several threads at once, and may overwrite it.
 typedef struct hy__gemm {
   int64_t m, n, k;

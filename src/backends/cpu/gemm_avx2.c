@@ -99,5 +99,11 @@ static void multiply(int depth, const float* a, const float* b, float* c, int64_
 
 HY__TARGET_END
 
-const hy__gemm_kernel hy__gemm_avx2 = {ROWS, PANEL, pack_a, pack_columns, multiply};
+const hy__gemm_kernel hy__gemm_avx2 = {.rows = ROWS,
+                                       .panel = PANEL,
+                                       .unit = 1,
+                                       .align = 1,
+                                       .pack_a = pack_a,
+                                       .pack_b = pack_columns,
+                                       .multiply = multiply};
 #endif

@@ -118,7 +118,8 @@ static void multiply(int depth, const float* a, const float* b, float* c, int64_
     AS_CASE(10)
     AS_CASE(11)
     AS_CASE(12)
-    AS_CASE(13) AS_CASE(14)
+    AS_CASE(13)
+    AS_CASE(14)
 #undef AS_CASE
         default : return;
   }
@@ -126,5 +127,11 @@ static void multiply(int depth, const float* a, const float* b, float* c, int64_
 
 HY__TARGET_END
 
-const hy__gemm_kernel hy__gemm_avx512 = {ROWS, PANEL, pack_a, pack_b, multiply};
+const hy__gemm_kernel hy__gemm_avx512 = {.rows = ROWS,
+                                         .panel = PANEL,
+                                         .unit = 1,
+                                         .align = 1,
+                                         .pack_a = pack_a,
+                                         .pack_b = pack_b,
+                                         .multiply = multiply};
 #endif

@@ -46,5 +46,11 @@ static void multiply(int depth, const float* a, const float* b, float* c, int64_
   }
 }
 
-const hy__gemm_kernel hy__gemm_neon = {ROWS, PANEL, pack_a, pack_b, multiply};
+const hy__gemm_kernel hy__gemm_neon = {.rows = ROWS,
+                                       .panel = PANEL,
+                                       .unit = 1,
+                                       .align = 1,
+                                       .pack_a = pack_a,
+                                       .pack_b = pack_b,
+                                       .multiply = multiply};
 #endif

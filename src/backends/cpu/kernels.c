@@ -10,6 +10,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void fill(void) {
   hy__cpu_kernels k = {
       .gemm = &hy__gemm_scalar,
+      .gemm_int8 = &hy__gemm_int8_scalar,
       .dot = hy__dot_scalar,
       .finish = hy__finish_scalar,
       .widen = hy__widen_scalar,
@@ -32,7 +33,12 @@ static void fill(void) {
   k.widen = hy__widen_avx2;
   k.rows = &hy__rows_avx2;
   tables[HY__ISA_AVX2] = k;
+  const hy__isa* isa = hy__cpu_isa();
   k.gemm = &hy__gemm_avx512;
+  if (isa->avx512_bf16) k.gemm_bf16 = &hy__gemm_bf16;
+  if (isa->amx_bf16) k.gemm_bf16 = &hy__gemm_amx_bf16;
+  if (isa->vnni) k.gemm_int8 = &hy__gemm_vnni;
+  if (isa->amx_int8) k.gemm_int8 = &hy__gemm_amx_int8;
   k.dot = hy__dot_avx512;
   k.finish = hy__finish_avx512;
   k.widen = hy__widen_avx512;

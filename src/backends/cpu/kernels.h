@@ -42,7 +42,9 @@ typedef void hy__mix(const hy__matrix* v, int rows, int64_t n, const float* p, i
                      int lines, float* out, int64_t out_line);
 
 typedef struct hy__cpu_kernels {
-  const hy__gemm_kernel* gemm;
+  const hy__gemm_kernel* gemm;       // of f32, bf16 and f16, in f32
+  const hy__gemm_kernel* gemm_bf16;  // of bf16 alone; NULL where no instructions are made for it
+  const hy__gemm_kernel* gemm_int8;
   hy__dot* dot;
   hy__finish* finish;
   hy__widen* widen;
@@ -57,6 +59,8 @@ typedef struct hy__cpu_kernels {
 } hy__cpu_kernels;
 
 extern const hy__gemm_kernel hy__gemm_scalar, hy__gemm_avx2, hy__gemm_avx512, hy__gemm_neon;
+extern const hy__gemm_kernel hy__gemm_bf16, hy__gemm_amx_bf16;
+extern const hy__gemm_kernel hy__gemm_int8_scalar, hy__gemm_vnni, hy__gemm_amx_int8;
 hy__dot hy__dot_scalar, hy__dot_avx2, hy__dot_avx512;
 hy__finish hy__finish_scalar, hy__finish_avx2, hy__finish_avx512;
 hy__widen hy__widen_scalar, hy__widen_avx2, hy__widen_avx512;
@@ -84,7 +88,8 @@ typedef struct hy__cpu_family {
 } hy__cpu_family;
 
 extern const hy__cpu_family hy__cpu_matmul, hy__cpu_quantized, hy__cpu_attention,
-    hy__cpu_attention_backward, hy__cpu_paged_attention;
+    hy__cpu_attention_backward, hy__cpu_paged_attention, hy__cpu_int_mm, hy__cpu_conv,
+    hy__cpu_conv_backward, hy__cpu_sparse, hy__cpu_moe;
 extern const hy__cpu_family hy__cpu_elementwise, hy__cpu_select, hy__cpu_softmax, hy__cpu_norm,
     hy__cpu_cross_entropy, hy__cpu_pick, hy__cpu_rope, hy__cpu_adamw;
 

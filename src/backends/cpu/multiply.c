@@ -53,5 +53,7 @@ static bool run_dots(const hy__cpu_kernels* kernels, const hy__gemm* g) {
 
 bool hy__multiply(const hy__cpu_kernels* kernels, const hy__gemm* g) {
   bool few = g->m <= HY__DOT_LINES && g->b.row == 1 && g->k > 0 && !g->pack_b;
-  return few ? run_dots(kernels, g) : hy__gemm_run(kernels->gemm, g);
+  if (few) return run_dots(kernels, g);
+  bool halves = g->a.dtype == HY_BF16 && g->b.dtype == HY_BF16 && !g->pack_b;
+  return hy__gemm_run(halves && kernels->gemm_bf16 ? kernels->gemm_bf16 : kernels->gemm, g);
 }

@@ -1,0 +1,104 @@
+// Packing several numbers to a lane of 32 bits in AVX-512: four bytes or two halves that follow one
+// another along k. For files of kernels that define UNIT (4 or 2), ROWS and PANEL, and FLIP, which
+// is applied to each lane of A.
+#ifndef HALYARD_CPU_AVX512_LANES_H_
+#define HALYARD_CPU_AVX512_LANES_H_
+
+#include <string.h>
+
+#include "backends/cpu/avx512.h"
+#include "backends/cpu/kernels.h"
+
+HY__TARGET_AVX512
+
+enum { SIZE = 4 / UNIT };  // bytes of a number
+
+// Up to 64 bytes, zeros behind them.
+HY__INLINE __m512i load_bytes(const void* p, int64_t n) {
+  __mmask64 mask = n >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (n > 0 ? n : 0)) - 1;
+  return _mm512_maskz_loadu_epi8(mask, p);
+}
+
+// Numbers 0 .. UNIT - 1 along k from one place, of which `n` exist.
+static inline uint32_t gather_lane(const char* p, int64_t step, int n) {
+  uint32_t lane = 0;
+  for (int u = 0; u < UNIT && u < n; u++)
+    memcpy((char*)&lane + u * SIZE, p + u * step * SIZE, SIZE);
+  return lane;
+}
+
+// Lines that lie along k, `step` numbers apart, transposed: packed[k / UNIT * width + line].
+static void pack_lines(const char* data, int64_t step, int lines, int depth, int width, int stored,
+                       uint32_t flip, void* packed) {
+  __mmask16 store = hy__first16(stored);
+  uint32_t* to = packed;
+  int lanes = (depth + UNIT - 1) / UNIT;
+  for (int at = 0; at < lanes; at += 16) {
+    __m512 block[16];
+    for (int i = 0; i < 16; i++) {
+      block[i] = _mm512_setzero_ps();
+      if (i >= lines) continue;
+      __m512i bytes = load_bytes(data + (i * step + at * UNIT) * SIZE, (depth - at * UNIT) * SIZE);
+      block[i] = _mm512_castsi512_ps(_mm512_xor_si512(bytes, _mm512_set1_epi32((int)flip)));
+    }
+    hy__transpose16(block);
+    for (int i = 0; i < 16 && at + i < lanes; i++)
+      _mm512_mask_storeu_ps(to + (int64_t)(at + i) * width, store, block[i]);
+  }
+}
+
+// Any strides.
+static void pack_scattered(const char* data, int64_t line, int64_t along, int lines, int depth,
+                           int width, uint32_t flip, uint32_t* packed) {
+  for (int k = 0; k < depth; k += UNIT) {
+    for (int i = 0; i < width; i++) {
+      uint32_t lane = 0;
+      if (i < lines)
+        lane = gather_lane(data + (i * line + k * along) * SIZE, along, depth - k) ^ flip;
+      packed[(int64_t)(k / UNIT) * width + i] = lane;
+    }
+  }
+}
+
+// Sixteen columns of UNIT rows that lie across k, interleaved.
+HY__INLINE __m512i interleave(const char* data, int64_t row, int rows, int columns) {
+  __mmask16 mask = hy__first16(columns);
+#if UNIT == 4
+  __m128i r[4];
+  for (int u = 0; u < 4; u++)
+    r[u] = u < rows ? _mm_maskz_loadu_epi8(mask, data + u * row) : _mm_setzero_si128();
+  __m128i low01 = _mm_unpacklo_epi8(r[0], r[1]), high01 = _mm_unpackhi_epi8(r[0], r[1]);
+  __m128i low23 = _mm_unpacklo_epi8(r[2], r[3]), high23 = _mm_unpackhi_epi8(r[2], r[3]);
+  __m512i all = _mm512_castsi128_si512(_mm_unpacklo_epi16(low01, low23));
+  all = _mm512_inserti32x4(all, _mm_unpackhi_epi16(low01, low23), 1);
+  all = _mm512_inserti32x4(all, _mm_unpacklo_epi16(high01, high23), 2);
+  return _mm512_inserti32x4(all, _mm_unpackhi_epi16(high01, high23), 3);
+#else
+  __m512i first = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, data));
+  if (rows < 2) return first;
+  __m512i second = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, data + row * SIZE));
+  return _mm512_or_si512(first, _mm512_slli_epi32(second, 16));
+#endif
+}
+
+static void pack_columns(const hy__matrix* b, int64_t k, int depth, int64_t j, int n,
+                         uint32_t* packed) {
+  const char* data = hy__matrix_at(b, k, j);
+  if (b->column == 1) {
+    for (int p = 0; p < depth; p += UNIT) {
+      for (int h = 0; h < PANEL; h += 16)
+        _mm512_storeu_si512(
+            packed + (int64_t)(p / UNIT) * PANEL + h,
+            interleave(data + ((int64_t)p * b->row + h) * SIZE, b->row, depth - p, n - h));
+    }
+  } else if (b->row == 1) {
+    for (int h = 0; h < PANEL; h += 16)
+      pack_lines(data + h * b->column * SIZE, b->column, n - h, depth, PANEL, 16, 0, packed + h);
+  } else {
+    pack_scattered(data, b->column, b->row, n, depth, PANEL, 0, packed);
+  }
+}
+
+HY__TARGET_END
+
+#endif  // HALYARD_CPU_AVX512_LANES_H_

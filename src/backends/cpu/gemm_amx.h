@@ -1,0 +1,98 @@
+// Products in AMX tiles, for a file that defines UNIT (4: int8, 2: bfloat16) and PRODUCT, the
+// instruction on three tiles: 32 rows by 32 columns in four tiles of sums.
+//
+// A lies in the packed block as the tiles want it, 16 rows of 64 bytes each, B with its lanes
+// across. A thread's tiles are set up for each call and given back after it: holding them would
+// make every switch of threads save 8 KiB.
+#ifndef HALYARD_CPU_GEMM_AMX_H_
+#define HALYARD_CPU_GEMM_AMX_H_
+
+enum { ROWS = 32, PANEL = 32, TILE = 16 };  // TILE: rows, lanes and columns of a tile
+#include "backends/cpu/avx512_lanes.h"
+
+HY__TARGET_AMX
+
+static int lanes_of(int depth) {
+  return ((depth + UNIT - 1) / UNIT + TILE - 1) / TILE * TILE;
+}
+
+// packed[lane / 16][row][lane % 16]
+static void pack_a(const hy__matrix* a, int64_t i, int m, int64_t k, int depth, float* packed) {
+  const char* data = hy__matrix_at(a, i, k);
+  uint32_t* to = (uint32_t*)packed;
+  int lanes = lanes_of(depth);
+  for (int at = 0; at < lanes; at += TILE) {
+    for (int r = 0; r < ROWS; r++, to += TILE) {
+      int left = depth - at * UNIT;
+      if (r >= m) {
+        memset(to, 0, TILE * sizeof *to);
+      } else if (a->column == 1) {
+        _mm512_storeu_si512(
+            to, load_bytes(data + (r * a->row + (int64_t)at * UNIT) * SIZE, (int64_t)left * SIZE));
+      } else {
+        for (int l = 0; l < TILE; l++)
+          to[l] = gather_lane(data + (r * a->row + (int64_t)(at + l) * UNIT * a->column) * SIZE,
+                              a->column, left - l * UNIT);
+      }
+    }
+  }
+}
+
+static void pack_b(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, float* packed) {
+  uint32_t* to = (uint32_t*)packed;
+  pack_columns(b, k, depth, j, n, to);
+  int used = (depth + UNIT - 1) / UNIT;
+  memset(to + (int64_t)used * PANEL, 0, (size_t)(lanes_of(depth) - used) * PANEL * sizeof *to);
+}
+
+typedef struct tile_config {
+  uint8_t palette, start;
+  uint8_t reserved[14];
+  uint16_t bytes[16];
+  uint8_t rows[16];
+} tile_config;
+
+static void multiply(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
+                     int n, bool accumulate) {
+  tile_config config = {.palette = 1};
+  for (int t = 0; t < 8; t++) {
+    config.bytes[t] = TILE * 4;
+    config.rows[t] = TILE;
+  }
+  _tile_loadconfig(&config);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  int lanes = lanes_of(depth);
+  for (int at = 0; at < lanes; at += TILE) {
+    const float *rows = a + (int64_t)at * ROWS, *columns = b + (int64_t)at * PANEL;
+    _tile_loadd(4, rows, TILE * 4);
+    _tile_loadd(6, columns, PANEL * 4);
+    _tile_loadd(7, columns + TILE, PANEL * 4);
+    PRODUCT(0, 4, 6);
+    PRODUCT(1, 4, 7);
+    _tile_loadd(5, rows + TILE * TILE, TILE * 4);
+    PRODUCT(2, 5, 6);
+    PRODUCT(3, 5, 7);
+  }
+  float sums[ROWS * PANEL] __attribute__((aligned(64)));
+  _tile_stored(0, sums, PANEL * 4);
+  _tile_stored(1, sums + TILE, PANEL * 4);
+  _tile_stored(2, sums + TILE * PANEL, PANEL * 4);
+  _tile_stored(3, sums + TILE * PANEL + TILE, PANEL * 4);
+  _tile_release();
+  for (int i = 0; i < m; i++) {
+    for (int h = 0; h < n; h += TILE) {
+      __mmask16 mask = hy__first16(n - h);
+      __m512i sum = _mm512_loadu_si512(sums + i * PANEL + h);
+      float* to = c + i * stride + h;
+      if (accumulate) sum = ADD(sum, _mm512_maskz_loadu_epi32(mask, to));
+      _mm512_mask_storeu_epi32(to, mask, sum);
+    }
+  }
+}
+
+HY__TARGET_END
+
+#endif  // HALYARD_CPU_GEMM_AMX_H_

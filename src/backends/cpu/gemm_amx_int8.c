@@ -1,0 +1,17 @@
+// Products of int8 in AMX tiles.
+#include "backends/cpu/kernels.h"
+
+#if defined(__x86_64__)
+#define UNIT 4
+#define PRODUCT _tile_dpbssd
+#define ADD(a, b) _mm512_add_epi32(a, b)
+#include "backends/cpu/gemm_amx.h"
+
+const hy__gemm_kernel hy__gemm_amx_int8 = {.rows = ROWS,
+                                           .panel = PANEL,
+                                           .unit = UNIT,
+                                           .align = TILE,
+                                           .pack_a = pack_a,
+                                           .pack_b = pack_b,
+                                           .multiply = multiply};
+#endif

@@ -1,0 +1,130 @@
+// The GEMM kernels of instruction sets that not every processor has, each by itself against a plain
+// loop. What this processor lacks is named as not run.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backends/cpu/half.h"
+#include "backends/cpu/kernels.h"
+
+enum { MAX_A = 70 * 1700 * 2, MAX_B = 1700 * 70 * 2 };
+static unsigned char a_memory[MAX_A * 2], b_memory[MAX_B * 2];
+static float sums[70 * 80];
+static uint32_t random_state = 7;
+
+static uint32_t draw(void) {
+  random_state = random_state * 1664525 + 1013904223;
+  return random_state >> 8;
+}
+
+static void fill(unsigned char* data, hy_dtype dtype, int count) {
+  for (int i = 0; i < count; i++) {
+    if (dtype == HY_I8)
+      data[i] = (unsigned char)draw();
+    else
+      ((uint16_t*)data)[i] = hy__float_to_bf16((float)((int)(draw() % 2001) - 1000) * 1e-3f);
+  }
+}
+
+static double number(const hy__matrix* m, int64_t i, int64_t j) {
+  const char* at = hy__matrix_at(m, i, j);
+  return m->dtype == HY_I8 ? (double)*(const signed char*)at : (double)hy__load1(at, m->dtype);
+}
+
+static void check(const hy__gemm_kernel* kernel, hy_dtype dtype, int64_t m, int64_t n, int64_t k,
+                  int how) {
+  hy__matrix a = {a_memory, dtype, k, 1}, b = {b_memory, dtype, n, 1};
+  if (how == 1) b = (hy__matrix){b_memory, dtype, 1, k};
+  if (how == 2) a = (hy__matrix){a_memory, dtype, 1, m};
+  if (how == 3) {
+    a = (hy__matrix){a_memory, dtype, 2 * k, 2};
+    b = (hy__matrix){b_memory, dtype, 2, 2 * k};
+  }
+  hy__gemm g = {.m = m, .n = n, .k = k, .a = a, .b = b, .c = sums, .c_row = n + 1};
+  memset(sums, 0xff, sizeof sums);
+  assert_true(hy__gemm_run(kernel, &g));
+  for (int64_t i = 0; i < m; i++) {
+    for (int64_t j = 0; j < n; j++) {
+      double want = 0, got;
+      for (int64_t p = 0; p < k; p++) want += number(&a, i, p) * number(&b, p, j);
+      int32_t whole;
+      memcpy(&whole, &sums[i * (n + 1) + j], sizeof whole);
+      got = dtype == HY_I8 ? whole : (double)sums[i * (n + 1) + j];
+      double allowed = dtype == HY_I8 ? 0 : 1e-6 * (double)k;
+      if (fabs(want - got) > allowed)
+        fail_msg("%lldx%lldx%lld, strides %d: [%lld, %lld] is %.9g and should be %.9g",
+                 (long long)m, (long long)n, (long long)k, how, (long long)i, (long long)j, got,
+                 want);
+    }
+    uint32_t behind;
+    memcpy(&behind, &sums[i * (n + 1) + n], sizeof behind);
+    assert_int_equal(behind, 0xffffffff);
+  }
+}
+
+static void check_kernel(const hy__gemm_kernel* kernel, hy_dtype dtype) {
+  static const int64_t sizes[][3] = {{1, 1, 1},      {14, 32, 64},  {15, 33, 65},
+                                     {32, 32, 128},  {33, 31, 63},  {5, 70, 3},
+                                     {40, 64, 1600}, {70, 5, 1543}, {29, 47, 130}};
+  fill(a_memory, dtype, MAX_A);
+  fill(b_memory, dtype, MAX_B);
+  for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+    for (int how = 0; how < 4; how++)
+      check(kernel, dtype, sizes[s][0], sizes[s][1], sizes[s][2], how);
+  }
+}
+
+static void plain_int8(void** state) {
+  (void)state;
+  check_kernel(&hy__gemm_int8_scalar, HY_I8);
+}
+
+#if defined(__x86_64__)
+static void run_or_skip(bool available, const char* what, const hy__gemm_kernel* kernel,
+                        hy_dtype dtype) {
+  if (!available) {
+    print_message("compiled, not run: this processor has no %s\n", what);
+    skip();
+  }
+  check_kernel(kernel, dtype);
+}
+
+static void vnni(void** state) {
+  (void)state;
+  run_or_skip(hy__cpu_isa()->vnni, "AVX-512 VNNI", &hy__gemm_vnni, HY_I8);
+}
+
+static void avx512_bf16(void** state) {
+  (void)state;
+  run_or_skip(hy__cpu_isa()->avx512_bf16, "AVX-512 BF16", &hy__gemm_bf16, HY_BF16);
+}
+
+static void amx_int8(void** state) {
+  (void)state;
+  run_or_skip(hy__cpu_isa()->amx_int8, "AMX INT8", &hy__gemm_amx_int8, HY_I8);
+}
+
+static void amx_bf16(void** state) {
+  (void)state;
+  run_or_skip(hy__cpu_isa()->amx_bf16, "AMX BF16", &hy__gemm_amx_bf16, HY_BF16);
+}
+#endif
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(plain_int8),
+#if defined(__x86_64__)
+    cmocka_unit_test(vnni),
+    cmocka_unit_test(avx512_bf16),
+    cmocka_unit_test(amx_int8),
+    cmocka_unit_test(amx_bf16),
+#endif
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
