@@ -10,8 +10,8 @@ extern "C" {
 
 // Checks the call against the op table, then runs it on the stream's device: the first provider
 // that supports it, else (einsum) other ops it can be made of, else the reference where the device
-// is the host, else a fallback that stages through the host. Output tensors are given by the caller;
-// hy_infer tells what they must be.
+// is the host, else a fallback that stages through the host. Output tensors are given by the
+// caller; hy_infer tells what they must be.
 HY_API hy_status hy_run(hy_stream* stream, const hy_call* call);
 
 // Fills dtype, layout, shape and contiguous strides of each output of the op from the inputs and
@@ -83,8 +83,8 @@ HY_API const char* hy_call_describe(const hy_call* call, char* buffer, size_t si
 // ---- Placement and fallback ----
 
 typedef struct hy_placement {
-  // What would run the call: "xeon", "composite" (other ops it is made of), "reference"; NULL when it
-  // would fall back.
+  // What would run the call: "xeon", "composite" (other ops it is made of), "reference"; NULL when
+  // it would fall back.
   const char* provider;
   hy_support reason;  // why the preferred provider said no; YES when it runs there
 } hy_placement;

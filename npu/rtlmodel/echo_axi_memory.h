@@ -1,5 +1,5 @@
-// echo_axi_memory.h - the memory side of the simulated bus: answers AXI4 bursts from an echo_ram after a latency,
-// one beat a cycle in each direction, in order.
+// echo_axi_memory.h - the memory side of the simulated bus: answers AXI4 bursts from an echo_ram
+// after a latency, one beat a cycle in each direction, in order.
 #ifndef ECHO_AXI_MEMORY_H
 #define ECHO_AXI_MEMORY_H
 
@@ -18,7 +18,8 @@ class EchoAxiMemory {
     random_ = bus.seed * 2 + 1;
   }
 
-  // Before the clock edge of `cycle`: looks at what the device drives, decides what the memory drives.
+  // Before the clock edge of `cycle`: looks at what the device drives, decides what the memory
+  // drives.
   void drive(uint64_t cycle) {
     if (bus_.freeze_at && cycle >= bus_.freeze_at) {
       top_->m_axi_arready = top_->m_axi_awready = top_->m_axi_wready = 0;
@@ -75,7 +76,9 @@ class EchoAxiMemory {
     random_ ^= random_ << 17;
     return (random_ >> 20) % 100 >= bus_.stall_percent;
   }
-  bool injected(uint64_t addr) const { return addr < bus_.error_limit && addr + kBeat > bus_.error_base; }
+  bool injected(uint64_t addr) const {
+    return addr < bus_.error_limit && addr + kBeat > bus_.error_base;
+  }
 
   uint8_t load(uint64_t addr) {
     const void* from = echo_ram_at(ram_, addr, kBeat);

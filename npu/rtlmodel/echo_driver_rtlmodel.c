@@ -1,4 +1,5 @@
-// echo_driver_rtlmodel.c - the compiled hardware as a bottom of the runtime. The clock runs inside wait.
+// echo_driver_rtlmodel.c - the compiled hardware as a bottom of the runtime. The clock runs inside
+// wait.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +33,12 @@ static int open_model(int index, echo_board* board, void** device, char* reason,
   return -1;
 }
 
-static void close_model(void* device) { echo_rtlmodel_destroy(device); }
-static uint32_t read_register(void* device, uint32_t offset) { return echo_rtlmodel_read(device, offset); }
+static void close_model(void* device) {
+  echo_rtlmodel_destroy(device);
+}
+static uint32_t read_register(void* device, uint32_t offset) {
+  return echo_rtlmodel_read(device, offset);
+}
 static void write_register(void* device, uint32_t offset, uint32_t value) {
   echo_rtlmodel_write(device, offset, value);
 }
@@ -52,7 +57,9 @@ static int write_memory(void* device, uint64_t address, const void* from, uint64
   return 0;
 }
 
-static void doorbell(void* device, uint32_t tail) { echo_rtlmodel_write(device, ECHO_NPU_REG_RING_TAIL, tail); }
+static void doorbell(void* device, uint32_t tail) {
+  echo_rtlmodel_write(device, ECHO_NPU_REG_RING_TAIL, tail);
+}
 
 static uint64_t now_ms(void) {
   struct timespec t;

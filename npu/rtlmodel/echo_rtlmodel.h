@@ -1,7 +1,7 @@
 // echo_rtlmodel.h - the Verilog of the device, compiled by Verilator, on a simulated AXI memory.
 //
-// Time stands still between calls: the clock runs inside register accesses and echo_rtlmodel_run. Calls on
-// one model must not overlap; different models are independent.
+// Time stands still between calls: the clock runs inside register accesses and echo_rtlmodel_run.
+// Calls on one model must not overlap; different models are independent.
 #ifndef ECHO_RTLMODEL_H
 #define ECHO_RTLMODEL_H
 
@@ -22,8 +22,8 @@ typedef struct echo_rtl_bus {
   uint64_t freeze_at;                // cycle from which nothing moves; 0: never
 } echo_rtl_bus;
 
-// With fd >= 0 the memory is that file (see echo_ram.h). ECHO_NPU_TRACE names a file for a waveform (FST);
-// ECHO_NPU_RAM_LATENCY sets the latency (default 40). NULL when memory cannot be had.
+// With fd >= 0 the memory is that file (see echo_ram.h). ECHO_NPU_TRACE names a file for a waveform
+// (FST); ECHO_NPU_RAM_LATENCY sets the latency (default 40). NULL when memory cannot be had.
 echo_rtlmodel* echo_rtlmodel_create(const echo_area* areas, int fd);
 void echo_rtlmodel_destroy(echo_rtlmodel* model);
 

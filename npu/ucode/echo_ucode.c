@@ -9,6 +9,9 @@
 
 #include "echo_npu_hw.h"
 
+// The tables below are laid out by hand.
+// clang-format off
+
 enum { R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, R11, R12, R13, R14, R15, S0, S1, S2, S3, S4 };
 
 // ---- Constants --------------------------------------------------------------------------------
@@ -366,3 +369,4 @@ const echo_ucode_function* echo_ucode_find(uint32_t id) {
     if (echo_ucode_functions[i].id == id) return &echo_ucode_functions[i];
   return NULL;
 }
+// clang-format on

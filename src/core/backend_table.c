@@ -12,16 +12,16 @@ bool hy__valid_name(const char* name) {
   return length < HY__MAX_NAME && !name[length];
 }
 
-#define REQUIRED(X)                                                                           \
-  X(probe)                                                                                    \
-  X(device_info) X(device_open) X(device_close) X(memory_alloc) X(memory_free) X(memory_info) \
-      X(copy) X(set)
+// clang-format off
+#define REQUIRED(X) \
+  X(probe) X(device_info) X(device_open) X(device_close) X(memory_alloc) X(memory_free) \
+  X(memory_info) X(copy) X(set)
 // All or none; stream_error is optional in either case.
-#define STREAM_FUNCTIONS(X)                                                              \
-  X(stream_create)                                                                       \
-  X(stream_destroy) X(stream_sync) X(stream_query) X(event_create) X(event_destroy)      \
-      X(event_record) X(event_query) X(event_sync) X(event_elapsed) X(stream_wait_event) \
-          X(device_sync)
+#define STREAM_FUNCTIONS(X) \
+  X(stream_create) X(stream_destroy) X(stream_sync) X(stream_query) X(event_create) \
+  X(event_destroy) X(event_record) X(event_query) X(event_sync) X(event_elapsed) \
+  X(stream_wait_event) X(device_sync)
+// clang-format on
 
 static hy_status check_functions(const hy_backend* b) {
 #define CHECK(field) \

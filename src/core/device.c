@@ -19,8 +19,7 @@ static void order_providers(hy__backend_entry* entry, hy_device* d) {
   for (int i = 0; i < entry->table.n_providers; i++) {
     if (entry->providers[i].table.flags & HY_PROVIDER_BY_NAME) continue;
     hy__entry_probe_provider(entry, i);
-    if (entry->providers[i].probe.status == HY_OK)
-      d->orders[0][n++] = &entry->providers[i].table;
+    if (entry->providers[i].probe.status == HY_OK) d->orders[0][n++] = &entry->providers[i].table;
   }
   atomic_init(&d->providers, d->orders[0]);
 }

@@ -1,8 +1,8 @@
-// Fuzz targets. Each is one function in libFuzzer's form; replay.c drives it in the tests with inputs
-// made from a seed, or with files named on the command line. With clang's fuzzer:
+// Fuzz targets. Each is one function in libFuzzer's form; replay.c drives it in the tests with
+// inputs made from a seed, or with files named on the command line. With clang's fuzzer:
 //
-//   CC=clang-14 cmake -B build/fuzz -DHALYARD_BUILD_TESTS=ON -DHALYARD_FUZZER=ON && cmake --build build/fuzz
-//   build/fuzz/bin/fuzz_call -max_total_time=3600
+//   CC=clang-14 cmake -B build/fuzz -DHALYARD_BUILD_TESTS=ON -DHALYARD_FUZZER=ON && cmake --build
+//   build/fuzz build/fuzz/bin/fuzz_call -max_total_time=3600
 #ifndef HALYARD_TESTS_FUZZ_H_
 #define HALYARD_TESTS_FUZZ_H_
 

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "verify/json.h"
 #include "ops/internal.h"
 #include "verify/case.h"
 #include "verify/gradients.h"
+#include "verify/json.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -1,6 +1,7 @@
-// test_rtl_faults.c - what goes wrong on the hardware: malformed packets and register pokes, bus errors, a bus
-// that stands still, resets in the middle of work. Never a hang or a stray write; the fault is the functional
-// model's; the device works after reset. ECHO_NPU_RTL_FUZZ sets the number of packets (20000).
+// test_rtl_faults.c - what goes wrong on the hardware: malformed packets and register pokes, bus
+// errors, a bus that stands still, resets in the middle of work. Never a hang or a stray write; the
+// fault is the functional model's; the device works after reset. ECHO_NPU_RTL_FUZZ sets the number
+// of packets (20000).
 #include "echo_cmodel.h"
 #include "echo_program.h"
 #include "rtl_bench.h"
@@ -11,7 +12,8 @@
 #define BOARD_END (ARENA + ARENA_BYTES + GUARD)
 #define CYCLES 300000u  // a packet may legally run longer; then it is stopped by reset
 
-static const echo_area board[ECHO_NPU_AREAS] = {{0, 0x1000}, {RTL_RING, BOARD_END + 0x1000}, {0, 0}};
+static const echo_area board[ECHO_NPU_AREAS] = {
+    {0, 0x1000}, {RTL_RING, BOARD_END + 0x1000}, {0, 0}};
 static echo_rtlmodel* rtl;
 static echo_cmodel* model;
 static uint8_t* memory;
@@ -23,11 +25,14 @@ static uint64_t draw(void) {
   z = (z ^ z >> 27) * 0x94d049bb133111ebu;
   return z ^ z >> 31;
 }
-static uint32_t below(uint32_t n) { return (uint32_t)(draw() % n); }
+static uint32_t below(uint32_t n) {
+  return (uint32_t)(draw() % n);
+}
 
 // The registers allow the ring and the arena; guards lie on both sides of the arena.
 static void set_area(uint64_t base, uint64_t limit) {
-  const uint32_t words[4] = {(uint32_t)base, (uint32_t)(base >> 32), (uint32_t)limit, (uint32_t)(limit >> 32)};
+  const uint32_t words[4] = {(uint32_t)base, (uint32_t)(base >> 32), (uint32_t)limit,
+                             (uint32_t)(limit >> 32)};
   for (uint32_t i = 0; i < 4; ++i) {
     echo_rtlmodel_write(rtl, ECHO_NPU_REG_AREA + 16 * ECHO_NPU_AREA_ACT + 4 * i, words[i]);
     echo_cmodel_write(model, ECHO_NPU_REG_AREA + 16 * ECHO_NPU_AREA_ACT + 4 * i, words[i]);
@@ -35,8 +40,10 @@ static void set_area(uint64_t base, uint64_t limit) {
 }
 
 static void reset_both(void) {
-  static const uint32_t steps[][2] = {{ECHO_NPU_REG_RING_BASE_LO, RTL_RING}, {ECHO_NPU_REG_RING_LOG2, RTL_RING_LOG2},
-                                      {ECHO_NPU_REG_WATCHDOG, 0}, {ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_ENABLE}};
+  static const uint32_t steps[][2] = {{ECHO_NPU_REG_RING_BASE_LO, RTL_RING},
+                                      {ECHO_NPU_REG_RING_LOG2, RTL_RING_LOG2},
+                                      {ECHO_NPU_REG_WATCHDOG, 0},
+                                      {ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_ENABLE}};
   echo_rtlmodel_write(rtl, ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_RESET);
   echo_cmodel_write(model, ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_RESET);
   set_area(RTL_RING, ARENA + ARENA_BYTES);
@@ -79,7 +86,10 @@ static void the_device_still_works(void) {
   reset_both();
   float* a = echo_rtlmodel_memory(rtl, ARENA, 256);
   for (int i = 0; i < 16; ++i) a[i] = (float)i, a[16 + i] = -1;
-  const echo_npu_packet p = {.opcode = ECHO_NPU_OP_ADD_TENSOR, .src1 = ARENA, .src2 = ARENA, .dst = ARENA + 64,
+  const echo_npu_packet p = {.opcode = ECHO_NPU_OP_ADD_TENSOR,
+                             .src1 = ARENA,
+                             .src2 = ARENA,
+                             .dst = ARENA + 64,
                              .param = {1, 16}};
   rtl_post(rtl, &p);
   assert_true(echo_rtlmodel_run(rtl, 2000));
@@ -107,7 +117,8 @@ static uint32_t some_number(void) {
   }
 }
 
-// A packet of a valid program, moved into the arena, with up to three fields spoiled; or anything at all.
+// A packet of a valid program, moved into the arena, with up to three fields spoiled; or anything
+// at all.
 static echo_npu_packet some_packet(void) {
   static echo_program program;
   static size_t next;
@@ -144,7 +155,8 @@ static void malformed_packets(void** unused) {
   uint64_t seen[16] = {0}, stopped = 0;
   for (uint64_t i = 0; i < count; ++i) {
     const echo_npu_packet p = some_packet();
-    const echo_rtl_bus bus = {.latency = 1 + below(12), .stall_percent = below(8) ? 0 : 40, .seed = i};
+    const echo_rtl_bus bus = {
+        .latency = 1 + below(12), .stall_percent = below(8) ? 0 : 40, .seed = i};
     echo_rtlmodel_set_bus(rtl, &bus);
     rtl_post(rtl, &p);
     if (!echo_rtlmodel_run(rtl, CYCLES)) {
@@ -195,7 +207,8 @@ static void register_pokes(void** unused) {
   const uint64_t count = rtl_number("ECHO_NPU_RTL_FUZZ", 20000);
   for (uint64_t i = 0; i < count; ++i) {
     uint32_t offset = below(3) ? 4 * below(0x60) : (uint32_t)draw() & 0xffff, value = some_number();
-    if (offset == ECHO_NPU_REG_RING_TAIL) value = echo_rtlmodel_read(rtl, ECHO_NPU_REG_RING_HEAD) + value % 3;
+    if (offset == ECHO_NPU_REG_RING_TAIL)
+      value = echo_rtlmodel_read(rtl, ECHO_NPU_REG_RING_HEAD) + value % 3;
     if (below(4)) echo_rtlmodel_write(rtl, offset, value);
     (void)echo_rtlmodel_read(rtl, offset);
     if (below(64) == 0) echo_rtlmodel_step(rtl, 200);
@@ -212,22 +225,51 @@ static void bus_errors(void** unused) {
     uint32_t code;
   } cases[] = {
       {{.opcode = ECHO_NPU_OP_MEMCPY, .src1 = ARENA, .dst = ARENA + 0x4000, .param = {0x1000}},
-       ARENA + 0x840, ARENA + 0x850, ECHO_NPU_FAULT_BUS_READ},
+       ARENA + 0x840,
+       ARENA + 0x850,
+       ECHO_NPU_FAULT_BUS_READ},
       {{.opcode = ECHO_NPU_OP_MEMCPY, .src1 = ARENA, .dst = ARENA + 0x4000, .param = {0x1000}},
-       ARENA + 0x4840, ARENA + 0x4850, ECHO_NPU_FAULT_BUS_WRITE},
-      {{.opcode = ECHO_NPU_OP_ADD_TENSOR, .src1 = ARENA, .src2 = ARENA + 0x1000, .dst = ARENA + 0x2000, .param = {4, 64, 64, 64, 64}},
-       ARENA + 0x1100, ARENA + 0x1104, ECHO_NPU_FAULT_BUS_READ},
-      {{.opcode = ECHO_NPU_OP_ADD_TENSOR, .src1 = ARENA, .src2 = ARENA + 0x1000, .dst = ARENA + 0x2000, .param = {4, 64, 64, 64, 64}},
-       ARENA + 0x2100, ARENA + 0x2104, ECHO_NPU_FAULT_BUS_WRITE},
-      {{.opcode = ECHO_NPU_OP_MATMUL, .src1 = ARENA, .src2 = ARENA + 0x2000, .dst = ARENA + 0x4000, .param = {32, 32, 32, 32, 32, 32}},
-       ARENA + 0x2400, ARENA + 0x2404, ECHO_NPU_FAULT_BUS_READ},
-      {{.opcode = ECHO_NPU_OP_MATMUL, .src1 = ARENA, .src2 = ARENA + 0x2000, .dst = ARENA + 0x4000, .param = {32, 32, 32, 32, 32, 32}},
-       ARENA + 0x4400, ARENA + 0x4404, ECHO_NPU_FAULT_BUS_WRITE},
+       ARENA + 0x4840,
+       ARENA + 0x4850,
+       ECHO_NPU_FAULT_BUS_WRITE},
+      {{.opcode = ECHO_NPU_OP_ADD_TENSOR,
+        .src1 = ARENA,
+        .src2 = ARENA + 0x1000,
+        .dst = ARENA + 0x2000,
+        .param = {4, 64, 64, 64, 64}},
+       ARENA + 0x1100,
+       ARENA + 0x1104,
+       ECHO_NPU_FAULT_BUS_READ},
+      {{.opcode = ECHO_NPU_OP_ADD_TENSOR,
+        .src1 = ARENA,
+        .src2 = ARENA + 0x1000,
+        .dst = ARENA + 0x2000,
+        .param = {4, 64, 64, 64, 64}},
+       ARENA + 0x2100,
+       ARENA + 0x2104,
+       ECHO_NPU_FAULT_BUS_WRITE},
+      {{.opcode = ECHO_NPU_OP_MATMUL,
+        .src1 = ARENA,
+        .src2 = ARENA + 0x2000,
+        .dst = ARENA + 0x4000,
+        .param = {32, 32, 32, 32, 32, 32}},
+       ARENA + 0x2400,
+       ARENA + 0x2404,
+       ECHO_NPU_FAULT_BUS_READ},
+      {{.opcode = ECHO_NPU_OP_MATMUL,
+        .src1 = ARENA,
+        .src2 = ARENA + 0x2000,
+        .dst = ARENA + 0x4000,
+        .param = {32, 32, 32, 32, 32, 32}},
+       ARENA + 0x4400,
+       ARENA + 0x4404,
+       ECHO_NPU_FAULT_BUS_WRITE},
       {{.opcode = ECHO_NPU_OP_NOP}, RTL_RING, RTL_RING + 64, ECHO_NPU_FAULT_BUS_READ},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     reset_both();
-    const echo_rtl_bus bus = {.latency = 20, .error_base = cases[i].base, .error_limit = cases[i].limit};
+    const echo_rtl_bus bus = {
+        .latency = 20, .error_base = cases[i].base, .error_limit = cases[i].limit};
     echo_rtlmodel_set_bus(rtl, &bus);
     rtl_post(rtl, &cases[i].p);
     assert_true(echo_rtlmodel_run(rtl, 20000));
@@ -245,7 +287,10 @@ static void bus_errors(void** unused) {
 
 static void a_bus_that_stands_still(void** unused) {
   (void)unused;
-  const echo_npu_packet p = {.opcode = ECHO_NPU_OP_MATMUL, .src1 = ARENA, .src2 = ARENA + 0x2000, .dst = ARENA + 0x4000,
+  const echo_npu_packet p = {.opcode = ECHO_NPU_OP_MATMUL,
+                             .src1 = ARENA,
+                             .src2 = ARENA + 0x2000,
+                             .dst = ARENA + 0x4000,
                              .param = {32, 32, 32, 32, 32, 32}};
   for (uint64_t after = 1; after < 1200; after += 37) {
     reset_both();
@@ -291,7 +336,8 @@ static void interrupts(void** unused) {
   rtl_post(rtl, &p);
   assert_true(echo_rtlmodel_run(rtl, 1000));
   assert_int_equal(echo_rtlmodel_irq(rtl), 1);
-  assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_IRQ_STATUS), ECHO_NPU_IRQ_PACKET | ECHO_NPU_IRQ_DRAINED);
+  assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_IRQ_STATUS),
+                   ECHO_NPU_IRQ_PACKET | ECHO_NPU_IRQ_DRAINED);
   echo_rtlmodel_write(rtl, ECHO_NPU_REG_IRQ_STATUS, ECHO_NPU_IRQ_PACKET);
   assert_int_equal(echo_rtlmodel_irq(rtl), 0);
   const echo_npu_packet bad = {.opcode = 0x77};

@@ -1,11 +1,11 @@
-// test_rtl_programs.c - random programs leave the same memory and faults on the hardware as on the functional
-// model. ECHO_NPU_RTL_PROGRAMS sets how many (300 by default; 10000 for the night), ECHO_NPU_RTL_SEED the
-// first seed. One program in four runs on a memory that stalls.
+// test_rtl_programs.c - random programs leave the same memory and faults on the hardware as on the
+// functional model. ECHO_NPU_RTL_PROGRAMS sets how many (300 by default; 10000 for the night),
+// ECHO_NPU_RTL_SEED the first seed. One program in four runs on a memory that stalls.
+#include <cmocka.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +17,9 @@
 #define RING 0x10000000u
 #define CYCLE_LIMIT 20000000u
 
-static const echo_area areas[ECHO_NPU_AREAS] = {
-    {0, 0x100000}, {ECHO_NPU_ACT_BASE, ECHO_NPU_ACT_BASE + 0x400000}, {ECHO_NPU_HIGH_BASE, ECHO_NPU_HIGH_BASE}};
+static const echo_area areas[ECHO_NPU_AREAS] = {{0, 0x100000},
+                                                {ECHO_NPU_ACT_BASE, ECHO_NPU_ACT_BASE + 0x400000},
+                                                {ECHO_NPU_HIGH_BASE, ECHO_NPU_HIGH_BASE}};
 
 static uint64_t number(const char* name, uint64_t fallback) {
   const char* text = getenv(name);
@@ -44,7 +45,8 @@ static void report(const echo_program* p, const uint8_t* want, const uint8_t* go
 
 static void programs_agree(void** state) {
   (void)state;
-  const uint64_t count = number("ECHO_NPU_RTL_PROGRAMS", 300), first = number("ECHO_NPU_RTL_SEED", 1);
+  const uint64_t count = number("ECHO_NPU_RTL_PROGRAMS", 300),
+                 first = number("ECHO_NPU_RTL_SEED", 1);
   echo_cmodel* c = echo_cmodel_create(areas, -1);
   echo_rtlmodel* r = echo_rtlmodel_create(areas, -1);
   uint8_t* image = malloc(ECHO_PROGRAM_BYTES);
@@ -61,11 +63,14 @@ static void programs_agree(void** state) {
     memcpy(rm, image, ECHO_PROGRAM_BYTES);
     memcpy(echo_cmodel_memory(c, RING, 64 * p.count), p.packets, 64 * p.count);
     memcpy(echo_rtlmodel_memory(r, RING, 64 * p.count), p.packets, 64 * p.count);
-    const echo_rtl_bus bus = {.latency = 1 + seed % 50, .stall_percent = seed % 4 ? 0 : 30, .seed = seed};
+    const echo_rtl_bus bus = {
+        .latency = 1 + seed % 50, .stall_percent = seed % 4 ? 0 : 30, .seed = seed};
     echo_rtlmodel_set_bus(r, &bus);
 
-    const uint32_t setup[][2] = {{ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_RESET}, {ECHO_NPU_REG_RING_BASE_LO, RING},
-                                 {ECHO_NPU_REG_RING_LOG2, 6}, {ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_ENABLE},
+    const uint32_t setup[][2] = {{ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_RESET},
+                                 {ECHO_NPU_REG_RING_BASE_LO, RING},
+                                 {ECHO_NPU_REG_RING_LOG2, 6},
+                                 {ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_ENABLE},
                                  {ECHO_NPU_REG_RING_TAIL, (uint32_t)p.count}};
     for (size_t i = 0; i < 5; ++i) {
       echo_cmodel_write(c, setup[i][0], setup[i][1]);
@@ -84,15 +89,17 @@ static void programs_agree(void** state) {
     faults += want[0] != 0;
     if (memcmp(want, got, sizeof want)) {
       report(&p, cm, rm);
-      fail_msg("program %llu: fault %u at %u (%08x), not %u at %u (%08x)", (unsigned long long)seed, got[0], got[1],
-               got[2], want[0], want[1], want[2]);
+      fail_msg("program %llu: fault %u at %u (%08x), not %u at %u (%08x)", (unsigned long long)seed,
+               got[0], got[1], got[2], want[0], want[1], want[2]);
     }
     if (memcmp(cm, rm, ECHO_PROGRAM_BYTES)) {
       report(&p, cm, rm);
       fail_msg("program %llu differs", (unsigned long long)seed);
     }
-    assert_int_equal(echo_rtlmodel_read(r, ECHO_NPU_REG_IRQ_STATUS), echo_cmodel_read(c, ECHO_NPU_REG_IRQ_STATUS));
-    assert_int_equal(echo_rtlmodel_read(r, ECHO_NPU_REG_RING_HEAD), echo_cmodel_read(c, ECHO_NPU_REG_RING_HEAD));
+    assert_int_equal(echo_rtlmodel_read(r, ECHO_NPU_REG_IRQ_STATUS),
+                     echo_cmodel_read(c, ECHO_NPU_REG_IRQ_STATUS));
+    assert_int_equal(echo_rtlmodel_read(r, ECHO_NPU_REG_RING_HEAD),
+                     echo_cmodel_read(c, ECHO_NPU_REG_RING_HEAD));
   }
   print_message("  %llu programs, %llu ended in a fault, %llu cycles\n", (unsigned long long)count,
                 (unsigned long long)faults, (unsigned long long)echo_rtlmodel_cycles(r));

@@ -1,5 +1,5 @@
-// test_rtl_speed.c - how busy the units of the hardware are, in cycles, and the functional model's estimate of it.
-// The time the simulation itself takes is printed and not judged.
+// test_rtl_speed.c - how busy the units of the hardware are, in cycles, and the functional model's
+// estimate of it. The time the simulation itself takes is printed and not judged.
 #include <time.h>
 
 #include "echo_cmodel.h"
@@ -38,35 +38,78 @@ static void units_are_busy(void** state) {
   const uint32_t n = echo_rtlmodel_read(m, ECHO_NPU_REG_CONFIG) & 0xff;
   const double macs = (double)n * n;
   const figure figures[] = {
-      {"matmul bf16 256x256x256", {ECHO_NPU_OP_MATMUL, BF16, A, B, C, {256, 256, 256, 256, 256, 256}},
-       ECHO_NPU_COUNTER_MATRIX_BUSY, macs, 0.90, ECHO_NPU_COUNTER_MACS},
+      {"matmul bf16 256x256x256",
+       {ECHO_NPU_OP_MATMUL, BF16, A, B, C, {256, 256, 256, 256, 256, 256}},
+       ECHO_NPU_COUNTER_MATRIX_BUSY,
+       macs,
+       0.90,
+       ECHO_NPU_COUNTER_MACS},
       {"matmul bf16 128x896x896, B transposed",
        {ECHO_NPU_OP_MATMUL, BF16 | ECHO_NPU_FLAG_TRANS_B, A, B, C, {128, 896, 896, 896, 896, 896}},
-       ECHO_NPU_COUNTER_MATRIX_BUSY, macs, 0.80, ECHO_NPU_COUNTER_MACS},
-      {"matmul f32 128x128x256", {ECHO_NPU_OP_MATMUL, 0, A, B, C, {128, 128, 256, 128, 128, 256}},
-       ECHO_NPU_COUNTER_MATRIX_BUSY, macs, 0.80, ECHO_NPU_COUNTER_MACS},
+       ECHO_NPU_COUNTER_MATRIX_BUSY,
+       macs,
+       0.80,
+       ECHO_NPU_COUNTER_MACS},
+      {"matmul f32 128x128x256",
+       {ECHO_NPU_OP_MATMUL, 0, A, B, C, {128, 128, 256, 128, 128, 256}},
+       ECHO_NPU_COUNTER_MATRIX_BUSY,
+       macs,
+       0.80,
+       ECHO_NPU_COUNTER_MACS},
       {"matmul bf16 1x896x896, B transposed",
        {ECHO_NPU_OP_MATMUL, BF16 | ECHO_NPU_FLAG_TRANS_B, A, B, C, {1, 896, 896, 896, 896, 896}},
-       ECHO_NPU_COUNTER_MATRIX_BUSY, n, 0.70, ECHO_NPU_COUNTER_MACS},
-      {"copy 1 MiB", {ECHO_NPU_OP_MEMCPY, 0, A, 0, C, {MIB}}, ECHO_NPU_COUNTER_COPY_BUSY, 1, 0.90,
+       ECHO_NPU_COUNTER_MATRIX_BUSY,
+       n,
+       0.70,
+       ECHO_NPU_COUNTER_MACS},
+      {"copy 1 MiB",
+       {ECHO_NPU_OP_MEMCPY, 0, A, 0, C, {MIB}},
+       ECHO_NPU_COUNTER_COPY_BUSY,
+       1,
+       0.90,
        ECHO_NPU_COUNTER_WRITE_BEATS},
-      {"copy 1 MiB, unaligned", {ECHO_NPU_OP_MEMCPY, 0, A + 5, 0, C + 11, {MIB}}, ECHO_NPU_COUNTER_COPY_BUSY, 1, 0.90,
+      {"copy 1 MiB, unaligned",
+       {ECHO_NPU_OP_MEMCPY, 0, A + 5, 0, C + 11, {MIB}},
+       ECHO_NPU_COUNTER_COPY_BUSY,
+       1,
+       0.90,
        ECHO_NPU_COUNTER_WRITE_BEATS},
-      {"add f32 64x1024", {ECHO_NPU_OP_ADD_TENSOR, 0, A, B, C, {64, 1024, 1024, 1024, 1024}}, ECHO_NPU_COUNTER_VECTOR_BUSY,
-       16, 0, ECHO_NPU_COUNTER_UOPS},
-      {"silu f32 64x1024", {ECHO_NPU_OP_VECTOR, ECHO_NPU_FN_SILU << 16, A, 0, C, {64, 1024, 1024, 0, 1024}},
-       ECHO_NPU_COUNTER_VECTOR_BUSY, 16, 0.50, ECHO_NPU_COUNTER_UOPS},
-      {"softmax f32 64x256", {ECHO_NPU_OP_VECTOR, ECHO_NPU_FN_SOFTMAX << 16, A, 0, C, {64, 256, 256, 0, 256, 0x3f800000}},
-       ECHO_NPU_COUNTER_VECTOR_BUSY, 16, 0, ECHO_NPU_COUNTER_UOPS},
+      {"add f32 64x1024",
+       {ECHO_NPU_OP_ADD_TENSOR, 0, A, B, C, {64, 1024, 1024, 1024, 1024}},
+       ECHO_NPU_COUNTER_VECTOR_BUSY,
+       16,
+       0,
+       ECHO_NPU_COUNTER_UOPS},
+      {"silu f32 64x1024",
+       {ECHO_NPU_OP_VECTOR, ECHO_NPU_FN_SILU << 16, A, 0, C, {64, 1024, 1024, 0, 1024}},
+       ECHO_NPU_COUNTER_VECTOR_BUSY,
+       16,
+       0.50,
+       ECHO_NPU_COUNTER_UOPS},
+      {"softmax f32 64x256",
+       {ECHO_NPU_OP_VECTOR, ECHO_NPU_FN_SOFTMAX << 16, A, 0, C, {64, 256, 256, 0, 256, 0x3f800000}},
+       ECHO_NPU_COUNTER_VECTOR_BUSY,
+       16,
+       0,
+       ECHO_NPU_COUNTER_UOPS},
       {"rms norm f32 64x896",
-       {ECHO_NPU_OP_VECTOR, ECHO_NPU_FN_RMS_NORM << 16, A, B, C, {64, 896, 896, 0, 896, 0x358637bd, 0x3a924925}},
-       ECHO_NPU_COUNTER_VECTOR_BUSY, 16, 0, ECHO_NPU_COUNTER_UOPS},
+       {ECHO_NPU_OP_VECTOR,
+        ECHO_NPU_FN_RMS_NORM << 16,
+        A,
+        B,
+        C,
+        {64, 896, 896, 0, 896, 0x358637bd, 0x3a924925}},
+       ECHO_NPU_COUNTER_VECTOR_BUSY,
+       16,
+       0,
+       ECHO_NPU_COUNTER_UOPS},
   };
   print_message("  %-40s %9s %6s %9s %8s\n", "", "cycles", "busy", "estimate", "kHz");
   for (size_t i = 0; i < sizeof figures / sizeof *figures; ++i) {
     const figure* f = &figures[i];
     rtl_reset(m);
-    echo_rtlmodel_write(m, ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_ENABLE | ECHO_NPU_CONTROL_CLEAR_COUNTERS);
+    echo_rtlmodel_write(m, ECHO_NPU_REG_CONTROL,
+                        ECHO_NPU_CONTROL_ENABLE | ECHO_NPU_CONTROL_CLEAR_COUNTERS);
     uint64_t first = echo_rtlmodel_cycles(m);
     double start = seconds();
     rtl_post(m, &f->p);
@@ -76,15 +119,18 @@ static void units_are_busy(void** state) {
     uint64_t cycles = rtl_counter(m, f->busy), work = rtl_counter(m, f->work);
     double share = (double)work / (f->peak * (double)cycles);
 
-    const uint32_t steps[][2] = {{ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_RESET | ECHO_NPU_CONTROL_CLEAR_COUNTERS},
-                                 {ECHO_NPU_REG_RING_BASE_LO, RTL_RING}, {ECHO_NPU_REG_RING_LOG2, RTL_RING_LOG2},
-                                 {ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_ENABLE}, {ECHO_NPU_REG_RING_TAIL, 1}};
+    const uint32_t steps[][2] = {
+        {ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_RESET | ECHO_NPU_CONTROL_CLEAR_COUNTERS},
+        {ECHO_NPU_REG_RING_BASE_LO, RTL_RING},
+        {ECHO_NPU_REG_RING_LOG2, RTL_RING_LOG2},
+        {ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_ENABLE},
+        {ECHO_NPU_REG_RING_TAIL, 1}};
     for (size_t s = 0; s < 5; ++s) echo_cmodel_write(c, steps[s][0], steps[s][1]);
     memcpy(echo_cmodel_memory(c, RTL_RING, 64), &f->p, 64);
     echo_cmodel_run(c, 0);
     uint64_t estimate = echo_cmodel_read(c, ECHO_NPU_REG_COUNTER + 8 * f->busy);
-    print_message("  %-40s %9llu %5.1f%% %9llu %8.0f\n", f->name, (unsigned long long)cycles, 100 * share,
-                  (unsigned long long)estimate, khz);
+    print_message("  %-40s %9llu %5.1f%% %9llu %8.0f\n", f->name, (unsigned long long)cycles,
+                  100 * share, (unsigned long long)estimate, khz);
     if (n == 16) assert_true(share >= f->least);
   }
   echo_rtlmodel_destroy(m);

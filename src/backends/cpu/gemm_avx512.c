@@ -121,7 +121,7 @@ static void multiply(int depth, const float* a, const float* b, float* c, int64_
     AS_CASE(13)
     AS_CASE(14)
 #undef AS_CASE
-        default : return;
+    default: return;
   }
 }
 
