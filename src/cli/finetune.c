@@ -111,7 +111,11 @@ static hy_status load_data(session* s) {
                                  .evaluation_share = o->eval_share,
                                  .end = hy__model_end_of_text(s->model)};
   HY_TRY(hy__dataset_create(s->model->tokenizer, &options, &s->data));
-  return hy__dataset_add_file(s->data, o->data);
+  HY_TRY(hy__dataset_add_file(s->data, o->data));
+  if (o->eval_share > 0 && hy__dataset_rows(s->data, HY__DATA_EVALUATION) < 1)
+    return hy_fail(HY_INVALID_ARGUMENT, "%s: --eval-share %g of its texts is nothing; give more",
+                   o->data, o->eval_share);
+  return HY_OK;
 }
 
 static hy_status set_up_adapter(session* s) {
@@ -221,11 +225,11 @@ static hy_status train(session* s, bool* interrupted) {
     if (status != HY_OK) break;
     r.step = ++done;
     progress_step(&p, done, r.loss);
-    status = evaluate(s, &p, &r);
-    write_step(s, &p, &r);
     int64_t every = s->options->save_every;
     saved = done == t->steps || (every > 0 && done % every == 0);
-    if (status == HY_OK && saved) status = save(s);
+    if (saved) status = save(s);
+    if (status == HY_OK) status = evaluate(s, &p, &r);
+    write_step(s, &p, &r);
   }
   *interrupted = status == HY_OK && done < t->steps;
   if (*interrupted && !saved) status = save(s);
