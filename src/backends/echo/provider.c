@@ -59,8 +59,8 @@
   X(log_softmax, softmax, FLOATS)                   \
   X(softmax_backward, softmax_backward, FLOATS)     \
   X(log_softmax_backward, softmax_backward, FLOATS) \
-  X(layer_norm, norm, 0)                            \
-  X(rms_norm, norm, 0)                              \
+  X(layer_norm, norm, FLOATS)                       \
+  X(rms_norm, norm, FLOATS)                         \
   X(mm, product, FLOATS)                            \
   X(bmm, product, FLOATS)                           \
   X(int_mm, product, HY_DTYPE_BIT(HY_I8))           \

@@ -163,6 +163,14 @@ static hy_support statistic(hy__echo_batch* batch, const hy_tensor* t,
   return HY_SUPPORT_YES;
 }
 
+// The statistics of lines that have no element.
+static hy_support fill_nan(hy__echo_batch* batch, const hy_tensor* t) {
+  hy__echo_operand to;
+  if (hy_tensor_is_absent(t)) return HY_SUPPORT_YES;
+  HY__ECHO_NEED(hy__echo_float(batch, t, &to));
+  return hy__echo_fill(batch, &to, to.type == ECHO_NPU_F32 ? 0x7fc00000 : 0x7fc0);
+}
+
 hy_support hy__echo_norm(hy__echo_batch* batch, const hy_call* call) {
   hy__echo_operand out, x, lines, result, weight;
   bool centred = call->op == HY_OP_layer_norm;
@@ -171,7 +179,10 @@ hy_support hy__echo_norm(hy__echo_batch* batch, const hy_call* call) {
   HY__ECHO_NEED(hy__echo_float(batch, &call->out[0], &out));
   HY__ECHO_NEED(hy__echo_float(batch, &call->in[0], &x));
   uint32_t mask = last_dims(x.ndim, call->attrs.norm.norm_dims);
-  if (hy__echo_numel(&x) == 0) return HY_SUPPORT_NO_SHAPE;
+  if (hy__echo_numel(&x) == 0) {
+    if (mean) HY__ECHO_NEED(fill_nan(batch, mean));
+    return fill_nan(batch, rstd);
+  }
   HY__ECHO_NEED(hy__echo_pack_lines(batch, &x, mask, &lines));
   if (!hy__echo_lines(&out, mask, &result)) return HY_SUPPORT_NO_LAYOUT;
   int last = lines.ndim - 1;
