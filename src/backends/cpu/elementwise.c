@@ -142,7 +142,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
       tensors[2] = &call->in[0];
     }
   }
-  for (int k = 0; k <= j.n_in; k++) {
+  for (int k = 0; k <= j.n_in && k < 3; k++) {
     j.dtype[k] = tensors[k]->dtype;
     j.size[k] = j.dtype[k] == HY_F32 ? 4 : 2;
   }
