@@ -6,6 +6,7 @@
 #ifndef HALYARD_CPU_ATTENTION_H_
 #define HALYARD_CPU_ATTENTION_H_
 
+#include "backends/cpu/finite.h"
 #include "backends/cpu/kernels.h"
 
 // Keys whose scores are held at once: a few panels of rows of the widest tile.
@@ -54,11 +55,5 @@ void hy__mask_block(const hy__attention* a, int64_t batch, int64_t head, int64_t
 // The mask's part of that for one query, whose scores are `step` apart.
 void hy__mask_row(const hy__attention* a, int64_t batch, int64_t head, int64_t query,
                   int64_t first_key, int keys, int step, float* scores);
-
-// A value that is not finite must not spread to queries that give it no weight, and in a product
-// with 0 it does. Such a product cannot hide: whoever finds something not finite in his results
-// looks whether it was in the inputs, and leaves that call to the reference.
-bool hy__finite(const float* x, int64_t n, float factor);
-bool hy__all_finite(const hy_tensor* t);
 
 #endif  // HALYARD_CPU_ATTENTION_H_

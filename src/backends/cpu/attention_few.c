@@ -24,12 +24,9 @@ static float* partial_of(const job* j, int64_t unit, int64_t chunk, int query) {
 }
 
 // Weights of the scores in place; gives their total and the largest score.
-static void weigh_scores(const hy__cpu_kernels* kernels, float* scores, int n, float* total,
-                         float* largest) {
-  float most = -INFINITY;
-  for (int i = 0; i < n; i++) most = scores[i] > most ? scores[i] : most;
-  *largest = most;
-  *total = kernels->exp_line(scores, n, most == -INFINITY ? 0 : most);
+static void weigh_scores(const hy__rows* rows, float* scores, int n, float* total, float* largest) {
+  *largest = rows->most(n, scores);
+  *total = rows->exp_sum(n, scores, *largest == -INFINITY ? 0 : *largest, scores);
 }
 
 static void attend_chunk(void* context, int64_t task) {
@@ -59,7 +56,7 @@ static void attend_chunk(void* context, int64_t task) {
   for (int q = 0; q < queries; q++) {
     float *to = partial_of(j, unit, chunk, q), *line = scores + q * CHUNK;
     if (f->mask) f->mask(f->context, unit, q, first, n, line);
-    weigh_scores(f->kernels, line, n, &to[f->value_size], &to[f->value_size + 1]);
+    weigh_scores(f->kernels->rows, line, n, &to[f->value_size], &to[f->value_size + 1]);
     memset(to, 0, (size_t)f->value_size * sizeof *to);
   }
   for (int at = 0; at < n;) {

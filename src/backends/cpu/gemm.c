@@ -49,7 +49,7 @@ static void multiply_tile(const job* j, int64_t row, int64_t column, const float
   float* c = j->c ? j->c + row * j->c_row + column : tile;
   int64_t stride = j->c ? j->c_row : kernel->panel;
   kernel->multiply(j->depth, j->packed_a + row * j->lanes, packed_b, c, stride, m, n,
-                   j->first_k > 0);
+                   j->first_k > 0 || g->accumulate);
   if (j->last && g->finish) g->finish(g->context, j->first_row + row, column, m, n, c, stride);
 }
 
@@ -83,7 +83,7 @@ static void multiply_group(void* context, int64_t task) {
 }
 
 static void finish_empty(const hy__gemm* g) {
-  for (int64_t i = 0; i < g->m; i++) {
+  for (int64_t i = 0; i < g->m && !g->accumulate; i++) {
     if (!g->finish) {
       memset(g->c + i * g->c_row, 0, (size_t)g->n * sizeof *g->c);
       continue;

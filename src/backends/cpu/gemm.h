@@ -53,6 +53,7 @@ typedef struct hy__gemm {
   hy__matrix a, b;
   float* c;
   int64_t c_row;
+  bool accumulate;  // adds to what c holds
   void (*finish)(const void* context, int64_t i, int64_t j, int m, int n, float* tile,
                  int64_t stride);
   // NULL, or what packs a panel of B instead of the kernel's own: packed[k * panel + j], 0 for

@@ -16,7 +16,6 @@ static void fill(void) {
       .widen = hy__widen_scalar,
       .soften = hy__soften_scalar,
       .exp_columns = hy__exp_columns_scalar,
-      .exp_line = hy__exp_line_scalar,
       .mix = hy__mix_scalar,
       .decode = hy__decode_scalar,
       .rows = &hy__rows_scalar,
@@ -44,7 +43,6 @@ static void fill(void) {
   k.widen = hy__widen_avx512;
   k.soften = hy__soften_avx512;
   k.exp_columns = hy__exp_columns_avx512;
-  k.exp_line = hy__exp_line_avx512;
   k.mix = hy__mix_avx512;
   k.decode = hy__decode_avx512;
   k.dot_quantized = hy__dot_quantized_avx512;

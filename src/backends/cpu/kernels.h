@@ -34,8 +34,6 @@ typedef bool hy__soften(float* scores, int keys, int panel, float* largest, floa
 // e^(score - base) in place of scores [keys][panel], each column with its own base; 0 where the
 // base is -inf.
 typedef void hy__exp_columns(float* scores, int keys, int panel, const float* base);
-// e^(x - base) in place; gives the sum.
-typedef float hy__exp_line(float* x, int64_t n, float base);
 // out[line][c] += sum over r of p[line * p_line + r] * v(r, c), for the first n columns and `rows`
 // rows of v.
 typedef void hy__mix(const hy__matrix* v, int rows, int64_t n, const float* p, int64_t p_line,
@@ -50,7 +48,6 @@ typedef struct hy__cpu_kernels {
   hy__widen* widen;
   hy__soften* soften;
   hy__exp_columns* exp_columns;
-  hy__exp_line* exp_line;
   hy__mix* mix;
   hy__decode* decode;
   hy__dot_quantized* dot_quantized;  // both NULL where the instruction set has none
@@ -67,7 +64,6 @@ hy__widen hy__widen_scalar, hy__widen_avx2, hy__widen_avx512;
 
 hy__soften hy__soften_scalar, hy__soften_avx512;
 hy__exp_columns hy__exp_columns_scalar, hy__exp_columns_avx512;
-hy__exp_line hy__exp_line_scalar, hy__exp_line_avx512;
 hy__mix hy__mix_scalar, hy__mix_avx512;
 hy__decode hy__decode_scalar, hy__decode_avx512;
 hy__dot_quantized hy__dot_quantized_avx512;

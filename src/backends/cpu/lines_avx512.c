@@ -164,17 +164,6 @@ void hy__exp_columns_avx512(float* scores, int keys, int panel, const float* bas
   }
 }
 
-float hy__exp_line_avx512(float* x, int64_t n, float base) {
-  __m512 sum = _mm512_setzero_ps(), b = _mm512_set1_ps(base);
-  for (int64_t i = 0; i < n; i += 16) {
-    __mmask16 mask = hy__first16(n - i);
-    __m512 e = hy__exp16(_mm512_sub_ps(_mm512_maskz_loadu_ps(mask, x + i), b));
-    _mm512_mask_storeu_ps(x + i, mask, e);
-    sum = _mm512_mask_add_ps(sum, mask, sum, e);
-  }
-  return _mm512_reduce_add_ps(sum);
-}
-
 // Up to four lines by 64 columns: sixteen sums in registers, each row of v read once.
 HY__INLINE void mix_block(int lines, hy_dtype dtype, const char* v, int64_t v_row, int rows,
                           int64_t n, const float* p, int64_t p_line, float* out, int64_t out_line) {

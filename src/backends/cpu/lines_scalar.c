@@ -70,12 +70,6 @@ void hy__exp_columns_scalar(float* scores, int keys, int panel, const float* bas
   }
 }
 
-float hy__exp_line_scalar(float* x, int64_t n, float base) {
-  float sum = 0;
-  for (int64_t i = 0; i < n; i++) sum += x[i] = expf(x[i] - base);
-  return sum;
-}
-
 void hy__mix_scalar(const hy__matrix* v, int rows, int64_t n, const float* p, int64_t p_line,
                     int lines, float* out, int64_t out_line) {
   for (int l = 0; l < lines; l++) {
