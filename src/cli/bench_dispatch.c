@@ -1,5 +1,6 @@
 // How long a call takes that computes next to nothing: checks, dispatch and one kernel.
 #include <float.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cli/bench.h"
@@ -34,6 +35,28 @@ static hy_status time_add(hy_stream* stream, int64_t n, bool whole_wrapper, doub
   return status;
 }
 
+// What it costs to go from one open device to another: to look it up by its selector, and to make
+// it the thread's current one.
+static hy_status time_switch(hy_device* device, double* look_up, double* make_current) {
+  char selector[32];
+  snprintf(selector, sizeof selector, "%s", hy_device_selector(device));
+  hy_device *host, *found;
+  HY_TRY(hy_device_get("cpu", &host));
+  *look_up = *make_current = DBL_MAX;
+  for (int round = 0; round < ROUNDS; round++) {
+    double start = bench_now();
+    for (int i = 0; i < CALLS; i++) HY_TRY(hy_device_get(i % 2 ? selector : "cpu", &found));
+    double middle = bench_now();
+    for (int i = 0; i < CALLS; i++) HY_TRY(hy_set_current_device(i % 2 ? device : host));
+    double end = bench_now();
+    if (middle - start < *look_up) *look_up = middle - start;
+    if (end - middle < *make_current) *make_current = end - middle;
+  }
+  *look_up *= 1e9 / CALLS;
+  *make_current *= 1e9 / CALLS;
+  return HY_OK;
+}
+
 hy_status bench_dispatch(hy_device* device) {
   hy_stream* stream;
   HY_TRY(hy_stream_default(device, &stream));
@@ -44,5 +67,14 @@ hy_status bench_dispatch(hy_device* device) {
   HY_TRY(time_add(stream, 1, true, &value));
   bench_print(
       &(bench_row){.name = "hy_add", .shape = "1", .dtype = "f32", .value = value, .unit = "ns"});
+  double look_up, make_current;
+  HY_TRY(time_switch(device, &look_up, &make_current));
+  bench_print(&(bench_row){
+      .name = "hy_device_get", .shape = "open", .dtype = "", .value = look_up, .unit = "ns"});
+  bench_print(&(bench_row){.name = "switch device",
+                           .shape = "current",
+                           .dtype = "",
+                           .value = make_current,
+                           .unit = "ns"});
   return HY_OK;
 }
