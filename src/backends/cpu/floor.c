@@ -94,17 +94,41 @@ static size_t piece_of(const span* s, int64_t i) {
   return left < PIECE ? left : PIECE;
 }
 
-// Eight streams of sums within a page's reach of each other; plain C that any compiler vectorises.
-static void read_piece(void* context, int64_t i) {
-  const span* s = context;
-  const uint64_t* p = (const uint64_t*)(s->from + (size_t)i * PIECE);
-  uint64_t sums[32] = {0};
-  for (size_t n = piece_of(s, i) / sizeof sums; n > 0; n--, p += 32) {
-    for (int c = 0; c < 32; c++) sums[c] += p[c];
+// Loads as wide as the processor has, added up so that they happen.
+#define DEFINE_READ(name, vector, load, add)                                            \
+  static void name(void* context, int64_t i) {                                          \
+    const span* s = context;                                                            \
+    const char *p = s->from + (size_t)i * PIECE, *end = p + piece_of(s, i) / 512 * 512; \
+    vector a = load(p), b = a, c = a, d = a;                                            \
+    for (; p < end; p += 4 * sizeof(vector)) {                                          \
+      a = add(a, load(p));                                                              \
+      b = add(b, load(p + sizeof(vector)));                                             \
+      c = add(c, load(p + 2 * sizeof(vector)));                                         \
+      d = add(d, load(p + 3 * sizeof(vector)));                                         \
+    }                                                                                   \
+    a = add(add(a, b), add(c, d));                                                      \
+    KEEP(a);                                                                            \
   }
-  for (int c = 1; c < 32; c++) sums[0] += sums[c];
-  __asm__ volatile("" ::"r"(sums[0]));
-}
+
+#if defined(__x86_64__)
+#define LOAD512(p) _mm512_loadu_si512(p)
+#define LOAD256(p) _mm256_loadu_si256((const __m256i*)(p))
+#define LOAD128(p) _mm_loadu_si128((const __m128i*)(p))
+HY__TARGET_AVX512
+DEFINE_READ(read_avx512, __m512i, LOAD512, _mm512_xor_si512)
+HY__TARGET_END
+HY__TARGET_AVX2
+DEFINE_READ(read_avx2, __m256i, LOAD256, _mm256_xor_si256)
+HY__TARGET_END
+DEFINE_READ(read_plain, __m128i, LOAD128, _mm_xor_si128)
+#elif defined(__aarch64__)
+#define LOAD128(p) vld1q_u8((const uint8_t*)(p))
+DEFINE_READ(read_plain, uint8x16_t, LOAD128, veorq_u8)
+#else
+#define LOAD64(p) (*(const uint64_t*)(p))
+#define XOR64(a, b) ((a) ^ (b))
+DEFINE_READ(read_plain, uint64_t, LOAD64, XOR64)
+#endif
 
 static void copy_piece(void* context, int64_t i) {
   const span* s = context;
@@ -118,8 +142,13 @@ static double run_pieces(hy__task task, span* s) {
 }
 
 double hy__floor_read(const void* memory, size_t bytes) {
+  hy__task task = read_plain;
+#if defined(__x86_64__)
+  hy__isa_level level = hy__cpu_isa()->level;
+  if (level >= HY__ISA_AVX2) task = level == HY__ISA_AVX512 ? read_avx512 : read_avx2;
+#endif
   span s = {NULL, memory, bytes};
-  return (double)bytes / run_pieces(read_piece, &s);
+  return (double)bytes / run_pieces(task, &s);
 }
 
 double hy__floor_copy(void* to, const void* from, size_t bytes) {

@@ -203,9 +203,14 @@ HY__INLINE void mix(hy_dtype dtype, const hy__matrix* v, int rows, int64_t n, co
     for (; l + 4 <= lines; l += 4)
       mix_block(4, dtype, from, v->row, rows, n - c, p + l * p_line, p_line, out + l * out_line + c,
                 out_line);
-    for (; l < lines; l++)
-      mix_block(1, dtype, from, v->row, rows, n - c, p + l * p_line, p_line, out + l * out_line + c,
-                out_line);
+    const float* weights = p + l * p_line;
+    float* to = out + l * out_line + c;
+    switch (lines - l) {
+      case 1: mix_block(1, dtype, from, v->row, rows, n - c, weights, p_line, to, out_line); break;
+      case 2: mix_block(2, dtype, from, v->row, rows, n - c, weights, p_line, to, out_line); break;
+      case 3: mix_block(3, dtype, from, v->row, rows, n - c, weights, p_line, to, out_line); break;
+      default: break;
+    }
   }
 }
 

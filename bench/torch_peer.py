@@ -1,0 +1,126 @@
+"""The benchmarks of `halyard bench gemm gemv attention` in PyTorch, for comparison.
+
+Run with an interpreter that has torch:
+
+    python bench/torch_peer.py --halyard build/release/bin/halyard --threads 2 gemm gemv attention
+
+It runs Halyard's benchmark, then the same in PyTorch, and prints Halyard's JSON rows with torch as
+the peer. Rows that PyTorch has no kernel for are left out. Times are the best of several on both
+sides; the machine should have nothing else to do.
+"""
+
+import argparse
+import json
+import subprocess
+import time
+
+import torch
+
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+
+
+def best_time(run, seconds=1.0, least=7):
+    """The shortest of at least `least` runs, which go on for `seconds`."""
+    best, begin, rounds = float("inf"), time.perf_counter(), 0
+    while rounds < least or time.perf_counter() - begin < seconds:
+        start = time.perf_counter()
+        run(rounds)
+        best = min(best, time.perf_counter() - start)
+        rounds += 1
+    return best
+
+
+def sizes(shape):
+    return [int(part) for part in shape.split("x")]
+
+
+def time_mm(row):
+    m, n, k = sizes(row["shape"])
+    a = torch.randn(m, k).to(DTYPES[row["dtype"]])
+    b = torch.randn(k, n).to(DTYPES[row["dtype"]])
+    return best_time(lambda _: a @ b)
+
+
+def time_int_mm(row):
+    m, n, k = sizes(row["shape"])
+    a = torch.randint(-127, 127, (m, k), dtype=torch.int8)
+    b = torch.randint(-127, 127, (k, n), dtype=torch.int8)
+    return best_time(lambda _: torch._int_mm(a, b))
+
+
+def time_linear(row):
+    m, n, k = sizes(row["shape"])
+    dtype = DTYPES[row["dtype"]]
+    x = torch.randn(m, k).to(dtype)
+    copies = 1 + int(192e6 / (n * k * x.element_size()))
+    weights = [torch.randn(n, k).to(dtype) for _ in range(copies)]
+    return best_time(lambda i: torch.nn.functional.linear(x, weights[i % copies]))
+
+
+def attention_inputs(row, grad):
+    heads, _, rest = row["shape"].partition("/")
+    causal = rest.endswith(" causal")
+    kv_heads, queries, keys, size = sizes(rest.removesuffix(" causal"))
+    dtype = DTYPES[row["dtype"]]
+    shapes = [(int(heads), queries), (kv_heads, keys), (kv_heads, keys)]
+    tensors = [torch.randn(1, h, t, size).to(dtype).requires_grad_(grad) for h, t in shapes]
+    options = {"is_causal": causal, "enable_gqa": int(heads) != kv_heads}
+    return tensors, options
+
+
+def time_sdpa(row):
+    tensors, options = attention_inputs(row, False)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return best_time(lambda _: attend(*tensors, **options))
+
+
+def time_sdpa_backward(row):
+    tensors, options = attention_inputs(row, True)
+    out = torch.nn.functional.scaled_dot_product_attention(*tensors, **options)
+    grad = torch.randn_like(out)
+    return best_time(lambda _: torch.autograd.grad(out, tensors, grad, retain_graph=True))
+
+
+TIMERS = {
+    "mm": time_mm,
+    "int_mm": time_int_mm,
+    "linear": time_linear,
+    "sdpa": time_sdpa,
+    "sdpa_backward": time_sdpa_backward,
+}
+
+
+def amount(row):
+    """What the row's rate counts, in 1e9: flops, or the bytes of one line times a matrix."""
+    m, n, k = sizes(row["shape"])
+    if row["unit"] == "GFLOP/s":
+        return 2e-9 * m * n * k
+    return 1e-9 * (n * k + m * (n + k)) * torch.empty(0, dtype=DTYPES[row["dtype"]]).element_size()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("benchmarks", nargs="+")
+    parser.add_argument("--halyard", default="build/release/bin/halyard")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    command = [arguments.halyard, "bench", *arguments.benchmarks, "--json", "--threads",
+               str(arguments.threads)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as halyard:
+        rows = [json.loads(line) for line in halyard.stdout]
+    for row in rows:
+        if row["name"] not in TIMERS or (row["name"] != "int_mm" and row["dtype"] not in DTYPES):
+            continue
+        with torch.set_grad_enabled(row["name"] == "sdpa_backward"):
+            seconds = TIMERS[row["name"]](row)
+        higher_is_better = row["unit"] != "ms"
+        row["peer"] = "torch " + torch.__version__
+        row["peer_value"] = amount(row) / seconds if higher_is_better else seconds * 1e3
+        ours, theirs = row["value"], row["peer_value"]
+        row["ratio"] = ours / theirs if higher_is_better else theirs / ours
+        print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
