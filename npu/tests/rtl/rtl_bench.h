@@ -2,7 +2,6 @@
 #ifndef RTL_BENCH_H
 #define RTL_BENCH_H
 
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "echo_rtlmodel.h"
 

@@ -1,7 +1,6 @@
 // test_rtl_programs.c - random programs leave the same memory and faults on the hardware as on the
 // functional model. ECHO_NPU_RTL_PROGRAMS sets how many (300 by default; 10000 for the night),
 // ECHO_NPU_RTL_SEED the first seed. One program in four runs on a memory that stalls.
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "echo_cmodel.h"
 #include "echo_program.h"
