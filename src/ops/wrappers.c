@@ -24,11 +24,7 @@
 #define PUT_ATTR(kind, type, name) call.attrs.kind.name = name;
 
 static void put(hy_tensor* slot, const hy_tensor* t) {
-  if (t) {
-    *slot = *t;
-  } else {
-    slot->dtype = HY_NONE;
-  }
+  *slot = t ? *t : hy_tensor_absent();
 }
 
 static hy_status put_list(hy_call* call, hy_tensor* in, const hy_tensor* list, int n) {

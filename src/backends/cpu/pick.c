@@ -142,6 +142,7 @@ static hy_support supports_put(const hy_call* call) {
 
 static hy_support supports(const hy_call* call) {
   for (int i = 0; i < call->n_in; i++) {
+    if (call->in[i].dtype == HY_NONE) return HY_SUPPORT_NO_SHAPE;  // an absent index
     if (!hy_tensor_is_contiguous(&call->in[i])) return HY_SUPPORT_NO_LAYOUT;
   }
   if (!hy_tensor_is_contiguous(&call->out[0])) return HY_SUPPORT_NO_LAYOUT;
