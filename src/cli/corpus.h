@@ -1,4 +1,5 @@
-// Texts that the program carries with it: the project's own C and its own prose.
+// Texts that the program carries with it: the project's own C, and the sentences of its documents
+// and comments.
 #ifndef HALYARD_CLI_CORPUS_H_
 #define HALYARD_CLI_CORPUS_H_
 

@@ -35,7 +35,7 @@ typedef struct size_choice {
 } size_choice;
 static const size_choice sizes[] = {
     {"small", 96, 3, 4, 2, 256, 0},
-    {"medium", 128, 4, 4, 2, 352, 250000},
+    {"medium", 128, 4, 4, 2, 352, 80000},
     {"large", 192, 6, 6, 2, 512, 1000000},
     {"huge", 384, 8, 6, 2, 1024, 8000000},
 };
@@ -341,8 +341,8 @@ static hy_status show(demo* d) {
   d->options.tokens = tokens;
   HY_TRY(save_model(d, path, sizeof path));
   hy__adapter_options adapter = {
-      .rank = 16,
-      .alpha = 32,
+      .rank = 32,
+      .alpha = 64,
       .targets = "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"};
   HY_TRY(hy__adapter_create(d->model->stream, &adapter, HY_F32, (uint64_t)d->options.seed,
                             &d->model->transformer));
