@@ -12,6 +12,7 @@
 HY__TARGET_AVX512
 
 enum { SIZE = 4 / UNIT };  // bytes of a number
+enum { AHEAD = 16 };       // rows that lie across k to ask the memory for; each may be a new page
 
 // Up to 64 bytes, zeros behind them.
 HY__INLINE __m512i load_bytes(const void* p, int64_t n) {
@@ -86,6 +87,8 @@ static void pack_columns(const hy__matrix* b, int64_t k, int depth, int64_t j, i
   const char* data = hy__matrix_at(b, k, j);
   if (b->column == 1) {
     for (int p = 0; p < depth; p += UNIT) {
+      for (int u = 0; u < UNIT; u++)
+        _mm_prefetch(data + (int64_t)(p + AHEAD + u) * b->row * SIZE, _MM_HINT_T0);
       for (int h = 0; h < PANEL; h += 16)
         _mm512_storeu_si512(
             packed + (int64_t)(p / UNIT) * PANEL + h,

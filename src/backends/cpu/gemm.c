@@ -1,15 +1,15 @@
 #include "backends/cpu/gemm.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/pool.h"
 #include "backends/cpu/scratch.h"
 
 // Rows of A in one packed block, which should stay in the cache that the cores share, and panels of
-// B that one task packs at once, which should stay in its core's own.
-enum { MAX_BLOCK_ROWS = 4096, MAX_GROUP = 8 };
+// B that one task packs at once, which should stay in its core's own. Sums kept aside are read and
+// written once for each block of k, and should stay in the shared cache too.
+enum { MAX_BLOCK_ROWS = 4096, MAX_GROUP = 8, MAX_OWN_SUMS = 1 << 21 };
 
 typedef struct job {
   const hy__gemm_kernel* kernel;
@@ -75,11 +75,13 @@ static void multiply_group(void* context, int64_t task) {
     else
       kernel->pack_b(&g->b, j->first_k, j->depth, column, n, to);
   }
+  if (kernel->begin) kernel->begin();
   int64_t end = least((chunk + 1) * j->chunk_panels, ceil_div(j->rows, kernel->rows));
   for (int64_t r = chunk * j->chunk_panels; r < end; r++) {
     for (int64_t p = 0; p < panels; p++)
       multiply_tile(j, r * kernel->rows, (first + p) * kernel->panel, packed_b + p * panel_size);
   }
+  if (kernel->end) kernel->end();
 }
 
 static void finish_empty(const hy__gemm* g) {
@@ -128,25 +130,23 @@ bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
     finish_empty(g);
     return true;
   }
-  int64_t block = least(ceil_div(g->m, kernel->rows), MAX_BLOCK_ROWS / kernel->rows) * kernel->rows;
-  job j = {.kernel = kernel, .g = g};
   int64_t deepest = (int64_t)HY__GEMM_DEPTH * kernel->unit;
+  // Sums that span several blocks of k and have no place of their own need one.
+  bool own_c = !g->c && g->k > deepest;
+  int64_t most = own_c ? least(MAX_BLOCK_ROWS, ceil_div(MAX_OWN_SUMS, g->n)) : MAX_BLOCK_ROWS;
+  int64_t block = least(ceil_div(g->m, kernel->rows), ceil_div(most, kernel->rows)) * kernel->rows;
   int lanes = hy__gemm_lanes(kernel, (int)least(deepest, g->k));
+  job j = {.kernel = kernel, .g = g};
   j.packed_a = hy__scratch_get(HY__SCRATCH_GEMM_A, (size_t)(block * lanes) * sizeof(float));
-  if (!j.packed_a) return false;
-  // Sums that span several blocks and have no place of their own need one.
-  float* own_c = NULL;
-  if (!g->c && g->k > deepest) {
-    own_c = malloc((size_t)(block * g->n) * sizeof *own_c);
-    if (!own_c) return false;
-  }
+  float* sums =
+      own_c ? hy__scratch_get(HY__SCRATCH_GEMM_C, (size_t)(block * g->n) * sizeof *sums) : NULL;
+  if (!j.packed_a || (own_c && !sums)) return false;
   for (int64_t i = 0; i < g->m; i += block) {
     j.first_row = i;
     j.rows = least(block, g->m - i);
     j.c_row = own_c ? g->n : g->c_row;
-    j.c = own_c ? own_c : g->c ? g->c + i * g->c_row : NULL;
+    j.c = own_c ? sums : g->c ? g->c + i * g->c_row : NULL;
     multiply_block(&j);
   }
-  free(own_c);
   return !atomic_load(&j.failed);
 }

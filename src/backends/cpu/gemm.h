@@ -35,6 +35,9 @@ typedef struct hy__gemm_kernel {
   void (*pack_a)(const hy__matrix* a, int64_t i, int m, int64_t k, int depth, float* packed);
   // packed[k / unit * panel + j] likewise for columns.
   void (*pack_b)(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, float* packed);
+  // NULL, or what a thread does before its first `multiply` of a task and after its last.
+  void (*begin)(void);
+  void (*end)(void);
   // c[i * stride + j] = (accumulate ? c : 0) + sum over k, for m x n of the tile.
   void (*multiply)(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
                    int n, bool accumulate);

@@ -2,7 +2,7 @@
 // instruction on three tiles: 32 rows by 32 columns in four tiles of sums.
 //
 // A lies in the packed block as the tiles want it, 16 rows of 64 bytes each, B with its lanes
-// across. A thread's tiles are set up for each call and given back after it: holding them would
+// across. A thread's tiles are set up for each task and given back after it: holding them would
 // make every switch of threads save 8 KiB.
 #ifndef HALYARD_CPU_GEMM_AMX_H_
 #define HALYARD_CPU_GEMM_AMX_H_
@@ -52,18 +52,34 @@ typedef struct tile_config {
   uint8_t rows[16];
 } tile_config;
 
-static void multiply(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
-                     int n, bool accumulate) {
+static void begin(void) {
   tile_config config = {.palette = 1};
   for (int t = 0; t < 8; t++) {
     config.bytes[t] = TILE * 4;
     config.rows[t] = TILE;
   }
   _tile_loadconfig(&config);
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
+}
+
+static void end(void) {
+  _tile_release();
+}
+
+// Sums of a whole tile, which are read and written where they are.
+static void multiply_whole(int depth, const float* a, const float* b, float* c, int64_t stride,
+                           bool accumulate) {
+  int64_t bytes = stride * 4;
+  if (accumulate) {
+    _tile_loadd(0, c, bytes);
+    _tile_loadd(1, c + TILE, bytes);
+    _tile_loadd(2, c + TILE * stride, bytes);
+    _tile_loadd(3, c + TILE * stride + TILE, bytes);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
   int lanes = lanes_of(depth);
   for (int at = 0; at < lanes; at += TILE) {
     const float *rows = a + (int64_t)at * ROWS, *columns = b + (int64_t)at * PANEL;
@@ -76,21 +92,23 @@ static void multiply(int depth, const float* a, const float* b, float* c, int64_
     PRODUCT(2, 5, 6);
     PRODUCT(3, 5, 7);
   }
-  float sums[ROWS * PANEL] __attribute__((aligned(64)));
-  _tile_stored(0, sums, PANEL * 4);
-  _tile_stored(1, sums + TILE, PANEL * 4);
-  _tile_stored(2, sums + TILE * PANEL, PANEL * 4);
-  _tile_stored(3, sums + TILE * PANEL + TILE, PANEL * 4);
-  _tile_release();
-  for (int i = 0; i < m; i++) {
-    for (int h = 0; h < n; h += TILE) {
-      __mmask16 mask = hy__first16(n - h);
-      __m512i sum = _mm512_loadu_si512(sums + i * PANEL + h);
-      float* to = c + i * stride + h;
-      if (accumulate) sum = ADD(sum, _mm512_maskz_loadu_epi32(mask, to));
-      _mm512_mask_storeu_epi32(to, mask, sum);
-    }
+  _tile_stored(0, c, bytes);
+  _tile_stored(1, c + TILE, bytes);
+  _tile_stored(2, c + TILE * stride, bytes);
+  _tile_stored(3, c + TILE * stride + TILE, bytes);
+}
+
+static void multiply(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
+                     int n, bool accumulate) {
+  if (m == ROWS && n == PANEL) {
+    multiply_whole(depth, a, b, c, stride, accumulate);
+    return;
   }
+  float sums[ROWS * PANEL] __attribute__((aligned(64)));
+  for (int i = 0; i < m && accumulate; i++)
+    memcpy(sums + i * PANEL, c + i * stride, (size_t)n * sizeof *sums);
+  multiply_whole(depth, a, b, sums, PANEL, accumulate);
+  for (int i = 0; i < m; i++) memcpy(c + i * stride, sums + i * PANEL, (size_t)n * sizeof *sums);
 }
 
 HY__TARGET_END

@@ -4,7 +4,6 @@
 #if defined(__x86_64__)
 #define UNIT 4
 #define PRODUCT _tile_dpbssd
-#define ADD(a, b) _mm512_add_epi32(a, b)
 #include "backends/cpu/gemm_amx.h"
 
 const hy__gemm_kernel hy__gemm_amx_int8 = {.rows = ROWS,
@@ -13,5 +12,7 @@ const hy__gemm_kernel hy__gemm_amx_int8 = {.rows = ROWS,
                                            .align = TILE,
                                            .pack_a = pack_a,
                                            .pack_b = pack_b,
+                                           .begin = begin,
+                                           .end = end,
                                            .multiply = multiply};
 #endif

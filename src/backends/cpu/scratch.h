@@ -10,6 +10,7 @@
 typedef enum hy__scratch_slot {
   HY__SCRATCH_GEMM_A,
   HY__SCRATCH_GEMM_B,
+  HY__SCRATCH_GEMM_C,
   HY__SCRATCH_LINES,
   HY__SCRATCH_ATTENTION,
   HY__SCRATCH_ROWS,
