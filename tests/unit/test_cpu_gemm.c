@@ -80,6 +80,34 @@ static void check_kernel(const hy__gemm_kernel* kernel, hy_dtype dtype) {
   }
 }
 
+// A product so deep that it takes several passes, whose sums are kept aside for `finish`.
+enum { DEEP = 9000, DEEP_ROWS = 17, DEEP_COLUMNS = 35 };
+
+static void keep_tile(const void* context, int64_t i, int64_t j, int m, int n, float* tile,
+                      int64_t stride) {
+  (void)context;
+  for (int r = 0; r < m; r++)
+    memcpy(&sums[(i + r) * DEEP_COLUMNS + j], tile + r * stride, (size_t)n * sizeof *sums);
+}
+
+static void sums_of_several_passes(void** state) {
+  (void)state;
+  const hy__gemm_kernel* kernel = hy__cpu_kernels_up_to(HY__ISA_AVX512)->gemm;
+  hy__matrix a = {a_memory, HY_BF16, 1, DEEP_ROWS}, b = {b_memory, HY_BF16, 3, 1};
+  hy__gemm g = {.m = DEEP_ROWS, .n = DEEP_COLUMNS, .k = DEEP, .a = a, .b = b};
+  g.finish = keep_tile;
+  fill(a_memory, HY_BF16, MAX_A);
+  fill(b_memory, HY_BF16, MAX_B);
+  assert_true(hy__gemm_run(kernel, &g));
+  for (int i = 0; i < DEEP_ROWS; i++) {
+    for (int j = 0; j < DEEP_COLUMNS; j++) {
+      double want = 0;
+      for (int p = 0; p < DEEP; p++) want += number(&a, i, p) * number(&b, p, j);
+      assert_true(fabs(want - (double)sums[i * DEEP_COLUMNS + j]) < 1e-6 * DEEP);
+    }
+  }
+}
+
 static void plain_int8(void** state) {
   (void)state;
   check_kernel(&hy__gemm_int8_scalar, HY_I8);
@@ -118,6 +146,7 @@ static void amx_bf16(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(sums_of_several_passes),
     cmocka_unit_test(plain_int8),
 #if defined(__x86_64__)
     cmocka_unit_test(vnni),

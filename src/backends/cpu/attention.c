@@ -3,14 +3,13 @@
 
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "backends/cpu/attention_few.h"
 #include "backends/cpu/pool.h"
 #include "backends/cpu/scratch.h"
 
 // Packed keys and values that are held at once; more heads than fit are done by turns.
-enum { PACKED_BYTES = 96 << 20 };
+enum { PACKED_BYTES = 32 << 20 };
 
 typedef struct forward {
   hy__attention a;
@@ -198,14 +197,13 @@ static bool attend_panels(forward* f) {
   size_t bytes = (size_t)(f->keys_size + f->values_size) * sizeof(float);
   int64_t heads = a->batches * a->kv_heads, at_once = (int64_t)(PACKED_BYTES / (bytes + 1)) + 1;
   if (at_once > heads) at_once = heads;
-  f->packed = aligned_alloc(64, ((size_t)at_once * bytes + 64) / 64 * 64);
+  f->packed = hy__scratch_get(HY__SCRATCH_KEYS, (size_t)at_once * bytes);
   if (!f->packed) return false;
   for (f->first_head = 0; f->first_head < heads; f->first_head += at_once) {
     f->n_heads = heads - f->first_head < at_once ? heads - f->first_head : at_once;
     hy__pool_run(pack_head, f, f->n_heads);
     hy__pool_run(attend, f, f->n_heads * a->group * f->panels);
   }
-  free(f->packed);
   return !atomic_load(&f->failed);
 }
 

@@ -6,9 +6,8 @@
 
 #include "backends/cpu/host_info.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/pages.h"
 #include "backends/cpu/providers.h"
-
-#define ALIGNMENT 64
 
 static const hy_host* host;
 const hy_host* hy__cpu_host_services;
@@ -68,10 +67,9 @@ static void device_close(void* device) {
 
 static hy_status memory_alloc(void* device, size_t bytes, void** address) {
   (void)device;
-  if (posix_memalign(address, ALIGNMENT, bytes ? bytes : 1)) {
-    *address = NULL;
+  *address = hy__pages_get(bytes);
+  if (!*address)
     return host->fail(HY_OUT_OF_MEMORY, "cpu: the system has no %zu bytes left", bytes);
-  }
   return HY_OK;
 }
 

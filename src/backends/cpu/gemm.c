@@ -6,22 +6,29 @@
 #include "backends/cpu/pool.h"
 #include "backends/cpu/scratch.h"
 
-// Rows of A in one packed block, which should stay in the cache that the cores share, and panels of
-// B that one task packs at once, which should stay in its core's own. Sums kept aside are read and
-// written once for each block of k, and should stay in the shared cache too.
-enum { MAX_BLOCK_ROWS = 4096, MAX_GROUP = 8, MAX_OWN_SUMS = 1 << 21 };
+// Packed A lies in the cache that the cores share, a chunk of its row panels in a core's second
+// one, beside the panels of B that a task packs at once. Sums kept aside over several passes should
+// stay in the shared cache too.
+enum {
+  PACKED_LANES = 4 << 20,
+  MAX_PASS = 32 * HY__GEMM_DEPTH,
+  OWN_SUMS = 2 << 20,
+  CHUNK = 24,
+  MAX_GROUP = 8
+};
 
+// A block of rows, and a pass over part of the inner dimension: what is packed of A at once.
 typedef struct job {
   const hy__gemm_kernel* kernel;
   const hy__gemm* g;
-  float *packed_a, *c;  // c: of the block's first row
+  float* packed_a;  // block of k after block of k, in each panel after panel
+  float* c;         // of the block's first row; NULL where each task has sums of its own
   int64_t c_row;
-  int64_t first_row, rows;  // of this block of A
-  int64_t first_k;
-  int depth, lanes;
-  bool last;                         // the block ends the sums
-  int64_t group;                     // panels of B to a task
-  int64_t row_chunks, chunk_panels;  // the block's row panels, divided for more tasks
+  int64_t first_row, rows, row_panels;
+  int64_t first_k, end_k;  // of the pass
+  int depth;               // of a block of k, but the last
+  int64_t group;           // panels of B to a task
+  int64_t parts, part;     // the row panels divided among tasks, and panels of one part
   atomic_bool failed;
 } job;
 
@@ -33,54 +40,102 @@ static int64_t least(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-static void pack_rows(void* context, int64_t panel) {
-  const job* j = context;
-  int rows = j->kernel->rows;
-  int64_t at = panel * rows;
-  j->kernel->pack_a(&j->g->a, j->first_row + at, (int)least(rows, j->rows - at), j->first_k,
-                    j->depth, j->packed_a + at * j->lanes);
+static int depth_at(const job* j, int64_t k) {
+  return (int)least(j->depth, j->end_k - k);
 }
 
-static void multiply_tile(const job* j, int64_t row, int64_t column, const float* packed_b) {
+// Where the packed panels of a block of k begin.
+static float* block_of_a(const job* j, int64_t k) {
+  return j->packed_a +
+         (k - j->first_k) / j->kernel->unit * j->row_panels * (int64_t)j->kernel->rows;
+}
+
+static float* panel_of_a(const job* j, int64_t k, int64_t panel) {
+  int64_t lanes = hy__gemm_lanes(j->kernel, depth_at(j, k));
+  return block_of_a(j, k) + panel * j->kernel->rows * lanes;
+}
+
+static void pack_rows(void* context, int64_t task) {
+  const job* j = context;
+  int64_t panel = task % j->row_panels, k = j->first_k + task / j->row_panels * j->depth;
+  int64_t row = panel * j->kernel->rows;
+  int m = (int)least(j->kernel->rows, j->rows - row);
+  j->kernel->pack_a(&j->g->a, j->first_row + row, m, k, depth_at(j, k), panel_of_a(j, k, panel));
+}
+
+// The part of C that a task computes.
+typedef struct region {
+  int64_t row, row_end;  // panels of rows
+  int64_t column;        // of the first panel
+  int64_t panels;
+  float* c;  // of the first row and column; NULL: the sums of one block are complete, and only
+             // `finish` wants them
+  int64_t stride;
+} region;
+
+static void multiply_tile(const job* j, const region* t, int64_t k, int64_t r, int64_t p,
+                          const float* packed_b) {
   const hy__gemm* g = j->g;
   const hy__gemm_kernel* kernel = j->kernel;
   float tile[HY__GEMM_MAX_ROWS * HY__GEMM_MAX_PANEL] __attribute__((aligned(64)));
+  int64_t row = r * kernel->rows, column = t->column + p * kernel->panel;
   int m = (int)least(kernel->rows, j->rows - row), n = (int)least(kernel->panel, g->n - column);
-  float* c = j->c ? j->c + row * j->c_row + column : tile;
-  int64_t stride = j->c ? j->c_row : kernel->panel;
-  kernel->multiply(j->depth, j->packed_a + row * j->lanes, packed_b, c, stride, m, n,
-                   j->first_k > 0 || g->accumulate);
-  if (j->last && g->finish) g->finish(g->context, j->first_row + row, column, m, n, c, stride);
+  int64_t stride = t->c ? t->stride : kernel->panel;
+  float* c = t->c ? t->c + (row - t->row * kernel->rows) * stride + p * kernel->panel : tile;
+  int depth = depth_at(j, k);
+  kernel->multiply(depth, panel_of_a(j, k, r), packed_b, c, stride, m, n, k > 0 || g->accumulate);
+  if (g->finish && k + depth == g->k)
+    g->finish(g->context, j->first_row + row, column, m, n, c, stride);
 }
 
-static void multiply_group(void* context, int64_t task) {
+static void multiply_block(const job* j, const region* t, int64_t k, float* packed_b) {
+  const hy__gemm* g = j->g;
+  const hy__gemm_kernel* kernel = j->kernel;
+  int depth = depth_at(j, k);
+  int64_t size = (int64_t)kernel->panel * (hy__gemm_lanes(kernel, depth) + kernel->extra);
+  for (int64_t p = 0; p < t->panels; p++) {
+    int64_t column = t->column + p * kernel->panel;
+    int n = (int)least(kernel->panel, g->n - column);
+    if (g->pack_b)
+      g->pack_b(g->context, k, depth, column, n, kernel->panel, packed_b + p * size);
+    else
+      kernel->pack_b(&g->b, k, depth, column, n, packed_b + p * size);
+  }
+  for (int64_t chunk = t->row; chunk < t->row_end; chunk += CHUNK) {
+    int64_t end = least(chunk + CHUNK, t->row_end);
+    for (int64_t p = 0; p < t->panels; p++) {
+      for (int64_t r = chunk; r < end; r++) multiply_tile(j, t, k, r, p, packed_b + p * size);
+    }
+  }
+}
+
+static void multiply_region(void* context, int64_t task) {
   job* j = context;
   const hy__gemm* g = j->g;
   const hy__gemm_kernel* kernel = j->kernel;
-  int64_t first = task / j->row_chunks * j->group, chunk = task % j->row_chunks;
-  int64_t panels = least(j->group, ceil_div(g->n, kernel->panel) - first);
-  int64_t panel_size = (int64_t)kernel->panel * (j->lanes + kernel->extra);
-  float* packed_b =
-      hy__scratch_get(HY__SCRATCH_GEMM_B, (size_t)(j->group * panel_size) * sizeof *packed_b);
-  if (!packed_b) {
+  int64_t first = task / j->parts * j->group, row = task % j->parts * j->part;
+  region t = {.row = row,
+              .row_end = least(row + j->part, j->row_panels),
+              .column = first * kernel->panel,
+              .panels = least(j->group, ceil_div(g->n, kernel->panel) - first)};
+  size_t lanes = (size_t)(hy__gemm_lanes(kernel, j->depth) + kernel->extra);
+  size_t width = (size_t)(j->group * kernel->panel);
+  float* packed_b = hy__scratch_get(HY__SCRATCH_GEMM_B, width * lanes * sizeof *packed_b);
+  bool own = !j->c && j->first_k + j->depth < j->end_k;
+  if (j->c) {
+    t.c = j->c + row * kernel->rows * j->c_row + t.column;
+    t.stride = j->c_row;
+  } else if (own) {
+    t.stride = (int64_t)width;
+    t.c =
+        hy__scratch_get(HY__SCRATCH_GEMM_C, width * (size_t)(j->part * kernel->rows) * sizeof *t.c);
+  }
+  if (!packed_b || (own && !t.c)) {
     atomic_store(&j->failed, true);
     return;
   }
-  for (int64_t p = 0; p < panels; p++) {
-    int64_t column = (first + p) * kernel->panel;
-    int n = (int)least(kernel->panel, g->n - column);
-    float* to = packed_b + p * panel_size;
-    if (g->pack_b)
-      g->pack_b(g->context, j->first_k, j->depth, column, n, kernel->panel, to);
-    else
-      kernel->pack_b(&g->b, j->first_k, j->depth, column, n, to);
-  }
   if (kernel->begin) kernel->begin();
-  int64_t end = least((chunk + 1) * j->chunk_panels, ceil_div(j->rows, kernel->rows));
-  for (int64_t r = chunk * j->chunk_panels; r < end; r++) {
-    for (int64_t p = 0; p < panels; p++)
-      multiply_tile(j, r * kernel->rows, (first + p) * kernel->panel, packed_b + p * panel_size);
-  }
+  for (int64_t k = j->first_k; k < j->end_k; k += j->depth) multiply_block(j, &t, k, packed_b);
   if (kernel->end) kernel->end();
 }
 
@@ -98,30 +153,23 @@ static void finish_empty(const hy__gemm* g) {
   }
 }
 
-// Enough tasks that no thread waits long for the last one. Rows are divided, and B packed more than
-// once for it, only when there are not columns enough.
-static void divide(job* j, int64_t row_panels, int64_t column_panels) {
-  int64_t wanted = 4 * (int64_t)hy__pool_threads();
-  j->group = least(MAX_GROUP, ceil_div(column_panels, wanted));
-  int64_t chunks = least(ceil_div(wanted, ceil_div(column_panels, j->group)), row_panels);
-  if (hy__pool_threads() == 1) chunks = 1;
-  j->chunk_panels = ceil_div(row_panels, chunks);
-  j->row_chunks = ceil_div(row_panels, j->chunk_panels);
-}
-
-static void multiply_block(job* j) {
-  const hy__gemm* g = j->g;
-  int64_t row_panels = ceil_div(j->rows, j->kernel->rows);
-  int64_t column_panels = ceil_div(g->n, j->kernel->panel);
-  divide(j, row_panels, column_panels);
-  int64_t deepest = (int64_t)HY__GEMM_DEPTH * j->kernel->unit;
-  for (j->first_k = 0; j->first_k < g->k; j->first_k += deepest) {
-    j->depth = (int)least(deepest, g->k - j->first_k);
-    j->lanes = hy__gemm_lanes(j->kernel, j->depth);
-    j->last = j->first_k + j->depth == g->k;
-    hy__pool_run(pack_rows, j, row_panels);
-    hy__pool_run(multiply_group, j, ceil_div(column_panels, j->group) * j->row_chunks);
+// Tasks such that the thread with the most of them is done soonest. Packing a panel of B costs
+// about what a tile does, and is done again for each part of the rows.
+static void divide(job* j) {
+  int64_t threads = hy__pool_threads(), panels = ceil_div(j->g->n, j->kernel->panel);
+  int64_t soonest = INT64_MAX;
+  for (int64_t parts = 1; parts <= least(threads, j->row_panels); parts++) {
+    int64_t part = ceil_div(j->row_panels, parts);
+    for (int64_t group = least(MAX_GROUP, panels); group > 0; group--) {
+      int64_t tasks = ceil_div(panels, group) * ceil_div(j->row_panels, part);
+      int64_t takes = ceil_div(tasks, threads) * group * (part + 1);
+      if (takes >= soonest) continue;
+      soonest = takes;
+      j->group = group;
+      j->part = part;
+    }
   }
+  j->parts = ceil_div(j->row_panels, j->part);
 }
 
 bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
@@ -130,13 +178,19 @@ bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
     finish_empty(g);
     return true;
   }
-  int64_t deepest = (int64_t)HY__GEMM_DEPTH * kernel->unit;
-  // Sums that span several blocks of k and have no place of their own need one.
-  bool own_c = !g->c && g->k > deepest;
-  int64_t most = own_c ? least(MAX_BLOCK_ROWS, ceil_div(MAX_OWN_SUMS, g->n)) : MAX_BLOCK_ROWS;
-  int64_t block = least(ceil_div(g->m, kernel->rows), ceil_div(most, kernel->rows)) * kernel->rows;
-  int lanes = hy__gemm_lanes(kernel, (int)least(deepest, g->k));
   job j = {.kernel = kernel, .g = g};
+  // Blocks of k of about equal depth, each of as many whole lanes as any kernel aligns to.
+  int64_t blocks = ceil_div(g->k, (int64_t)HY__GEMM_DEPTH * kernel->unit);
+  int64_t whole = 16 * kernel->unit;
+  j.depth = (int)(ceil_div(ceil_div(g->k, blocks), whole) * whole);
+  int64_t pass = (int64_t)MAX_PASS * kernel->unit / j.depth * j.depth;
+  int64_t lanes = hy__gemm_lanes(kernel, j.depth) * ceil_div(least(g->k, pass), j.depth);
+  // Sums that span several passes and have no place of their own need one.
+  bool own_c = !g->c && g->k > pass;
+  int64_t most = PACKED_LANES / lanes;
+  if (own_c) most = least(most, OWN_SUMS / g->n);
+  int64_t panels = ceil_div(g->m, kernel->rows), fit = most / kernel->rows;
+  int64_t block = (fit > 0 ? ceil_div(panels, ceil_div(panels, fit)) : 1) * kernel->rows;
   j.packed_a = hy__scratch_get(HY__SCRATCH_GEMM_A, (size_t)(block * lanes) * sizeof(float));
   float* sums =
       own_c ? hy__scratch_get(HY__SCRATCH_GEMM_C, (size_t)(block * g->n) * sizeof *sums) : NULL;
@@ -144,9 +198,16 @@ bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
   for (int64_t i = 0; i < g->m; i += block) {
     j.first_row = i;
     j.rows = least(block, g->m - i);
+    j.row_panels = ceil_div(j.rows, kernel->rows);
     j.c_row = own_c ? g->n : g->c_row;
     j.c = own_c ? sums : g->c ? g->c + i * g->c_row : NULL;
-    multiply_block(&j);
+    divide(&j);
+    int64_t tasks = ceil_div(ceil_div(g->n, kernel->panel), j.group) * j.parts;
+    for (j.first_k = 0; j.first_k < g->k; j.first_k = j.end_k) {
+      j.end_k = least(j.first_k + pass, g->k);
+      hy__pool_run(pack_rows, &j, j.row_panels * ceil_div(j.end_k - j.first_k, j.depth));
+      hy__pool_run(multiply_region, &j, tasks);
+    }
   }
   return !atomic_load(&j.failed);
 }

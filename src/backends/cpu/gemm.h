@@ -1,15 +1,16 @@
 // C = A B of any strides: float32, bfloat16 or float16 in float32 arithmetic, int8 in int32.
 //
-// B is cut into panels of columns and A into panels of rows, both in blocks of HY__GEMM_DEPTH of
-// the inner dimension. A's block is packed once by all threads; then each task packs a few panels
-// of B into its own cache and multiplies all of A with them. Every element of C is summed in one
-// order, k ascending within a block and blocks ascending, whatever the number of threads.
+// B is cut into panels of columns and A into panels of rows, both in blocks of at most
+// HY__GEMM_DEPTH lanes of the inner dimension. A is packed once by all threads; then each task
+// packs a few panels of B at a time and multiplies them with A. A panel of B stays in the first
+// cache while a chunk of A passes by from the second. Every element of C is summed in one order, k
+// ascending within a block and blocks ascending, whatever the number of threads.
 #ifndef HALYARD_CPU_GEMM_H_
 #define HALYARD_CPU_GEMM_H_
 
 #include "halyard/tensor.h"
 
-enum { HY__GEMM_DEPTH = 384, HY__GEMM_MAX_ROWS = 32, HY__GEMM_MAX_PANEL = 32 };
+enum { HY__GEMM_DEPTH = 256, HY__GEMM_MAX_ROWS = 32, HY__GEMM_MAX_PANEL = 32 };
 
 // A matrix in memory: element (i, j) lies at data + i * row + j * column, in elements.
 typedef struct hy__matrix {

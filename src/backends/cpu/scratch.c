@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "backends/cpu/pages.h"
+
 typedef struct memory {
   void* data[HY__SCRATCH_COUNT];
   size_t bytes[HY__SCRATCH_COUNT];
@@ -40,8 +42,7 @@ void* hy__scratch_get(hy__scratch_slot slot, size_t bytes) {
   if (m->bytes[slot] >= bytes) return m->data[slot];
   free(m->data[slot]);
   m->bytes[slot] = 0;
-  bytes = (bytes + 4095) / 4096 * 4096;
-  m->data[slot] = aligned_alloc(64, bytes);
+  m->data[slot] = hy__pages_get(bytes);
   if (m->data[slot]) m->bytes[slot] = bytes;
   return m->data[slot];
 }

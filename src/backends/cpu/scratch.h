@@ -13,6 +13,7 @@ typedef enum hy__scratch_slot {
   HY__SCRATCH_GEMM_C,
   HY__SCRATCH_LINES,
   HY__SCRATCH_ATTENTION,
+  HY__SCRATCH_KEYS,
   HY__SCRATCH_ROWS,
   HY__SCRATCH_COUNT
 } hy__scratch_slot;
