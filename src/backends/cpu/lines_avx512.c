@@ -7,6 +7,7 @@
 HY__TARGET_AVX512
 
 enum { ROWS = 4, LINES = 4 };  // of one block: their sums stay in registers
+enum { AHEAD = 2048 };         // bytes by which weights are asked for before they are used
 
 // The sums of four vectors' lanes.
 HY__INLINE __m128 sum_lanes(__m512 a, __m512 b, __m512 c, __m512 d) {
@@ -48,8 +49,43 @@ HY__INLINE void block(int rows, int lines, hy_dtype dtype, const char* const w[R
                        sum_lanes(sums[l][0], sums[l][1], sums[l][2], sums[l][3]));
 }
 
+// One line with one row, whose elements are read in the order they lie in.
+HY__INLINE __m512 dot_row(hy_dtype dtype, const char* w, int64_t k, const float* x) {
+  int64_t size = dtype == HY_F32 ? 4 : 2, at = 0;
+  __m512 sums[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) sums[i] = _mm512_setzero_ps();
+  for (; at + 64 <= k; at += 64) {
+    _mm_prefetch(w + at * size + AHEAD, _MM_HINT_T0);
+    _mm_prefetch(w + at * size + AHEAD + 64, _MM_HINT_T0);
+    if (dtype == HY_F32) {
+      _mm_prefetch(w + at * size + AHEAD + 128, _MM_HINT_T0);
+      _mm_prefetch(w + at * size + AHEAD + 192, _MM_HINT_T0);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+      sums[i] = _mm512_fmadd_ps(_mm512_loadu_ps(x + at + 16 * i),
+                                hy__load16(w + (at + 16 * i) * size, dtype, 0xffff), sums[i]);
+  }
+  for (; at < k; at += 16) {
+    __mmask16 mask = hy__first16(k - at);
+    sums[0] = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, x + at),
+                              hy__load16(w + at * size, dtype, mask), sums[0]);
+  }
+  return _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3]));
+}
+
 HY__INLINE void lines_of(int rows, int lines, hy_dtype dtype, const char* const w[ROWS], int64_t k,
                          const float* x, int64_t x_line, float* out, int64_t out_line) {
+  if (lines == 1) {
+    __m512 sums[ROWS];
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; r++)
+      sums[r] = r < rows ? dot_row(dtype, w[r], k, x) : _mm512_setzero_ps();
+    _mm_mask_storeu_ps(out, (__mmask8)((1 << rows) - 1),
+                       sum_lanes(sums[0], sums[1], sums[2], sums[3]));
+    return;
+  }
   int l = 0;
   for (; l + 4 <= lines; l += 4)
     block(rows, 4, dtype, w, k, x + l * x_line, x_line, out + l * out_line, out_line);
