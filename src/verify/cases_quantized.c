@@ -90,6 +90,35 @@ void hy__cases_linear_quantized(hy__case* c) {
   }
 }
 
+void hy__cases_linear_int8(hy__case* c) {
+  static const int64_t sizes[] = {2, 4, 6, 10, 16, 32, 64, 128};
+  hy_dtype to =
+      hy__draw_dtype(c, HY_DTYPE_BIT(HY_F32) | HY_DTYPE_BIT(HY_BF16) | HY_DTYPE_BIT(HY_F16));
+  hy_dtype weight = hy__draw_bool(c) ? HY_I8 : HY_I4;
+  // The finer groups of one side divide those of the other, or a row is one group.
+  int64_t fine = c->key.quick ? 2 * hy__draw_small(c, 4) : sizes[hy__draw_int(c, 0, 7)];
+  int64_t coarse = fine * hy__draw_small(c, 3), k = coarse * hy__draw_small(c, 3);
+  if (hy__draw_int(c, 0, 3) == 0) coarse = k;
+  bool finer_x = hy__draw_bool(c);
+  int64_t shape[3], n = hy__draw_size(c);
+  int lead = (int)hy__draw_int(c, 0, 2);
+  for (int d = 0; d < lead; d++) shape[d] = d ? hy__draw_small(c, 3) : hy__draw_size(c);
+  shape[lead] = k;
+  add_quantized(c, HY_I8, lead + 1, shape, finer_x ? fine : coarse);
+  add_quantized(c, weight, 2, (int64_t[]){n, k}, finer_x ? coarse : fine);
+  if (hy__draw_bool(c))
+    hy__add_input(c, to, 1, &n);
+  else
+    hy__add_absent(c);
+  c->call.attrs.cast.dtype = to;
+  layered(c, k + 1, 8);
+  if (hy__mistake(c, 1, HY_DTYPE, "a result that is no float")) c->call.attrs.cast.dtype = HY_I32;
+  if (hy__mistake(c, 2, HY_SHAPE, "a bias of the wrong size")) {
+    c->call.n_in = 4;
+    hy__add_input(c, to, 1, (int64_t[]){n + 1});
+  }
+}
+
 void hy__cases_sparsify_2_4(hy__case* c) {
   int64_t rows = hy__draw_size(c), columns = 8 * hy__draw_small(c, 6);
   hy__add_input(c, c->dtype, 2, (int64_t[]){rows, columns});

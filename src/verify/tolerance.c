@@ -124,6 +124,7 @@ static op_class class_of(hy_op op) {
     case HY_OP_index_add:
     case HY_OP_index_put:
     case HY_OP_linear_quantized:
+    case HY_OP_linear_int8:
     case HY_OP_linear_sparse_2_4: return SUM;
     case HY_OP_var:
     case HY_OP_softmax:

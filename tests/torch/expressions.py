@@ -374,6 +374,13 @@ def linear_quantized(c):
     return F.linear(c.x[0].double(), weight, bias).to(c.x[0].dtype)
 
 
+def linear_int8(c):
+    x = dequantized(c.x[0], c.inputs[0], c.x[1])
+    weight = dequantized(c.x[2], c.inputs[2], c.x[3])
+    bias = c.x[4].double() if c.x[4] is not None else None
+    return F.linear(x, weight, bias).to(c.dtype)
+
+
 def sparsify(c):
     weight = c.x[0]
     four = weight.reshape(weight.shape[0], weight.shape[1] // 4, 4)
@@ -545,6 +552,7 @@ EXPRESSIONS = {
     "quantize": quantize,
     "dequantize": lambda c: dequantized(c.x[0], c.inputs[0], c.x[1]).to(c.dtype),
     "linear_quantized": linear_quantized,
+    "linear_int8": linear_int8,
     "sparsify_2_4": sparsify,
     "linear_sparse_2_4": linear_sparse,
     "fused_moe": fused_moe,

@@ -127,6 +127,7 @@ LENIENT = {
     ("gather", "an index of floats"): "the expression casts the index, for PyTorch takes i64 alone",
     ("dequantize", "a result that is no float"): FORMULA,
     ("linear_quantized", "a weight that is not quantised"): FORMULA,
+    ("linear_int8", "a result that is no float"): FORMULA,
     ("sparsify_2_4", "rows that are no multiple of 8"): FORMULA,
     ("linear_sparse_2_4", "codes in plain layout"): FORMULA,
 }

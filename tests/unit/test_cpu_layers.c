@@ -92,9 +92,98 @@ static void quantised_weights_agree(void** state) {
   }
 }
 
+static void int8(hy_dtype weight, hy_dtype to, int64_t m, int64_t n, int64_t k, int64_t x_group,
+                 int64_t w_group) {
+  static float x_scales[MAX_M * MAX_K];
+  fill(bias_memory, to, n);
+  fill(scales, HY_F32, n * (k / w_group));
+  fill(x_scales, HY_F32, m * (k / x_group));
+  for (int64_t i = 0; i < n * k; i++) weights[i] = (unsigned char)draw();
+  for (int64_t i = 0; i < m * k; i++) x_memory[i] = (unsigned char)draw();
+  // The least numbers, whose negatives a byte does not hold.
+  memset(weights, weight == HY_I4 ? 0x88 : 0x80, (size_t)(weight == HY_I4 ? k / 2 : k));
+  memset(x_memory, 0x80, (size_t)k);
+  for (int64_t i = 0; i < n * (k / w_group); i++) scales[i] *= 0x1p-7f;
+  for (int64_t i = 0; i < m * (k / x_group); i++) x_scales[i] *= 0x1p-7f;
+  hy_tensor in[5] = {tensor(x_memory, HY_I8, m, k), tensor(x_scales, HY_F32, m, k / x_group),
+                     tensor(weights, weight, n, k), tensor(scales, HY_F32, n, k / w_group),
+                     tensor(bias_memory, to, n)};
+  hy_tensor out = tensor(out_memory, to, m, n);
+  hy_call call = {.op = HY_OP_linear_int8,
+                  .n_in = 5,
+                  .n_out = 1,
+                  .in = in,
+                  .out = &out,
+                  .attrs = {.cast = {to}}};
+  char what[96];
+  snprintf(what, sizeof what, "%lldx%lldx%lld int8 times %s, groups of %lld and %lld, %s",
+           (long long)m, (long long)n, (long long)k, hy_dtype_name(weight), (long long)x_group,
+           (long long)w_group, hy_dtype_name(to));
+  agree(&hy__cpu_int8_layer, &call, k, what);
+}
+
+static void integer_products_agree(void** state) {
+  (void)state;
+  static const int64_t rows[] = {1, 2, 3, 4, 5, 14, 16, 33, 40};
+  static const int64_t sizes[][3] = {
+      {896, 128, 128}, {896, 896, 32}, {896, 32, 896}, {448, 64, 64}, {448, 448, 448},
+      {200, 40, 40},   {96, 2, 2},     {36, 12, 36},   {160, 32, 32}, {160, 16, 32},
+      {30, 10, 30},    {384, 128, 32}, {384, 32, 64},  {96, 24, 32}};
+  for (int r = 0; r < 9; r++) {
+    for (int s = 0; s < 14; s++) {
+      int64_t n = r % 2 ? 70 : 35;
+      int8(HY_I8, s % 2 ? HY_F32 : HY_BF16, rows[r], n, sizes[s][0], sizes[s][1], sizes[s][2]);
+      int8(HY_I4, s % 2 ? HY_F16 : HY_F32, rows[r], n, sizes[s][0], sizes[s][1], sizes[s][2]);
+    }
+  }
+}
+
+// Numbers are equal or, where a quotient lies on the border, one apart; scales are equal.
+static void quantises_alike(void** state) {
+  (void)state;
+  static const int64_t sizes[][3] = {{1, 896, 128}, {3, 70, 70}, {5, 96, 32}, {2, 36, 6}};
+  static const hy_dtype from[] = {HY_F32, HY_BF16, HY_F16}, to[] = {HY_I8, HY_I4};
+  static unsigned char want[MAX_M * MAX_K], got[MAX_M * MAX_K];
+  float want_scale[600], got_scale[600];
+  for (int c = 0; c < 24; c++) {
+    const int64_t* size = sizes[c % 4];
+    int64_t m = size[0], k = size[1], groups = k / size[2];
+    hy_dtype x_type = from[c / 4 % 3], q_type = to[c / 12];
+    fill(x_memory, x_type, m * k);
+    if (c % 2) hy__store1(x_memory, x_type, c % 3 ? NAN : INFINITY);
+    hy_tensor in = tensor(x_memory, x_type, m, k);
+    hy_tensor out[2] = {tensor(want, q_type, m, k), tensor(want_scale, HY_F32, m, groups)};
+    hy_call call = {.op = HY_OP_quantize, .n_in = 1, .n_out = 2, .in = &in, .out = out};
+    call.attrs.quantize = (hy_attrs_quantize){.dtype = q_type, .group = size[2]};
+    if (q_type == HY_I4) out[0].layout = HY_LAYOUT_PACKED_I4;
+    assert_int_equal(hy__reference(&call), HY_OK);
+    out[0].data = got;
+    out[1].data = got_scale;
+    for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
+      memset(got, 0x55, sizeof got);
+      assert_int_equal(hy__cpu_quantize.supports(&call), HY_SUPPORT_YES);
+      assert_int_equal((hy__cpu_quantize.run)(hy__cpu_kernels_up_to((hy__isa_level)level), &call),
+                       HY_OK);
+      for (int64_t i = 0; i < m * groups; i++)
+        assert_true(got_scale[i] == want_scale[i] || (isnan(got_scale[i]) && isnan(want_scale[i])));
+      for (int64_t i = 0; i < m * k; i++) {
+        int shift = q_type == HY_I4 ? (int)(i % 2) * 4 : 0;
+        int64_t at = q_type == HY_I4 ? i / 2 : i;
+        int left = q_type == HY_I4 ? (((want[at] >> shift) & 15) ^ 8) - 8 : (int8_t)want[at];
+        int right = q_type == HY_I4 ? (((got[at] >> shift) & 15) ^ 8) - 8 : (int8_t)got[at];
+        if (left - right > 1 || right - left > 1)
+          fail_msg("case %d, %s: number %lld is %d and should be %d", c,
+                   hy__isa_name((hy__isa_level)level), (long long)i, right, left);
+      }
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(quantised_weights_agree),
+      cmocka_unit_test(integer_products_agree),
+      cmocka_unit_test(quantises_alike),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

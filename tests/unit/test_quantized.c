@@ -40,6 +40,30 @@ static void packs_i4_in_groups(void** state) {
   assert_floats(y, 7.5f, -13.5f);
 }
 
+static void multiplies_integers_by_group(void** state) {
+  (void)state;
+  int8_t x[8] = {127, -128, 1, 2, 3, 4, -5, 0}, w[4] = {-128, -128, 2, 1};
+  float x_scale[2] = {0.5f, 2}, w_scale[2] = {1, 0.25f}, bias[1] = {1}, y[2];
+  hy_tensor in[5] = {tensor(x, HY_I8, 2, 4), tensor(x_scale, HY_F32, 2, 1), tensor(w, HY_I8, 1, 4),
+                     tensor(w_scale, HY_F32, 1, 2), tensor(bias, HY_F32, 1)};
+  hy_tensor out = tensor(y, HY_F32, 2, 1);
+  hy_attrs attrs = {.cast = {HY_F32}};
+  assert_int_equal(reference(HY_OP_linear_int8, &out, in, 5, attrs), HY_OK);
+  assert_floats(y, 0.5f * 128 + 0.5f * 0.25f * 4 + 1, 2 * -128 * 7.0f + 2 * 0.25f * -10 + 1);
+  // Nibbles: -8 and 7, then 1 and -1.
+  uint8_t nibbles[2] = {0x78, 0xf1};
+  in[2] = tensor(nibbles, HY_I4, 1, 4);
+  in[4] = hy_tensor_absent();
+  assert_int_equal(reference(HY_OP_linear_int8, &out, in, 5, attrs), HY_OK);
+  assert_floats(y, 0.5f * (127 * -8 - 128 * 7) + 0.5f * 0.25f * -1,
+                2.0f * (3 * -8 + 4 * 7) + 2 * 0.25f * -5);
+  attrs.cast.dtype = HY_F64;
+  assert_int_equal(reference(HY_OP_linear_int8, &out, in, 5, attrs), HY_DTYPE);
+  attrs.cast.dtype = HY_F32;
+  in[1] = tensor(x_scale, HY_F32, 1, 2);
+  assert_int_equal(reference(HY_OP_linear_int8, &out, in, 5, attrs), HY_SHAPE);
+}
+
 static void hides_no_nan(void** state) {
   (void)state;
   float x[4] = {1, NAN, 0, 0}, scale[2], back[4];
@@ -117,9 +141,13 @@ static void refuses_what_does_not_fit(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(quantizes_rows_to_i8), cmocka_unit_test(packs_i4_in_groups),
-      cmocka_unit_test(hides_no_nan),         cmocka_unit_test(keeps_two_of_four),
-      cmocka_unit_test(mixes_experts),        cmocka_unit_test(refuses_what_does_not_fit),
+      cmocka_unit_test(quantizes_rows_to_i8),
+      cmocka_unit_test(packs_i4_in_groups),
+      cmocka_unit_test(multiplies_integers_by_group),
+      cmocka_unit_test(hides_no_nan),
+      cmocka_unit_test(keeps_two_of_four),
+      cmocka_unit_test(mixes_experts),
+      cmocka_unit_test(refuses_what_does_not_fit),
   };
   return cmocka_run_group_tests_name("quantized", tests, NULL, NULL);
 }

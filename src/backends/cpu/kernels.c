@@ -18,6 +18,8 @@ static void fill(void) {
       .exp_columns = hy__exp_columns_scalar,
       .mix = hy__mix_scalar,
       .decode = hy__decode_scalar,
+      .quantize = hy__quantize_scalar,
+      .int8 = &hy__int8_scalar,
       .rows = &hy__rows_scalar,
   };
   for (int level = 0; level <= HY__ISA_AVX512; level++) tables[level] = k;
@@ -31,12 +33,16 @@ static void fill(void) {
   k.finish = hy__finish_avx2;
   k.widen = hy__widen_avx2;
   k.rows = &hy__rows_avx2;
+  k.int8 = &hy__int8_avx2;
   tables[HY__ISA_AVX2] = k;
   const hy__isa* isa = hy__cpu_isa();
   k.gemm = &hy__gemm_avx512;
   if (isa->avx512_bf16) k.gemm_bf16 = &hy__gemm_bf16;
   if (isa->amx_bf16) k.gemm_bf16 = &hy__gemm_amx_bf16;
-  if (isa->vnni) k.gemm_int8 = &hy__gemm_vnni;
+  if (isa->vnni) {
+    k.gemm_int8 = &hy__gemm_vnni;
+    k.int8 = &hy__int8_vnni;
+  }
   if (isa->amx_int8) k.gemm_int8 = &hy__gemm_amx_int8;
   k.dot = hy__dot_avx512;
   k.finish = hy__finish_avx512;
@@ -45,6 +51,7 @@ static void fill(void) {
   k.exp_columns = hy__exp_columns_avx512;
   k.mix = hy__mix_avx512;
   k.decode = hy__decode_avx512;
+  k.quantize = hy__quantize_avx512;
   k.dot_quantized = hy__dot_quantized_avx512;
   k.line_order = hy__line_order_avx512;
   k.rows = &hy__rows_avx512;

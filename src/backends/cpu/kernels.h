@@ -7,6 +7,7 @@
 #define HALYARD_CPU_KERNELS_H_
 
 #include "backends/cpu/gemm.h"
+#include "backends/cpu/int8_layer.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/quantized.h"
 #include "backends/cpu/rows.h"
@@ -52,6 +53,8 @@ typedef struct hy__cpu_kernels {
   hy__decode* decode;
   hy__dot_quantized* dot_quantized;  // both NULL where the instruction set has none
   hy__line_order* line_order;
+  hy__quantize* quantize;
+  const hy__int8_kernel* int8;
   const hy__rows* rows;
 } hy__cpu_kernels;
 
@@ -68,6 +71,7 @@ hy__mix hy__mix_scalar, hy__mix_avx512;
 hy__decode hy__decode_scalar, hy__decode_avx512;
 hy__dot_quantized hy__dot_quantized_avx512;
 hy__line_order hy__line_order_avx512;
+hy__quantize hy__quantize_scalar, hy__quantize_avx512;
 
 // The best of every kernel up to a level that this processor has.
 const hy__cpu_kernels* hy__cpu_kernels_up_to(hy__isa_level level);
@@ -83,9 +87,9 @@ typedef struct hy__cpu_family {
   hy_status (*run)(const hy__cpu_kernels* kernels, const hy_call* call);
 } hy__cpu_family;
 
-extern const hy__cpu_family hy__cpu_matmul, hy__cpu_quantized, hy__cpu_attention,
-    hy__cpu_attention_backward, hy__cpu_paged_attention, hy__cpu_int_mm, hy__cpu_conv,
-    hy__cpu_conv_backward, hy__cpu_sparse, hy__cpu_moe;
+extern const hy__cpu_family hy__cpu_matmul, hy__cpu_quantized, hy__cpu_quantize, hy__cpu_int8_layer,
+    hy__cpu_attention, hy__cpu_attention_backward, hy__cpu_paged_attention, hy__cpu_int_mm,
+    hy__cpu_conv, hy__cpu_conv_backward, hy__cpu_sparse, hy__cpu_moe;
 extern const hy__cpu_family hy__cpu_elementwise, hy__cpu_select, hy__cpu_softmax, hy__cpu_norm,
     hy__cpu_cross_entropy, hy__cpu_pick, hy__cpu_rope, hy__cpu_adamw;
 

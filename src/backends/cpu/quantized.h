@@ -29,4 +29,7 @@ typedef void hy__dot_quantized(const hy__quantized* w, int64_t first, int rows, 
 // A line as hy__dot_quantized reads it.
 typedef void hy__line_order(const hy__quantized* w, const float* x, float* ordered);
 
+// n numbers of a type become i8 or packed i4 (n even); returns their scale.
+typedef float hy__quantize(int64_t n, const void* x, hy_dtype from, hy_dtype to, void* q);
+
 #endif  // HALYARD_CPU_QUANTIZED_H_

@@ -27,6 +27,32 @@ static float element(const hy__quantized* w, const unsigned char* row, int64_t i
   }
 }
 
+float hy__quantize_scalar(int64_t n, const void* x, hy_dtype from, hy_dtype to, void* q) {
+  const char* at = x;
+  int64_t size = from == HY_F32 ? 4 : 2;
+  float largest = 0, limit = to == HY_I8 ? 127 : 7;
+  bool has_nan = false;
+  for (int64_t i = 0; i < n; i++) {
+    float value = fabsf(hy__load1(at + i * size, from));
+    has_nan = has_nan || isnan(value);
+    if (value > largest) largest = value;
+  }
+  float scale = (has_nan ? NAN : largest) / limit;
+  if (scale == 0) scale = 1;
+  signed char* bytes = q;
+  for (int64_t i = 0; i < n; i++) {
+    float value = isfinite(scale) ? rintf(hy__load1(at + i * size, from) / scale) : 0;
+    int number = (int)fminf(fmaxf(value, -limit), limit);
+    if (to == HY_I8)
+      bytes[i] = (signed char)number;
+    else if (i % 2 == 0)
+      bytes[i / 2] = (signed char)(number & 15);
+    else
+      bytes[i / 2] = (signed char)((bytes[i / 2] & 15) | (number & 15) << 4);
+  }
+  return scale;
+}
+
 void hy__decode_scalar(const hy__quantized* w, int64_t row, int64_t first, int64_t count,
                        float* out) {
   const unsigned char* data = w->data + row * w->row;

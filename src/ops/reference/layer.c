@@ -6,12 +6,17 @@
 typedef struct layer {
   const hy_call* call;
   const hy_tensor* bias;
-  void (*weight_row)(const hy_call* call, int64_t row, double* values);
+  hy__fill_row *x_row, *weight_row;
 } layer;
 
 static void row(const void* context, int64_t i, double* values) {
-  const hy_tensor* x = &((const layer*)context)->call->in[0];
+  const layer* l = context;
+  const hy_tensor* x = &l->call->in[0];
   int last = x->ndim - 1;
+  if (l->x_row) {
+    l->x_row(l->call, i, values);
+    return;
+  }
   hy__load_row_f(x->dtype, hy__row_address(x, i), x->stride[last], x->shape[last], values);
 }
 
@@ -30,11 +35,11 @@ static void put(const void* context, int64_t i, int64_t j, int64_t n, double* su
   hy__store_row_f(out->dtype, to, stride, n, sums);
 }
 
-hy_status hy__layer(const hy_call* call, const hy_tensor* bias,
-                    void (*weight_row)(const hy_call* call, int64_t row, double* values)) {
+hy_status hy__layer(const hy_call* call, const hy_tensor* bias, hy__fill_row* x_row,
+                    hy__fill_row* weight_row) {
   const hy_tensor *x = &call->in[0], *out = &call->out[0];
   int last = x->ndim - 1;
-  layer l = {call, bias, weight_row};
+  layer l = {call, bias, x_row, weight_row};
   int64_t rows = 1;
   for (int d = 0; d < last; d++) rows *= x->shape[d];
   return hy__multiply_f(

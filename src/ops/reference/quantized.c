@@ -122,5 +122,19 @@ static void weight_row(const hy_call* call, int64_t row, double* values) {
 }
 
 hy_status hy__ref_linear_quantized(const hy_call* call) {
-  return hy__layer(call, &call->in[3], weight_row);
+  return hy__layer(call, &call->in[3], NULL, weight_row);
+}
+
+static void int8_x_row(const hy_call* call, int64_t row, double* values) {
+  load_scaled_row(&call->in[0], &call->in[1], row, values);
+}
+
+static void int8_weight_row(const hy_call* call, int64_t row, double* values) {
+  load_scaled_row(&call->in[2], &call->in[3], row, values);
+}
+
+// A double holds the products of 24 bits of scale and 7 of number, so that the sums of a group lose
+// nothing that f32 could show.
+hy_status hy__ref_linear_int8(const hy_call* call) {
+  return hy__layer(call, &call->in[4], int8_x_row, int8_weight_row);
 }

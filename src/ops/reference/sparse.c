@@ -58,5 +58,5 @@ static void weight_row(const hy_call* call, int64_t row, double* dense) {
 }
 
 hy_status hy__ref_linear_sparse_2_4(const hy_call* call) {
-  return hy__layer(call, &call->in[3], weight_row);
+  return hy__layer(call, &call->in[3], NULL, weight_row);
 }

@@ -103,6 +103,31 @@ hy_status hy__shape_linear_quantized(const hy_call* call, hy_tensor* out) {
   return layer_output(call, weight->shape[0], weight->shape[1], 3, out);
 }
 
+hy_status hy__dtype_linear_int8(const hy_call* call, hy_tensor* out) {
+  const uint32_t results = HY_DTYPE_BIT(HY_F32) | HY_DTYPE_BIT(HY_BF16) | HY_DTYPE_BIT(HY_F16);
+  HY_TRY(hy__check_dtypes(call, 0, 1));
+  HY_TRY(hy__check_dtypes_among(call, 1, 2, HY_DTYPE_BIT(HY_F32)));
+  if (call->in[2].dtype != HY_I8 && call->in[2].dtype != HY_I4)
+    return hy__call_fail(call, HY_DTYPE, "the weight is i8 or i4, not %s",
+                         hy_dtype_name(call->in[2].dtype));
+  HY_TRY(hy__check_dtypes_among(call, 3, 4, HY_DTYPE_BIT(HY_F32)));
+  hy_dtype to = call->attrs.cast.dtype;
+  if (to <= HY_NONE || to >= HY_DTYPE_COUNT || !(results & HY_DTYPE_BIT(to)))
+    return hy__call_fail(call, HY_DTYPE, "the result is f32, bf16 or f16, not %s",
+                         hy_dtype_name(to));
+  out->dtype = to;
+  return hy__check_dtypes_among(call, 4, 5, HY_DTYPE_BIT(to));
+}
+
+hy_status hy__shape_linear_int8(const hy_call* call, hy_tensor* out) {
+  const hy_tensor *x = &call->in[0], *weight = &call->in[2];
+  if (x->ndim < 1) return hy__call_fail(call, HY_SHAPE, "x needs at least 1 dimension");
+  HY_TRY(hy__need_ndim(call, 2, 2));
+  HY_TRY(check_scale(call, 1, x));
+  HY_TRY(check_scale(call, 3, weight));
+  return layer_output(call, weight->shape[0], weight->shape[1], 4, out);
+}
+
 hy_status hy__dtype_sparsify_2_4(const hy_call* call, hy_tensor* out) {
   HY_TRY(hy__check_dtypes(call, 0, 1));
   out[0].dtype = call->in[0].dtype;
