@@ -5,11 +5,11 @@ BUILD := build/release
 PYTHON := .venv/bin/python
 CTEST := ctest --output-on-failure -j $(shell nproc)
 
-.PHONY: all run test test-unit test-asan test-tsan test-torch test-install test-npu lint format bench docs clean setup setup-test
+.PHONY: all run test test-unit test-asan test-tsan test-torch test-install test-npu test-nightly fuzz lint format bench docs clean setup setup-test
 
 # The unit tests need cmocka, which building and running do not.
 TESTS := OFF
-test test-unit test-install test-torch: TESTS := ON
+test test-unit test-install test-torch test-nightly: TESTS := ON
 
 all: setup
 	cmake --preset release -DHALYARD_BUILD_TESTS=$(TESTS)
@@ -55,6 +55,15 @@ test-npu: setup-test
 	cmake -S npu -B build/npu -G Ninja -DCMAKE_BUILD_TYPE=Release
 	cmake --build build/npu
 	cd build/npu && $(CTEST)
+
+# What takes too long for every change: true model sizes (about 5 minutes on 2 cores, 8 GB of memory, 2 GB of disk).
+test-nightly: setup-test all
+	$(PYTHON) -m pytest -q -s tests/nightly
+
+# Every parser of foreign files under clang's fuzzer, one after the other, for FUZZ_SECONDS each.
+FUZZ_SECONDS := 1200
+fuzz: setup-test
+	scripts/fuzz.sh $(FUZZ_SECONDS)
 
 lint: setup-test
 	scripts/lint.sh

@@ -65,6 +65,7 @@ typedef enum hy_stop_reason {
 
 typedef struct hy_generate_result {
   int64_t prompt_tokens, tokens;
+  int64_t kept_tokens;                     // of the prompt, that a context had read before
   double prefill_seconds, decode_seconds;  // decode: all tokens but the first
   hy_stop_reason stop;
 } hy_generate_result;
@@ -77,6 +78,16 @@ typedef bool (*hy_on_token)(void* context, int32_t id, const char* text, size_t 
 HY_API hy_status hy_model_generate(hy_model* model, const int32_t* prompt, int64_t n,
                                    const hy_generate_options* options, hy_on_token on_token,
                                    void* context, int32_t* ids, hy_generate_result* result);
+// A context keeps what the model has read: a prompt that begins as the text before it did, such as
+// the next turn of a conversation, is read only from where they part. The answer is the same as
+// without one, up to rounding. The model must outlive it.
+typedef struct hy_context hy_context;
+HY_API hy_status hy_context_create(hy_model* model, hy_context** context);
+HY_API void hy_context_destroy(hy_context* context);  // NULL is fine
+HY_API hy_status hy_context_generate(hy_context* context, const int32_t* prompt, int64_t n,
+                                     const hy_generate_options* options, hy_on_token on_token,
+                                     void* token_context, int32_t* ids, hy_generate_result* result);
+
 // Several prompts of any lengths at once, greedy or sampled each with seed + its number. ids[i] has
 // room for max_tokens, counts[i] gets how many there are.
 HY_API hy_status hy_model_generate_batch(hy_model* model, const int32_t* const* prompts,

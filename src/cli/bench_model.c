@@ -175,6 +175,34 @@ static hy_status train(model_bench* b, double* rate) {
   return status;
 }
 
+// Bytes that a step cannot do without: the weights, what the backward reads again of every block
+// (six vectors of the hidden size, keys and values, three of the MLP's) and of an adapter, and the
+// logits of a part of the rows with their gradient.
+static double train_bytes(const model_bench* b) {
+  const hy__transformer* t = &b->model->transformer;
+  const hy__config* c = &t->config;
+  double tokens = TRAIN_BATCH * TRAIN_LENGTH,
+         type = (double)hy_dtype_size(hy__model_dtype(b->model));
+  double block = 6.0 * (double)c->hidden_size + 2.0 * (double)(c->n_kv_heads * c->head_dim) +
+                 3.0 * (double)c->intermediate_size;
+  double logits = 2 * 4.0 * HY__LOSS_ROWS * (double)c->vocab_size;
+  return b->weight_bytes + tokens * type * block * (double)c->n_layers + logits;
+}
+
+static void print_memory(const model_bench* b, hy_device* device, const char* shape) {
+  hy_memory_stats memory;
+  if (hy_memory_get_stats(device, &memory) != HY_OK) return;
+  double peak = 1e-9 * (double)memory.reserved_peak, computed = 1e-9 * train_bytes(b);
+  bench_row row = {.name = "train memory",
+                   .shape = shape,
+                   .dtype = dtype_name(b),
+                   .value = peak,
+                   .unit = "GB",
+                   .floor = computed,
+                   .of_floor = computed / peak};
+  bench_print(&row);
+}
+
 hy_status bench_train(hy_device* device) {
   model_bench b;
   double rate;
@@ -185,6 +213,7 @@ hy_status bench_train(hy_device* device) {
     snprintf(shape, sizeof shape, "%s, LoRA 16, %dx%d", b.shape, TRAIN_BATCH, TRAIN_LENGTH);
     // Forward, and backward through the activations: two products of each weight.
     print(&b, "train", shape, rate, b.session.floors.flops / (4 * b.weights));
+    print_memory(&b, device, shape);
   }
   end(&b);
   return status;

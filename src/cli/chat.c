@@ -1,10 +1,10 @@
 // halyard chat: a conversation in Qwen's chat format.
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/interrupt.h"
+#include "cli/line_editor.h"
 #include "cli/model_options.h"
 #include "core/internal.h"
 #include "model/chat.h"
@@ -21,9 +21,11 @@ static const char help[] =
     "  /temperature T  0 takes the likeliest token each time\n"
     "  /help, /quit    and Ctrl-C stops an answer\n";
 
-// All that was said, as tokens: what the model reads before each answer.
+// All that was said, as tokens. The context keeps what the model has read of it, so that each turn
+// reads only what is new.
 typedef struct conversation {
   hy_model* model;
+  hy_context* context;
   model_options options;
   const char* first_system;
   char system[4096];
@@ -95,6 +97,7 @@ static void print_result(const conversation* c, const hy_generate_result* r) {
   json_begin_object(&j, NULL);
   json_text(&j, "text", c->answer ? c->answer : "");
   json_int(&j, "prompt_tokens", r->prompt_tokens);
+  json_int(&j, "kept_tokens", r->kept_tokens);
   json_int(&j, "tokens", r->tokens);
   json_bool(&j, "interrupted", r->stop == HY_STOP_CALLER);
   json_real(&j, "decode_tok_s", rate);
@@ -116,7 +119,7 @@ static hy_status answer(conversation* c, const char* words) {
   if (status == HY_OK) status = reserve(c, g->max_tokens);
   interrupt_clear();
   if (status == HY_OK)
-    status = hy_model_generate(c->model, c->ids, c->n, g, on_token, c, c->ids + c->n, &result);
+    status = hy_context_generate(c->context, c->ids, c->n, g, on_token, c, c->ids + c->n, &result);
   if (status == HY_OK) {
     c->n += result.tokens;
     print_result(c, &result);
@@ -150,42 +153,30 @@ static hy_status obey(conversation* c, const char* line, bool* leave) {
   return HY_OK;
 }
 
-// A line without its end; false when there are no more. Ctrl-C gives an empty one.
-static bool read_line(bool prompt, char** line, size_t* capacity) {
-  if (prompt) {
-    printf("> ");
-    fflush(stdout);
-  }
-  errno = 0;
-  ssize_t n = getline(line, capacity, stdin);
-  if (n < 0 && errno == EINTR) {
-    clearerr(stdin);
-    interrupt_clear();
-    printf("\n(/quit leaves)\n");
-    if (*line) (*line)[0] = 0;
-    return *line != NULL;
-  }
-  while (n > 0 && ((*line)[n - 1] == '\n' || (*line)[n - 1] == '\r')) (*line)[--n] = 0;
-  return n >= 0;
-}
-
 static hy_status talk(conversation* c) {
-  bool terminal = isatty(STDIN_FILENO) == 1 && !cli.json, leave = false;
-  char* line = NULL;
-  size_t capacity = 0;
+  bool terminal = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1 && !cli.json;
+  bool leave = false;
+  line_editor editor = line_editor_begin(terminal);
   hy_status status = begin(c);
   if (terminal) fputs(help, stderr);
   interrupt_clear();
-  while (status == HY_OK && !leave && read_line(terminal, &line, &capacity)) {
-    if (!line[0]) continue;
-    status = line[0] == '/' ? obey(c, line, &leave) : answer(c, line);
+  while (status == HY_OK && !leave) {
+    line_result result = line_editor_read(&editor, "> ");
+    if (result == LINE_END) break;
+    if (result == LINE_INTERRUPTED) {
+      interrupt_clear();
+      if (terminal) fputs("(/quit leaves)\n", stderr);
+      continue;
+    }
+    if (!editor.line[0]) continue;
+    status = editor.line[0] == '/' ? obey(c, editor.line, &leave) : answer(c, editor.line);
     // A person goes on after an error; a script does not.
     if (status != HY_OK && terminal) {
       fprintf(stderr, "%s\n", hy_last_error());
       status = HY_OK;
     }
   }
-  free(line);
+  line_editor_end(&editor);
   return status;
 }
 
@@ -223,10 +214,12 @@ static int run(int argc, char** argv) {
   hy_status status =
       hy_model_load(device, c.options.folder, c.options.adapter, c.options.format, &c.model);
   if (status == HY_OK) status = check_model(c.model);
+  if (status == HY_OK) status = hy_context_create(c.model, &c.context);
   if (status == HY_OK) status = talk(&c);
   if (status != HY_OK) code = cli_fail(status);
   hy__mfree(c.ids);
   hy__mfree(c.answer);
+  hy_context_destroy(c.context);
   hy_model_free(c.model);
   return code;
 }

@@ -16,10 +16,17 @@ enum {
   CLI_INTERRUPTED = 130,
 };
 
-typedef enum cli_kind { CLI_FLAG, CLI_INT, CLI_REAL, CLI_TEXT } cli_kind;
+typedef enum cli_kind { CLI_FLAG, CLI_INT, CLI_REAL, CLI_TEXT, CLI_TEXTS } cli_kind;
+
+// The values of an option that may be given several times.
+enum { CLI_MOST_TEXTS = 16 };
+typedef struct cli_texts {
+  const char* list[CLI_MOST_TEXTS];
+  int n;
+} cli_texts;
 
 // One option: `--name` for a flag, else `--name VALUE` or `--name=VALUE`. `target` is a bool,
-// int64_t, double or const char*, by kind.
+// int64_t, double, const char* or cli_texts, by kind.
 typedef struct cli_option {
   const char* name;
   cli_kind kind;

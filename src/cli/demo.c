@@ -1,7 +1,7 @@
 // halyard demo: a small language model from nothing, in about a minute.
 //
-// Learns a tokenizer and a model of Qwen2's shape from the project's own C, then an adapter from
-// its own prose, and writes both as folders that `halyard run` and transformers load.
+// Learns a tokenizer and a model of Qwen2's shape from the project's own prose, then an adapter
+// from its own C, and writes both as folders that `halyard run` and transformers load.
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -26,7 +26,7 @@ const cli_command cli_demo = {"demo", "",
                               "Train a small language model here and now, and let it write",
                               "halyard demo --out /tmp/demo", run};
 
-enum { MERGES = 765, BATCH = 4, LENGTH = 128, MAX_STEPS = 100000, SAMPLE = 4096 };
+enum { MERGES = 1789, BATCH = 4, LENGTH = 128, MAX_STEPS = 100000, SAMPLE = 4096 };
 
 // From the smallest; each wants to see so many tokens before it is worth its size.
 typedef struct size_choice {
@@ -64,10 +64,10 @@ typedef struct demo {
   hy_model* model;
   hy__dataset *code, *prose;
   phase base, lora;
-  char samples[4][SAMPLE];  // untrained, code, prose without the adapter, prose with it
+  char samples[4][SAMPLE];  // untrained, prose, code without the adapter, code with it
 } demo;
 
-static const char *const code_prompt = "static hy_status", *const prose_prompt = "The";
+static const char *const prose_prompt = "A backend", *const code_prompt = "static hy_status";
 
 static void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
 static void say(const char* format, ...) {
@@ -149,10 +149,10 @@ static hy_status measure(demo* d, double* rate) {
   hy__trainer* trainer = NULL;
   double loss, start = 0;
   HY_TRY(hy__trainer_create(d->model->stream, &d->model->transformer, &options, &trainer));
-  hy_status status = step(trainer, d->code, &loss);
+  hy_status status = step(trainer, d->prose, &loss);
   start = bench_now();
   while (status == HY_OK && (bench_now() - start < 1 || hy__trainer_steps(trainer) < 3))
-    status = step(trainer, d->code, &loss);
+    status = step(trainer, d->prose, &loss);
   *rate = (double)((hy__trainer_steps(trainer) - 1) * BATCH * LENGTH) / (bench_now() - start);
   hy__trainer_destroy(trainer);
   return status;
@@ -293,15 +293,15 @@ static hy_status choose(demo* d) {
   d->lora.steps = o->lora_steps;
   if (o->steps > 0) return HY_OK;
   HY_TRY(make_model(d, &sizes[MEASURED], &d->model));
-  HY_TRY(make_dataset(d, corpus_code(), &d->code));
+  HY_TRY(make_dataset(d, corpus_prose(), &d->prose));
   HY_TRY(measure(d, &rate));
   choose_size(d, rate);
   if (d->base.steps < 20) d->base.steps = 20;
   if (d->lora.steps < 10) d->lora.steps = 10;
   if (d->base.steps > MAX_STEPS) d->base.steps = MAX_STEPS;
-  hy__dataset_free(d->code);
+  hy__dataset_free(d->prose);
   hy_model_free(d->model);
-  d->code = NULL;
+  d->prose = NULL;
   d->model = NULL;
   return HY_OK;
 }
@@ -311,8 +311,8 @@ static hy_status prepare(demo* d) {
   say("Halyard trains a language model on its own source, on %s.\n\n",
       hy_device_selector(d->device));
   HY_TRY(learn_tokenizer(d));
-  say("  Texts: %zu KB of C and %zu KB of prose; a vocabulary of %d tokens learnt from them.\n",
-      code.length / 1000, prose.length / 1000, HY__BYTE_TOKENS + d->n_merges);
+  say("  Texts: %zu KB of prose and %zu KB of C; a vocabulary of %d tokens learnt from them.\n",
+      prose.length / 1000, code.length / 1000, HY__BYTE_TOKENS + d->n_merges);
   HY_TRY(choose(d));
   HY_TRY(make_model(d, d->size, &d->model));
   d->parameters = hy__config_parameters(&d->model->transformer.config);
@@ -325,19 +325,19 @@ static hy_status prepare(demo* d) {
 
 static hy_status show(demo* d) {
   char path[4096];
-  d->base.title = "C code, all parameters";
-  d->lora.title = "prose, a LoRA adapter";
+  d->base.title = "prose, all parameters";
+  d->lora.title = "C, a LoRA adapter";
   HY_TRY(prepare(d));
   int64_t tokens = d->options.tokens;
   d->options.tokens = tokens / 4 + 1;
-  HY_TRY(write_sample(d, "Before any training it writes:", code_prompt, d->samples[0]));
+  HY_TRY(write_sample(d, "Before any training it writes:", prose_prompt, d->samples[0]));
   d->options.tokens = tokens;
   say("\n");
-  HY_TRY(train(d, &d->base, d->code, 3e-3, true));
+  HY_TRY(train(d, &d->base, d->prose, 3e-3, true));
   show_curve(&d->base);
-  HY_TRY(write_sample(d, "Trained on C it writes:", code_prompt, d->samples[1]));
+  HY_TRY(write_sample(d, "Trained on prose it writes:", prose_prompt, d->samples[1]));
   d->options.tokens = tokens / 3 + 1;
-  HY_TRY(write_sample(d, "Asked for prose it still writes:", prose_prompt, d->samples[2]));
+  HY_TRY(write_sample(d, "Asked for C it still writes:", code_prompt, d->samples[2]));
   d->options.tokens = tokens;
   HY_TRY(save_model(d, path, sizeof path));
   hy__adapter_options adapter = {
@@ -347,9 +347,9 @@ static hy_status show(demo* d) {
   HY_TRY(hy__adapter_create(d->model->stream, &adapter, HY_F32, (uint64_t)d->options.seed,
                             &d->model->transformer));
   say("\n");
-  HY_TRY(train(d, &d->lora, d->prose, 4e-3, false));
+  HY_TRY(train(d, &d->lora, d->code, 4e-3, false));
   show_curve(&d->lora);
-  HY_TRY(write_sample(d, "With the adapter it writes:", prose_prompt, d->samples[3]));
+  HY_TRY(write_sample(d, "With the adapter it writes:", code_prompt, d->samples[3]));
   return save_adapter(d, &adapter, path);
 }
 
@@ -370,7 +370,7 @@ static void write_json(const demo* d) {
   json_text(&j, "size", d->size->name);
   write_phase(&j, "base", &d->base);
   write_phase(&j, "lora", &d->lora);
-  static const char* const names[] = {"untrained", "code", "prose_before", "prose"};
+  static const char* const names[] = {"untrained", "prose", "code_before", "code"};
   for (int i = 0; i < 4; i++) json_text(&j, names[i], d->samples[i]);
   json_text(&j, "out", d->options.out);
   json_end_object(&j);
@@ -418,8 +418,10 @@ static int run(int argc, char** argv) {
     write_json(&d);
   if (status == HY_OK)
     say("\nThe model, the adapter and the loss curve are in %s. Try:\n"
-        "  halyard run --model %s/model --prompt 'static hy_status' --temperature 0.6\n"
-        "  halyard run --model %s/model --adapter %s/adapter --prompt 'The' --temperature 0.6\n",
+        "  halyard run --model %s/model --prompt 'A backend' --temperature 0.6\n"
+        "  halyard run --model %s/model --adapter %s/adapter --prompt 'static hy_status' "
+        "--temperature "
+        "0.6\n",
         d.options.out, d.options.out, d.options.out, d.options.out);
   hy__mfree(d.base.losses);
   hy__mfree(d.lora.losses);

@@ -26,7 +26,7 @@ void model_options_init(model_options* o, cli_option* options) {
       {"repetition-penalty", CLI_REAL, &g->repetition_penalty, "X",
        "above 1 discourages tokens that were seen"},
       {"seed", CLI_INT, &o->seed, "S", "of the random draws (0)"},
-      {"stop", CLI_TEXT, &o->stop, "TEXT", "ends the answer"},
+      {"stop", CLI_TEXTS, &o->stops, "TEXT", "ends the answer; may be given several times"},
       {"ignore-end", CLI_FLAG, &g->ignore_end, NULL, "go on past the model's end of text"},
   };
   memcpy(options, all, sizeof all);
@@ -38,10 +38,8 @@ int model_options_check(const cli_command* command, model_options* o) {
   if (!hy__weight_format_named(o->dtype, &o->format))
     return cli_usage(command, "--dtype is f32, bf16, q8 or q4, not '%s'", o->dtype);
   o->generate.seed = (uint64_t)o->seed;
-  if (o->stop) {
-    o->generate.stops = &o->stop;
-    o->generate.n_stops = 1;
-  }
+  o->generate.stops = o->stops.list;
+  o->generate.n_stops = o->stops.n;
   return CLI_DONE;
 }
 

@@ -10,7 +10,8 @@
 enum { MODEL_OPTIONS = 14 };
 
 typedef struct model_options {
-  const char *folder, *adapter, *prompt, *ids, *dtype, *stop;
+  const char *folder, *adapter, *prompt, *ids, *dtype;
+  cli_texts stops;
   int64_t seed;
   hy_weight_format format;
   hy_generate_options generate;

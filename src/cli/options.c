@@ -98,6 +98,14 @@ static int set_option(const cli_command* command, const cli_option* option, cons
   switch (option->kind) {
     case CLI_FLAG: *(bool*)option->target = true; return CLI_DONE;
     case CLI_TEXT: *(const char**)option->target = value; return CLI_DONE;
+    case CLI_TEXTS: {
+      cli_texts* texts = option->target;
+      if (texts->n == CLI_MOST_TEXTS)
+        return cli_usage(command, "--%s can be given %d times at most", option->name,
+                         CLI_MOST_TEXTS);
+      texts->list[texts->n++] = value;
+      return CLI_DONE;
+    }
     case CLI_INT: {
       long long number = strtoll(value, &end, 10);
       if (errno || end == value || *end)

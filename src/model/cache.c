@@ -52,14 +52,64 @@ hy_status hy__cache_create(hy_stream* stream, const hy__config* c, hy_dtype dtyp
   return HY_OK;
 }
 
-void hy__sequence_free(hy__cache* cache, hy__sequence* s) {
-  while (s->n_blocks > 0) cache->free_blocks[cache->n_free++] = s->blocks[--s->n_blocks];
-  hy__mfree(s->blocks);
-  memset(s, 0, sizeof *s);
-}
-
 static int64_t blocks_for(int64_t tokens) {
   return (tokens + HY__CACHE_BLOCK - 1) / HY__CACHE_BLOCK;
+}
+
+// A longer array that begins with the old one's blocks.
+static hy_status lengthen(hy_stream* stream, const hy_array* old, int64_t n_blocks,
+                          hy_array** out) {
+  const hy_tensor* from = hy_array_tensor(old);
+  int64_t shape[4];
+  memcpy(shape, from->shape, sizeof shape);
+  shape[0] = n_blocks;
+  HY_TRY(hy_array_zeros(stream, out, from->dtype, 4, shape));
+  hy_tensor front;
+  HY_TRY(hy_slice(&front, hy_array_tensor(*out), 0, 0, from->shape[0], 1));
+  return hy_copy(stream, &front, from);
+}
+
+hy_status hy__cache_grow(hy_stream* stream, hy__cache* cache, int64_t tokens) {
+  int64_t n_blocks = blocks_for(tokens), n_arrays = 2 * cache->n_layers;
+  if (n_blocks <= cache->n_blocks) return HY_OK;
+  if (n_blocks < 2 * cache->n_blocks) n_blocks = 2 * cache->n_blocks;
+  hy_array** arrays = hy__calloc((size_t)n_arrays, sizeof *arrays);
+  int64_t* free_blocks = hy__malloc((size_t)(n_blocks + 1) * sizeof *free_blocks);
+  hy_status status = HY_OK;
+  if (!arrays || !free_blocks)
+    status = hy_fail(HY_OUT_OF_MEMORY, "no memory for a cache of %lld tokens", (long long)tokens);
+  for (int64_t i = 0; i < n_arrays && status == HY_OK; i++)
+    status = lengthen(stream, cache->keys[i], n_blocks, &arrays[i]);
+  if (status == HY_OK) {
+    int64_t fresh = n_blocks - cache->n_blocks;
+    for (int64_t i = 0; i < fresh; i++) free_blocks[i] = n_blocks - 1 - i;
+    memcpy(free_blocks + fresh, cache->free_blocks, (size_t)cache->n_free * sizeof *free_blocks);
+    int64_t* old_blocks = cache->free_blocks;
+    hy_array** old = cache->keys;
+    cache->free_blocks = free_blocks;
+    cache->n_free += fresh;
+    cache->n_blocks = n_blocks;
+    cache->keys = arrays;
+    cache->values = arrays + cache->n_layers;
+    arrays = old;
+    free_blocks = old_blocks;
+  }
+  for (int64_t i = 0; arrays && i < n_arrays; i++) hy_array_release(arrays[i]);
+  hy__mfree(arrays);
+  hy__mfree(free_blocks);
+  return status;
+}
+
+void hy__sequence_cut(hy__cache* cache, hy__sequence* s, int64_t length) {
+  while (s->n_blocks > blocks_for(length))
+    cache->free_blocks[cache->n_free++] = s->blocks[--s->n_blocks];
+  s->length = length;
+}
+
+void hy__sequence_free(hy__cache* cache, hy__sequence* s) {
+  hy__sequence_cut(cache, s, 0);
+  hy__mfree(s->blocks);
+  memset(s, 0, sizeof *s);
 }
 
 static hy_status grow(hy__sequence* s, int64_t blocks) {

@@ -12,6 +12,8 @@ typedef struct hy__cache hy__cache;
 hy_status hy__cache_create(hy_stream* stream, const hy__config* config, hy_dtype dtype,
                            int64_t tokens, hy__cache** cache);
 void hy__cache_destroy(hy__cache* cache);  // NULL is fine
+// More room, where `tokens` do not fit; what is there stays. On failure nothing has changed.
+hy_status hy__cache_grow(hy_stream* stream, hy__cache* cache, int64_t tokens);
 
 // A sequence's place in the cache; zeroed is an empty one.
 typedef struct hy__sequence {
@@ -20,6 +22,8 @@ typedef struct hy__sequence {
   int64_t n_blocks, capacity;
 } hy__sequence;
 void hy__sequence_free(hy__cache* cache, hy__sequence* sequence);
+// Keeps the first `length` tokens and gives back the blocks of the others.
+void hy__sequence_cut(hy__cache* cache, hy__sequence* sequence, int64_t length);
 
 // One pass over new tokens of several sequences: where their keys go, and what each may see. Made
 // on the device once for all layers. begin makes room and counts the tokens into the sequences;

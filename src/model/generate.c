@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "core/internal.h"
-#include "model/model.h"
+#include "model/context.h"
 #include "model/sample.h"
 
 void hy_generate_defaults(hy_generate_options* options) {
@@ -72,7 +72,7 @@ static size_t held_back(const answer* a) {
 // ---- the loop ----
 
 typedef struct stream_state {
-  hy__sequence sequence;
+  hy__sequence own, *sequence;  // its own, or its context's
   hy__sampler* sampler;
   answer answer;
   int32_t next;  // the token to run next
@@ -84,13 +84,15 @@ typedef struct run {
   hy_model* model;
   const hy_generate_options* options;
   hy_on_token on_token;
-  void* context;
+  void* token_context;
+  hy_context* context;  // of the one sequence; NULL in a batch
   hy__cache* cache;
   float* logits;  // (batch, V)
   stream_state* states;
   int batch;
   int32_t* const* ids;  // per sequence; NULL, or entries NULL: not wanted
   hy_stop_reason stop;
+  int64_t kept;  // tokens of the prompt that the context has
 } run;
 
 static bool is_end(const hy_model* model, int32_t id) {
@@ -104,7 +106,7 @@ static bool is_end(const hy_model* model, int32_t id) {
 static bool give_out(const run* r, answer* a, int32_t id, size_t until) {
   bool go_on = true;
   if (r->on_token)
-    go_on = r->on_token(r->context, id, a->length > a->given ? a->bytes + a->given : "",
+    go_on = r->on_token(r->token_context, id, a->length > a->given ? a->bytes + a->given : "",
                         until - a->given);
   a->given = until;
   return go_on;
@@ -141,7 +143,7 @@ static hy_status step(run* r, const int* active, int n, const int32_t* const* id
   int64_t vocab = hy_model_vocab_size(r->model);
   hy__sequence** sequences = hy__malloc((size_t)n * sizeof *sequences);
   if (!sequences) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a step of %d sequences", n);
-  for (int i = 0; i < n; i++) sequences[i] = &r->states[active[i]].sequence;
+  for (int i = 0; i < n; i++) sequences[i] = r->states[active[i]].sequence;
   hy_status status = hy__model_step(r->model, r->cache, sequences, ids, counts, n, r->logits);
   for (int i = 0; i < n && status == HY_OK; i++) {
     int32_t id;
@@ -184,23 +186,29 @@ static hy_status prepare(run* r, const int32_t* const* prompts, const int64_t* l
                      (long long)hy_model_max_positions(model));
     blocks += (lengths[i] + r->options->max_tokens + HY__CACHE_BLOCK - 1) / HY__CACHE_BLOCK;
     stream_state* s = &r->states[i];
+    s->sequence = r->context ? &r->context->sequence : &s->own;
     s->answer = (answer){.tokenizer = model->tokenizer, .options = r->options};
     HY_TRY(hy__sampler_create(vocab, r->options, r->options->seed + (uint64_t)i, &s->sampler));
     for (int64_t k = 0; k < lengths[i]; k++) hy__sampler_see(s->sampler, prompts[i][k]);
   }
-  return hy__cache_create(model->stream, &model->transformer.config, hy__model_dtype(model),
-                          blocks * HY__CACHE_BLOCK, &r->cache);
+  if (!r->context)
+    return hy__cache_create(model->stream, &model->transformer.config, hy__model_dtype(model),
+                            blocks * HY__CACHE_BLOCK, &r->cache);
+  HY_TRY(hy__context_begin(r->context, prompts[0], lengths[0], lengths[0] + r->options->max_tokens,
+                           &r->kept));
+  r->cache = r->context->cache;
+  return HY_OK;
 }
 
 static void clean_up(run* r) {
   for (int i = 0; r->states && i < r->batch; i++) {
-    if (r->cache) hy__sequence_free(r->cache, &r->states[i].sequence);
+    if (r->cache) hy__sequence_free(r->cache, &r->states[i].own);
     hy__sampler_destroy(r->states[i].sampler);
     hy__mfree(r->states[i].answer.bytes);
   }
   hy__mfree(r->states);
   hy__mfree(r->logits);
-  hy__cache_destroy(r->cache);
+  if (!r->context) hy__cache_destroy(r->cache);
 }
 
 static hy_status generate(run* r, const int32_t* const* prompts, const int64_t* lengths,
@@ -215,9 +223,11 @@ static hy_status generate(run* r, const int32_t* const* prompts, const int64_t* 
   if (status == HY_OK) {
     for (int i = 0; i < r->batch; i++) {
       active[i] = i;
+      ids[i] = prompts[i] + r->kept;
+      counts[i] = lengths[i] - r->kept;
       result->prompt_tokens += lengths[i];
     }
-    status = step(r, active, r->batch, prompts, lengths);
+    status = step(r, active, r->batch, ids, counts);
   }
   int64_t middle = hy__now_ns();
   if (status == HY_OK) status = decode(r, active, ids, counts);
@@ -237,6 +247,7 @@ static hy_status run_all(run* r, const int32_t* const* prompts, const int64_t* l
   hy_status status = prepare(r, prompts, lengths);
   if (status == HY_OK) status = generate(r, prompts, lengths, result);
   result->stop = r->stop;
+  result->kept_tokens = r->kept;
   for (int i = 0; status == HY_OK && i < r->batch; i++) {
     result->tokens += r->states[i].tokens;
     if (counts) counts[i] = r->states[i].tokens;
@@ -245,19 +256,40 @@ static hy_status run_all(run* r, const int32_t* const* prompts, const int64_t* l
   return status;
 }
 
-hy_status hy_model_generate(hy_model* model, const int32_t* prompt, int64_t n,
-                            const hy_generate_options* options, hy_on_token on_token, void* context,
-                            int32_t* ids, hy_generate_result* result) {
-  if (!model || !prompt || !options || options->max_tokens < 1)
+hy_status hy_context_generate(hy_context* context, const int32_t* prompt, int64_t n,
+                              const hy_generate_options* options, hy_on_token on_token,
+                              void* token_context, int32_t* ids, hy_generate_result* result) {
+  if (!context || !prompt || !options || options->max_tokens < 1)
     return hy_fail(HY_INVALID_ARGUMENT,
-                   "hy_model_generate needs a model, a prompt, and at least one token to make");
-  run r = {.model = model,
+                   "generating needs a model, a prompt, and at least one token to make");
+  int32_t* own = ids ? NULL : hy__malloc((size_t)options->max_tokens * sizeof *own);
+  if (!ids && !own)
+    return hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)options->max_tokens);
+  if (!ids) ids = own;
+  run r = {.model = context->model,
            .options = options,
            .on_token = on_token,
+           .token_context = token_context,
            .context = context,
            .batch = 1,
            .ids = &ids};
-  return run_all(&r, &prompt, &n, NULL, result);
+  hy_status status = run_all(&r, &prompt, &n, NULL, result);
+  if (status == HY_OK)
+    hy__context_note(context, prompt, n, ids);
+  else
+    hy__context_clear(context);
+  hy__mfree(own);
+  return status;
+}
+
+hy_status hy_model_generate(hy_model* model, const int32_t* prompt, int64_t n,
+                            const hy_generate_options* options, hy_on_token on_token, void* context,
+                            int32_t* ids, hy_generate_result* result) {
+  hy_context* fresh;
+  HY_TRY(hy_context_create(model, &fresh));
+  hy_status status = hy_context_generate(fresh, prompt, n, options, on_token, context, ids, result);
+  hy_context_destroy(fresh);
+  return status;
 }
 
 hy_status hy_model_generate_batch(hy_model* model, const int32_t* const* prompts,

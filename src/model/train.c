@@ -7,8 +7,6 @@
 #include "core/internal.h"
 #include "model/safetensors.h"
 
-enum { LOSS_CHUNK = 512 };  // rows of logits held at once
-
 struct hy__trainer {
   hy_stream* stream;
   hy_tape* tape;
@@ -202,7 +200,7 @@ static hy_status pass_loss(hy__trainer* t, int64_t pass, bool learning, const in
         hy_array_rms_norm(t->tape, &hidden, NULL, x, t->model->norm, 1, t->model->config.norm_eps);
   if (status == HY_OK)
     status = hy_array_linear_cross_entropy(t->tape, loss, hidden, t->model->head.weight, wanted,
-                                           HY__IGNORE, HY_REDUCTION_SUM, LOSS_CHUNK);
+                                           HY__IGNORE, HY_REDUCTION_SUM, HY__LOSS_ROWS);
   hy_array_release(ids);
   hy_array_release(wanted);
   hy_array_release(x);

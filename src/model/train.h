@@ -6,6 +6,8 @@
 #include "model/dataset.h"
 #include "model/transformer.h"
 
+enum { HY__LOSS_ROWS = 512 };  // of logits, that are held at once
+
 typedef struct hy__train_options {
   int64_t batch, length;  // sequences of a pass, tokens of each
   int64_t accumulate;     // passes of a step

@@ -1,4 +1,5 @@
-// A small valid file with bytes changed, or noise behind a plausible header length.
+// A small valid file with bytes changed or cut short, or the input itself as a header and data.
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,14 +12,32 @@ static const char header[] =
     "{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
     "\"b\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[24,32]}}";
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  uint8_t bytes[1024] = {sizeof header - 1};
+static size_t change_good(fuzz_input* in, uint8_t* bytes) {
   size_t length = 8 + sizeof header - 1 + 32;
+  bytes[0] = sizeof header - 1;
   memcpy(bytes + 8, header, sizeof header - 1);
-  for (size_t i = 0; i + 2 < size && i < 24; i += 3) {
-    bytes[(data[i] << 8 | data[i + 1]) % length] = data[i + 2];
+  bool cut = fuzz_byte(in) % 8 == 0;
+  for (int i = 0; in->size > 2 && i < 8; i++) {
+    size_t at = fuzz_bits(in, 2) % length;
+    bytes[at] = fuzz_byte(in);
   }
-  if (size > 0 && data[0] % 8 == 0) length = size > 1 ? data[1] % length : 0;
+  return cut ? fuzz_byte(in) % length : length;
+}
+
+// Two bytes of header length, then the header's text, then data.
+static size_t take_input(fuzz_input* in, uint8_t* bytes, size_t capacity) {
+  uint64_t header_length = fuzz_bits(in, 2);
+  size_t length = in->size < capacity - 8 ? in->size : capacity - 8;
+  memcpy(bytes, &header_length, 8);
+  memcpy(bytes + 8, in->data, length);
+  return 8 + length;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  uint8_t bytes[1024] = {0};
+  fuzz_input in = {data, size};
+  bool good = fuzz_byte(&in) % 2 == 0;
+  size_t length = good ? change_good(&in, bytes) : take_input(&in, bytes, sizeof bytes);
   int fd = memfd_create("fuzz", 0);
   if (fd < 0 || write(fd, bytes, length) != (ssize_t)length) __builtin_trap();
   char path[64];

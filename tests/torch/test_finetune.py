@@ -240,6 +240,48 @@ def test_bad_data(base, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_loss_that_is_no_number(base, tmp_path):
+    """The training ends with an error, and what was saved before is whole and stays."""
+    folder, data = base
+    result = halyard("finetune", "--model", folder, "--data", data, "--out", tmp_path / "out", "--steps", 50, "--lr", 1e30,
+                     "--clip", 0, "--save-every", 1, "--batch", BATCH, "--seq", LENGTH, "--json", check=False)
+    done = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.returncode == 1 and f"step {len(done) + 1}" in result.stderr and "learning rate" in result.stderr
+    assert len(done) >= 1 and all(math.isfinite(row["loss"]) for row in done)
+    saved = load_file(tmp_path / "out/training.safetensors")
+    assert saved["steps"].item() == len(done)
+    assert all(t.isfinite().all() for name, t in saved.items() if "lora" in name)
+
+
+def test_disk_fills_up_later(base, tmp_path):
+    """A save that fails leaves the one before it, byte for byte, and nothing beside it."""
+    folder, data = base
+    common = [PROGRAM, "finetune", "--model", folder, "--data", data, "--out", tmp_path / "out", "--batch", BATCH, "--seq",
+              LENGTH, "--json", "--steps", 100000, "--save-every", 1]
+    process = subprocess.Popen([str(word) for word in common], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert "training.safetensors" in before
+    script = "ulimit -f 20; trap '' XFSZ; exec " + " ".join(map(str, common)) + " --resume"
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 4 and "cannot be written" in result.stderr
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+def test_truncated_base(base, tmp_path):
+    """A model whose file is cut short is refused before anything is made."""
+    folder, data = base
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    result = halyard("finetune", "--model", tmp_path, "--data", data, "--out", tmp_path / "out", check=False)
+    assert result.returncode == 4 and weights.name in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_full_disk(base, tmp_path):
     """An error and no half-written file where the disk is full."""
     folder, data = base
