@@ -139,7 +139,7 @@ def test_stops(folder):
     late, early = whole[len(whole) // 2:][:6], whole[len(whole) // 4:][:5]
     assert len(early) == 5 and "\ufffd" not in early + late
     output = halyard("run", "--model", folder, "--prompt", "Hello", "--max-tokens", 40, "--stop", late, "--stop", early).stdout
-    assert output.rstrip("\n") == "Hello" + whole[:min(whole.index(early), whole.index(late))]
+    assert output.rstrip("\n") == whole[:min(whole.index(early), whole.index(late))]
 
 
 def test_interrupt_stops_the_answer_only(folder):
