@@ -100,17 +100,13 @@ static void attend(void* context, int64_t task) {
   }
   hy__matrix q = hy__head(a->q, batch, head), across = {q.data, q.dtype, q.column, q.row};
   gemm->pack_b(&across, 0, (int)a->size, first, n, w.queries);
-  for (int64_t i = 0; i < a->size * gemm->panel; i++) w.queries[i] *= a->scale;
+  a->kernels->finish(a->size * gemm->panel, w.queries, a->scale, 0, NULL, 0, w.queries, 1, HY_F32);
   int64_t visible = hy__visible(a, first + n - 1);
   for (int64_t s = 0; s < visible; s += block) {
     int count = (int)(visible - s < block ? visible - s : block);
     hy__score_block(a, keys, s, count, a->size, w.queries, w.scores);
     hy__mask_block(a, batch, head, first, n, s, count, w.scores);
-    float factor[HY__GEMM_MAX_PANEL] __attribute__((aligned(64)));
-    bool shrinks = a->kernels->soften(w.scores, count, gemm->panel, w.largest, w.total, factor);
-    for (int64_t d = 0; shrinks && d < a->value_size; d++) {
-      for (int i = 0; i < gemm->panel; i++) w.sums[d * gemm->panel + i] *= factor[i];
-    }
+    a->kernels->soften(w.scores, count, gemm->panel, w.largest, w.total, w.sums, a->value_size);
     hy__weigh_block(a, keys + f->keys_size, s, count, a->value_size, w.scores, w.sums);
   }
   store(f, &w, batch, head, first, n);

@@ -85,7 +85,8 @@ static void load_queries(const backward* b, workspace* w, int64_t batch, int64_t
   hy__matrix q = hy__head(a->q, batch, head), dout = hy__head(b->dout, batch, head);
   hy__matrix out = hy__head(b->out, batch, head);
   pack_both(gemm, &q, first, n, a->size, w->queries, w->queries_down);
-  for (int64_t i = 0; i < a->size * gemm->panel; i++) w->queries[i] *= a->scale;
+  a->kernels->finish(a->size * gemm->panel, w->queries, a->scale, 0, NULL, 0, w->queries, 1,
+                     HY_F32);
   pack_both(gemm, &dout, first, n, a->value_size, w->douts, w->douts_down);
   // The output is packed as dout is, where the slopes will be.
   float* delta = w->delta;

@@ -149,13 +149,10 @@ void hy__mask_block(const hy__attention* a, int64_t batch, int64_t head, int64_t
   for (int q = 0; a->mask.dtype != HY_NONE && q < queries; q++)
     hy__mask_row(a, batch, head, first_query + q, first_key, keys, panel, scores + q);
   if (hy__visible(a, first_query) >= first_key + keys) return;
-  int seen[HY__GEMM_MAX_PANEL];
-  for (int q = 0; q < panel; q++) {
-    int64_t n = q < queries ? hy__visible(a, first_query + q) - first_key : 0;
-    seen[q] = least(n, keys);
-  }
+  // Later queries see no less, so that those blind to a key come first.
+  int blind = 0;
   for (int s = 0; s < keys; s++) {
-    for (int q = 0; q < panel; q++)
-      if (s >= seen[q]) scores[s * panel + q] = -INFINITY;
+    while (blind < queries && hy__visible(a, first_query + blind) <= first_key + s) blind++;
+    for (int q = 0; q < blind; q++) scores[s * panel + q] = -INFINITY;
   }
 }

@@ -27,10 +27,10 @@ typedef void hy__finish(int64_t n, const float* sums, float alpha, float beta, c
 typedef void hy__widen(int64_t n, const void* from, int64_t step, hy_dtype dtype, float* x);
 
 // Scores [keys][panel], the queries in columns, become weights e^(score - largest); `largest` and
-// `total` go on from the keys before, and what was summed with the old ones shrinks by `factor`.
-// False when all factors are 1.
-typedef bool hy__soften(float* scores, int keys, int panel, float* largest, float* total,
-                        float* factor);
+// `total` go on from the keys before, and what was summed with the old ones, [rows][panel], shrinks
+// with them.
+typedef void hy__soften(float* scores, int keys, int panel, float* largest, float* total,
+                        float* sums, int64_t rows);
 
 // e^(score - base) in place of scores [keys][panel], each column with its own base; 0 where the
 // base is -inf.

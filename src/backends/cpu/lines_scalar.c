@@ -40,9 +40,8 @@ void hy__widen_scalar(int64_t n, const void* from, int64_t step, hy_dtype dtype,
   for (int64_t i = 0; i < n; i++) x[i] = hy__load1((const char*)from + i * step * size, dtype);
 }
 
-bool hy__soften_scalar(float* scores, int keys, int panel, float* largest, float* total,
-                       float* factor) {
-  bool shrinks = false;
+void hy__soften_scalar(float* scores, int keys, int panel, float* largest, float* total,
+                       float* sums, int64_t rows) {
   for (int q = 0; q < panel; q++) {
     float most = largest[q], sum = 0;
     for (int s = 0; s < keys; s++) {
@@ -51,14 +50,13 @@ bool hy__soften_scalar(float* scores, int keys, int panel, float* largest, float
     }
     // Where nothing is visible yet, every weight is 0 and there is nothing to shrink.
     float base = most == -INFINITY ? 0 : most;
-    factor[q] = largest[q] == most ? 1 : expf(largest[q] - base);
-    shrinks = shrinks || factor[q] != 1;
+    float factor = largest[q] == most ? 1 : expf(largest[q] - base);
+    for (int64_t r = 0; r < rows && factor != 1; r++) sums[r * panel + q] *= factor;
     for (int s = 0; s < keys; s++)
       sum += scores[s * panel + q] = expf(scores[s * panel + q] - base);
-    total[q] = total[q] * factor[q] + sum;
+    total[q] = total[q] * factor + sum;
     largest[q] = most;
   }
-  return shrinks;
 }
 
 void hy__exp_columns_scalar(float* scores, int keys, int panel, const float* base) {
