@@ -16,21 +16,26 @@ static uint32_t number(const char* name, uint32_t fallback, uint32_t low, uint32
   return v < low || v > high ? fallback : (uint32_t)v;
 }
 
-echo_timing echo_timing_from_environment(void) {
+echo_timing echo_timing_of(uint32_t n, uint32_t ram_latency) {
   return (echo_timing){
-      .n = number("ECHO_NPU_ARRAY", 16, 4, 128),
+      .n = n,
       .slots = 16,
       .slot_loop = 6,
       .pad_words = 512,
       .chunk_cost = 25,
       .bus_bytes = 64,
       .fma_latency = 5,
-      .ram_latency = number("ECHO_NPU_RAM_LATENCY", 40, 1, 10000),
+      .ram_latency = ram_latency,
       .packet_cost = 9,
       .unit_cost = 24,
       .block_cost = 13,
       .tree_cost = 63,
   };
+}
+
+echo_timing echo_timing_from_environment(void) {
+  return echo_timing_of(number("ECHO_NPU_ARRAY", 16, 4, 128),
+                        number("ECHO_NPU_RAM_LATENCY", 40, 1, 10000));
 }
 
 // Beats to move `rows` rows of `bytes` each.
@@ -201,4 +206,19 @@ echo_cost echo_timing_estimate(const echo_timing* t, const echo_command* c) {
     default: copy(t, c, &cost); break;
   }
   return cost;
+}
+
+echo_cost echo_timing_loop(const echo_timing* t, const echo_command* c, uint64_t iterations) {
+  echo_cost one = echo_timing_estimate(t, c);
+  const uint64_t fetch = t->packet_cost + t->ram_latency;
+  return (echo_cost){
+      .cycles = fetch + iterations * (one.cycles - fetch),
+      .matrix_busy = iterations * one.matrix_busy,
+      .macs = iterations * one.macs,
+      .vector_busy = iterations * one.vector_busy,
+      .uops = iterations * one.uops,
+      .copy_busy = iterations * one.copy_busy,
+      .read_beats = iterations * one.read_beats,
+      .write_beats = iterations * one.write_beats,
+  };
 }

@@ -26,10 +26,15 @@ typedef struct echo_cost {
   uint64_t read_beats, write_beats;
 } echo_cost;
 
-// Defaults, changed by ECHO_NPU_ARRAY (n) and ECHO_NPU_RAM_LATENCY.
+// An n x n array behind a memory of this latency; everything else as in rtl/.
+echo_timing echo_timing_of(uint32_t n, uint32_t ram_latency);
+// The same with ECHO_NPU_ARRAY (default 16) and ECHO_NPU_RAM_LATENCY (40).
 echo_timing echo_timing_from_environment(void);
 
 // One iteration of a command.
 echo_cost echo_timing_estimate(const echo_timing* t, const echo_command* c);
+
+// The command in `iterations` of a REPEAT; fetched and checked once.
+echo_cost echo_timing_loop(const echo_timing* t, const echo_command* c, uint64_t iterations);
 
 #endif  // ECHO_TIMING_H

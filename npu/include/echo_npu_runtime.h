@@ -163,6 +163,18 @@ ECHO_NPU_API echoNpuError echoNpuEventElapsedCycles(uint64_t* cycles, echoNpuEve
 ECHO_NPU_API echoNpuError echoNpuSubmit(const echo_npu_packet* packets, size_t count,
                                         echoNpuStream stream);
 
+// ---- Recording ----------------------------------------------------------------------------------
+// The packets a device runs and the counters each moved, as lines of text, for reports and for
+// running them elsewhere. The file appears when recording stops or the device is closed. Both
+// functions are of the current device and wait for it.
+
+#define ECHO_NPU_LABEL_BYTES 24
+
+ECHO_NPU_API echoNpuError echoNpuRecordStart(const char* path);
+ECHO_NPU_API echoNpuError echoNpuRecordStop(void);
+// What the calling thread's next packets belong to, at most 23 characters; NULL: nothing.
+ECHO_NPU_API void echoNpuSetLabel(const char* label);
+
 // ---- Elementwise (float, n contiguous elements; out may be an input) ----------------------------
 
 ECHO_NPU_API echoNpuError echoNpuAddTensor(float* out, const float* a, const float* b, size_t n,

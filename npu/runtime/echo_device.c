@@ -339,13 +339,16 @@ echoNpuError echoNpuDeviceReset(void) {
   return ECHO_NPU_SUCCESS;
 }
 
-static void read_counters(echo_device* d, void* argument) {
-  uint64_t* counters = argument;
+void echo__read_counters(echo_device* d, uint64_t* counters) {
   for (uint32_t i = 0; i < ECHO_NPU_COUNTERS; ++i) {
     uint64_t low = d->driver->read_register(d->handle, ECHO_NPU_REG_COUNTER + 8 * i);
     counters[i] =
         low | (uint64_t)d->driver->read_register(d->handle, ECHO_NPU_REG_COUNTER + 8 * i + 4) << 32;
   }
+}
+
+static void read_counters(echo_device* d, void* argument) {
+  echo__read_counters(d, argument);
 }
 
 static void clear_counters(echo_device* d, void* argument) {

@@ -76,17 +76,18 @@ static void read_fault(echo_device* d, echoNpuFault* fault) {
 // packet's place in its own submission.
 static echoNpuError run_packets(echo_device* d, const echo_job* job, size_t jobs,
                                 echoNpuFault* fault) {
+  const size_t most = d->recorder ? 1 : ECHO_RING_PACKETS;
   const echo_job* first = job;
   uint32_t start = d->tail;
   size_t done_of_first = 0;
   for (size_t i = 0; i < jobs; ++i, job = job->next) {
     for (size_t at = 0; at < job->count;) {
-      size_t room = ECHO_RING_PACKETS - (d->tail - start);
+      size_t room = most - (d->tail - start);
       size_t run = job->count - at < room ? job->count - at : room;
       if (put_packets(d, job->packets + at, run) != 0) return ECHO_NPU_ERROR_DEVICE_LOST;
       at += run;
       int last = at == job->count && i == jobs - 1;
-      if (d->tail - start < ECHO_RING_PACKETS && !last) continue;
+      if (d->tail - start < most && !last) continue;
       echoNpuError error = drain_ring(d);
       if (error == ECHO_NPU_ERROR_FAULT) {
         read_fault(d, fault);
@@ -96,6 +97,7 @@ static echoNpuError run_packets(echo_device* d, const echo_job* job, size_t jobs
         start_ring(d);
       }
       if (error) return error;
+      if (d->recorder) echo__record(d, job->label, &job->packets[at - 1]);
       first = at == job->count ? job->next : job;
       done_of_first = at == job->count ? 0 : at;
       start = d->tail;
@@ -240,6 +242,7 @@ void echo__queue_stop(echo_device* d) {
   pthread_cond_broadcast(&d->work);
   pthread_mutex_unlock(&d->lock);
   pthread_join(d->thread, NULL);
+  echo__record_end(d);
   for (echoNpuStream s = d->streams, next; s; s = next) {
     next = s->next;
     free_list(d, s->head, 1);
@@ -305,6 +308,7 @@ echoNpuError echo__submit(echoNpuStream s, const echo_npu_packet* packets, size_
   echo_job* job = echo__job(JOB_PACKETS, count);
   if (job) {
     job->count = count;
+    memcpy(job->label, echo__label(), sizeof job->label);
     memcpy(job->packets, packets, count * sizeof *packets);
   }
   return echo__enqueue(s, job);

@@ -32,7 +32,10 @@ struct echo_job {
       void (*call)(echo_device*, void*);
       void* argument;
     } call;
-    size_t count;
+    struct {
+      size_t count;
+      char label[ECHO_NPU_LABEL_BYTES];
+    };
   };
   echo_npu_packet packets[];
 };
@@ -45,6 +48,12 @@ echoNpuError echo__enqueue(echoNpuStream stream, echo_job* job);
 echoNpuError echo__stream_error(echoNpuStream stream);
 // Adds a stream to the device; NULL without host memory.
 echoNpuStream echo__stream_new(echo_device* device);
+
+// Recording (echo_record.c): the label of the calling thread, and a packet that has just run.
+const char* echo__label(void);
+void echo__record(echo_device* device, const char* label, const echo_npu_packet* packet);
+// Ends a recording that nobody stopped. On the queue thread, or after it.
+void echo__record_end(echo_device* device);
 
 // Events, as the queue thread sees them.
 int echo__event_passed(echoNpuEvent event, uint64_t record);

@@ -25,6 +25,7 @@ void echo__debug_print(echoNpuDebugTag tag, const char* format, ...)
 // ---- Devices (echo_device.c) ------------------------------------------------------------------
 
 typedef struct echo_job echo_job;
+typedef struct echo_recorder echo_recorder;
 
 struct echoNpuStream_st {
   struct echo_device* device;
@@ -46,8 +47,9 @@ typedef struct echo_device {
   uint8_t* window;
   size_t window_bytes;
 
-  uint64_t ring;  // physical
-  uint32_t tail;  // used by the queue thread only
+  uint64_t ring;            // physical
+  uint32_t tail;            // this and the next: used by the queue thread only
+  echo_recorder* recorder;  // NULL: nothing is recorded
 
   pthread_t thread;
   pthread_mutex_t lock;     // guards everything below, and the streams
@@ -64,6 +66,8 @@ echoNpuError echo__current_device(echo_device** device);
 // Device and physical address of `bytes` bytes of device memory.
 echoNpuError echo__resolve(const void* ptr, uint64_t bytes, echo_device** device,
                            uint64_t* address);
+// On the queue thread.
+void echo__read_counters(echo_device* device, uint64_t* counters);
 // Wakes the queue threads of all devices; an event has completed.
 void echo__wake_all(void);
 // Gives a block back; the caller knows that the device no longer uses it.

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/bench_call.h"
+#include "cli/shapes.h"
 #include "model/adapter.h"
 #include "model/create.h"
 #include "model/load.h"
@@ -13,21 +14,6 @@
 enum { PROMPT = 512, NEW_TOKENS = 32, ROUNDS = 3, TRAIN_BATCH = 4, TRAIN_LENGTH = 256 };
 
 const char *bench_model, *bench_dtype;
-
-static const hy__config qwen2_half_billion = {.family = HY__FAMILY_QWEN2,
-                                              .vocab_size = 151936,
-                                              .hidden_size = 896,
-                                              .intermediate_size = 4864,
-                                              .n_layers = 24,
-                                              .n_heads = 14,
-                                              .n_kv_heads = 2,
-                                              .head_dim = 64,
-                                              .max_positions = 32768,
-                                              .norm_eps = 1e-6,
-                                              .tied_embeddings = true,
-                                              .qkv_bias = true,
-                                              .dtype = HY_BF16,
-                                              .rope_theta = 1000000};
 
 typedef struct model_bench {
   bench_session session;
@@ -54,7 +40,7 @@ static hy_status add_layer(void* context, const char* name, hy__linear* layer, i
 }
 
 static hy_status make_random(hy_device* device, hy_weight_format format, hy_model** model) {
-  hy__config config = qwen2_half_billion;
+  hy__config config = shape_qwen2_half_billion;
   if (format == HY_WEIGHTS_F32) config.dtype = HY_F32;
   HY_TRY(hy__model_create(device, &config, NULL, -1, 1, model));
   return hy__transformer_quantise((*model)->tape, &(*model)->transformer, format);

@@ -12,6 +12,7 @@
 #include "cli/curve.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
+#include "cli/shapes.h"
 #include "core/internal.h"
 #include "model/adapter.h"
 #include "model/byte_tokenizer.h"
@@ -26,20 +27,7 @@ const cli_command cli_demo = {"demo", "",
                               "Train a small language model here and now, and let it write",
                               "halyard demo --out /tmp/demo", run};
 
-enum { MERGES = 1789, BATCH = 4, LENGTH = 128, MAX_STEPS = 100000, SAMPLE = 4096 };
-
-// From the smallest; each wants to see so many tokens before it is worth its size.
-typedef struct size_choice {
-  const char* name;
-  int64_t hidden, layers, heads, kv_heads, intermediate, tokens;
-} size_choice;
-static const size_choice sizes[] = {
-    {"small", 96, 3, 4, 2, 256, 0},
-    {"medium", 128, 4, 4, 2, 352, 80000},
-    {"large", 192, 6, 6, 2, 512, 1000000},
-    {"huge", 384, 8, 6, 2, 1024, 8000000},
-};
-enum { N_SIZES = 4, MEASURED = 1 };
+enum { BATCH = 4, LENGTH = 128, MAX_STEPS = 100000, SAMPLE = 4096 };
 
 typedef struct demo_options {
   const char *out, *size;
@@ -57,9 +45,9 @@ typedef struct phase {
 typedef struct demo {
   demo_options options;
   hy_device* device;
-  hy__bpe_merge merges[MERGES];
+  hy__bpe_merge merges[DEMO_MERGES];
   int n_merges;
-  const size_choice* size;
+  const demo_size* size;
   int64_t parameters;
   hy_model* model;
   hy__dataset *code, *prose;
@@ -81,23 +69,6 @@ static void say(const char* format, ...) {
 
 // ---- parts ----
 
-static hy__config config_of(const size_choice* size, int n_merges) {
-  return (hy__config){.family = HY__FAMILY_QWEN2,
-                      .vocab_size = HY__BYTE_TOKENS + n_merges,
-                      .hidden_size = size->hidden,
-                      .intermediate_size = size->intermediate,
-                      .n_layers = size->layers,
-                      .n_heads = size->heads,
-                      .n_kv_heads = size->kv_heads,
-                      .head_dim = size->hidden / size->heads,
-                      .max_positions = 2048,
-                      .norm_eps = 1e-6,
-                      .tied_embeddings = true,
-                      .qkv_bias = true,
-                      .dtype = HY_F32,
-                      .rope_theta = 10000};
-}
-
 static hy_status learn_tokenizer(demo* d) {
   corpus_text code = corpus_code(), prose = corpus_prose();
   char* both = hy__malloc(code.length + prose.length);
@@ -105,15 +76,15 @@ static hy_status learn_tokenizer(demo* d) {
   memcpy(both, code.text, code.length);
   memcpy(both + code.length, prose.text, prose.length);
   hy_status status = hy__bpe_train(both, code.length + prose.length, hy__byte_tokenizer_pattern,
-                                   MERGES, d->merges, &d->n_merges);
+                                   DEMO_MERGES, d->merges, &d->n_merges);
   hy__mfree(both);
   return status;
 }
 
-static hy_status make_model(demo* d, const size_choice* size, hy_model** model) {
+static hy_status make_model(demo* d, const demo_size* size, hy_model** model) {
   char* text;
   hy__tokenizer* tokenizer;
-  hy__config config = config_of(size, d->n_merges);
+  hy__config config = demo_config(size, d->n_merges);
   HY_TRY(hy__byte_tokenizer_json(d->merges, d->n_merges, &text));
   hy_status status = hy__tokenizer_parse("the demo's tokenizer", text, strlen(text), &tokenizer);
   hy__mfree(text);
@@ -162,14 +133,14 @@ static hy_status measure(demo* d, double* rate) {
 // with the parameters, near enough.
 static void choose_size(demo* d, double rate) {
   double seconds = 0.6 * (double)d->options.seconds, chosen_rate = rate;
-  hy__config measured = config_of(&sizes[MEASURED], d->n_merges);
+  hy__config measured = demo_config(&demo_sizes[DEMO_MEDIUM], d->n_merges);
   double weight = (double)hy__config_parameters(&measured);
-  d->size = &sizes[0];
-  for (int i = 0; i < N_SIZES; i++) {
-    hy__config config = config_of(&sizes[i], d->n_merges);
+  d->size = &demo_sizes[0];
+  for (int i = 0; i < DEMO_SIZES; i++) {
+    hy__config config = demo_config(&demo_sizes[i], d->n_merges);
     double here = rate * weight / (double)hy__config_parameters(&config);
-    if (here * seconds < (double)sizes[i].tokens) continue;
-    d->size = &sizes[i];
+    if (here * seconds < (double)demo_sizes[i].tokens) continue;
+    d->size = &demo_sizes[i];
     chosen_rate = here;
   }
   d->base.steps = (int64_t)(chosen_rate * seconds / (BATCH * LENGTH));
@@ -285,14 +256,14 @@ static hy_status save_adapter(demo* d, const hy__adapter_options* adapter, const
 static hy_status choose(demo* d) {
   const demo_options* o = &d->options;
   double rate;
-  d->size = &sizes[0];
-  for (int i = 0; o->size && i < N_SIZES; i++) {
-    if (strcmp(o->size, sizes[i].name) == 0) d->size = &sizes[i];
+  d->size = &demo_sizes[0];
+  for (int i = 0; o->size && i < DEMO_SIZES; i++) {
+    if (strcmp(o->size, demo_sizes[i].name) == 0) d->size = &demo_sizes[i];
   }
   d->base.steps = o->steps;
   d->lora.steps = o->lora_steps;
   if (o->steps > 0) return HY_OK;
-  HY_TRY(make_model(d, &sizes[MEASURED], &d->model));
+  HY_TRY(make_model(d, &demo_sizes[DEMO_MEDIUM], &d->model));
   HY_TRY(make_dataset(d, corpus_prose(), &d->prose));
   HY_TRY(measure(d, &rate));
   choose_size(d, rate);

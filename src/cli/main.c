@@ -5,7 +5,11 @@
 
 static const cli_command* const commands[] = {&cli_info,  &cli_ops,  &cli_verify,
                                               &cli_bench, &cli_run,  &cli_finetune,
-                                              &cli_merge, &cli_demo, &cli_chat};
+                                              &cli_merge, &cli_demo, &cli_chat,
+#ifdef HALYARD_CLI_NPU
+                                              &cli_npu
+#endif
+};
 #define N_COMMANDS ((int)(sizeof commands / sizeof commands[0]))
 
 static void print_overview(FILE* file) {

@@ -107,8 +107,11 @@ hy_status hy__echo_submit(hy__echo_stream* stream, hy_op op, const echo_npu_pack
     stream->trail[at].op = op;
   }
   pthread_mutex_unlock(&stream->mutex);
-  return hy__echo_stream_result(stream, echoNpuSubmit(packets, count, stream->queue),
-                                hy__echo_host->op_name(op));
+  const char* name = hy__echo_host->op_name(op);
+  echoNpuSetLabel(name);
+  echoNpuError error = echoNpuSubmit(packets, count, stream->queue);
+  echoNpuSetLabel(NULL);
+  return hy__echo_stream_result(stream, error, name);
 }
 
 // ---- Scratch memory ----
