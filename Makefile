@@ -9,7 +9,7 @@ CTEST := ctest --output-on-failure -j $(shell nproc)
 
 # The unit tests need cmocka, which building and running do not.
 TESTS := OFF
-test test-unit test-install test-torch test-nightly: TESTS := ON
+test test-unit test-install test-torch test-npu test-nightly: TESTS := ON
 
 all: setup
 	cmake --preset release -DHALYARD_BUILD_TESTS=$(TESTS)
@@ -50,11 +50,13 @@ test-install: setup-test all
 test-torch: setup-test all
 	$(PYTHON) -m pytest -q tests/torch
 
-# The ECHO NPU stands alone: its own build, its functional model, and its Verilog under Verilator.
-test-npu: setup-test
+# The ECHO NPU stands alone: its own build, its functional model, and its Verilog under Verilator. Then whole models
+# on both.
+test-npu: setup-test all
 	cmake -S npu -B build/npu -G Ninja -DCMAKE_BUILD_TYPE=Release
 	cmake --build build/npu
 	cd build/npu && $(CTEST)
+	tests/integration/npu.sh $(BUILD)/bin/halyard build/npu/rtlmodel/libecho_rtlmodel.so
 
 # What takes too long for every change: true model sizes (about 5 minutes on 2 cores, 8 GB of memory, 2 GB of disk).
 test-nightly: setup-test all

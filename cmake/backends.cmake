@@ -51,7 +51,7 @@ file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/builtin_backends.def CONTENT
 set(HALYARD_BACKEND_LIBRARIES)
 if(USE_ECHO)
   option(ECHO_NPU_TESTS "Build the tests of the NPU (needs cmocka)" OFF)
-  option(ECHO_NPU_RTLMODEL "Compile the Verilog into the rtlmodel backend, where Verilator is found" OFF)
+  option(ECHO_NPU_RTLMODEL "Compile the Verilog into the library of the rtlmodel, where Verilator is found" OFF)
   add_subdirectory(npu EXCLUDE_FROM_ALL)
   list(APPEND HALYARD_BACKEND_LIBRARIES echo_npu)
 endif()

@@ -219,4 +219,5 @@ const echo_driver echo_driver_asic = {
     echo_pcie_doorbell,
     echo_pcie_wait,
     NULL,
+    10000,
 };

@@ -16,6 +16,7 @@ struct echo_cmodel {
   echo_context units;
   echo_timing timing;
 
+  int frozen;  // memory does not answer
   uint32_t control, status, watchdog, last_cycles, irq_status, irq_enable;
   uint32_t fault_index;
   echo_fault fault;
@@ -69,6 +70,10 @@ void echo_cmodel_destroy(echo_cmodel* m) {
 
 void* echo_cmodel_memory(echo_cmodel* m, uint64_t addr, uint64_t bytes) {
   return echo_ram_at(&m->ram, addr, bytes);
+}
+
+void echo_cmodel_freeze(echo_cmodel* m, int frozen) {
+  m->frozen = frozen;
 }
 
 void echo_cmodel_set_trace(echo_cmodel* m, echo_cmodel_trace trace, void* context) {
@@ -335,6 +340,12 @@ static echo_fault fetch(echo_cmodel* m, echo_npu_packet* packet) {
   for (int i = 0; i < ECHO_NPU_AREAS; ++i)
     inside |= echo_area_holds(&m->areas[i], m->ring_base, bytes);
   if (!inside) return (echo_fault){ECHO_NPU_FAULT_RING, 0};
+  // The first read of every packet is its own: a bus that is too slow shows here.
+  if (m->watchdog && (m->frozen || m->watchdog < m->timing.ram_latency)) {
+    echo_cost waited = {.cycles = m->watchdog};
+    account(m, &waited);
+    return (echo_fault){ECHO_NPU_FAULT_TIMEOUT, 0};
+  }
   uint64_t slot = m->head & ((1u << m->ring_log2) - 1);
   uint64_t addr = m->ring_base + slot * ECHO_NPU_PACKET_BYTES;
   const void* from = echo_ram_at(&m->ram, addr, ECHO_NPU_PACKET_BYTES);
@@ -376,7 +387,7 @@ static void step(echo_cmodel* m) {
 void echo_cmodel_run(echo_cmodel* m, uint64_t limit) {
   uint32_t saved = echo_fp_enter();
   for (uint64_t n = 0; m->control & ECHO_NPU_CONTROL_ENABLE && m->status == ECHO_NPU_STATUS_BUSY &&
-                       (limit == 0 || n < limit);
+                       (limit == 0 || n < limit) && (!m->frozen || m->watchdog);
        ++n) {
     step(m);
     if (m->status == ECHO_NPU_STATUS_BUSY && m->head == m->tail) {

@@ -28,6 +28,10 @@ void* echo_cmodel_memory(echo_cmodel* model, uint64_t addr, uint64_t bytes);
 // the table cannot grow or the extent to forget is not there.
 int echo_cmodel_track(echo_cmodel* model, uint64_t addr, uint64_t bytes, int allocated);
 
+// A memory that answers no more, until it is told otherwise. The device then stands still, or ends
+// the next packet with TIMEOUT where WATCHDOG is set.
+void echo_cmodel_freeze(echo_cmodel* model, int frozen);
+
 // Called before each packet with its ring index; for traces. May be NULL.
 typedef void (*echo_cmodel_trace)(void* context, uint32_t index, const echo_npu_packet* packet,
                                   uint64_t cycles);

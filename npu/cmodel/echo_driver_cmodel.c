@@ -69,10 +69,17 @@ static int track(void* device, uint64_t address, uint64_t bytes, int allocated) 
 }
 
 const echo_driver echo_driver_cmodel = {
-    "cmodel",       "functional bit-exact f32 bf16 int8 timing-estimate allocation-checks",
-    count,          open_model,
-    close_model,    read_register,
-    write_register, read_memory,
-    write_memory,   doorbell,
-    wait_model,     track,
+    "cmodel",
+    "functional bit-exact f32 bf16 int8 timing-estimate allocation-checks",
+    count,
+    open_model,
+    close_model,
+    read_register,
+    write_register,
+    read_memory,
+    write_memory,
+    doorbell,
+    wait_model,
+    track,
+    0,
 };

@@ -97,4 +97,5 @@ const echo_driver echo_driver_fpga = {
     echo_pcie_doorbell,
     echo_pcie_wait,
     NULL,
+    10000,
 };

@@ -74,11 +74,18 @@ static echo_wait wait_model(void* device, uint32_t milliseconds) {
   return ECHO_WAIT_DONE;
 }
 
-const echo_driver echo_driver_rtlmodel = {
-    "rtlmodel",     "verilog cycle-exact bit-exact f32 bf16 int8 waveform",
-    count,          open_model,
-    close_model,    read_register,
-    write_register, read_memory,
-    write_memory,   doorbell,
-    wait_model,     NULL,
+__attribute__((visibility("default"))) const echo_driver echo_driver_rtlmodel_1 = {
+    "rtlmodel",
+    "verilog cycle-exact bit-exact f32 bf16 int8 waveform",
+    count,
+    open_model,
+    close_model,
+    read_register,
+    write_register,
+    read_memory,
+    write_memory,
+    doorbell,
+    wait_model,
+    NULL,
+    0,
 };

@@ -1,6 +1,8 @@
 #include "echo_rtlmodel.h"
 
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
 
@@ -45,7 +47,20 @@ void open_wave(echo_rtlmodel* m) {
 echo_rtl_bus default_bus() {
   const char* text = getenv("ECHO_NPU_RAM_LATENCY");
   unsigned long latency = text ? strtoul(text, nullptr, 10) : 40;
-  return {static_cast<uint32_t>(latency >= 1 && latency <= 10000 ? latency : 40), 0, 0, 0, 0, 0};
+  echo_rtl_bus bus = {};
+  bus.latency = static_cast<uint32_t>(latency >= 1 && latency <= 10000 ? latency : 40);
+  const char* rest = getenv("ECHO_NPU_RTL_BUS");
+  for (unsigned long long a, b; rest && *rest;) {
+    if (sscanf(rest, "stall=%llu", &a) == 1) bus.stall_percent = a < 99 ? a : 99;
+    if (sscanf(rest, "freeze=%llu", &a) == 1) bus.freeze_at = a;
+    if (sscanf(rest, "error=%lli+%llu", reinterpret_cast<long long*>(&a), &b) == 2) {
+      bus.error_base = a;
+      bus.error_limit = a + b;
+    }
+    rest = strchr(rest, ',');
+    if (rest) ++rest;
+  }
+  return bus;
 }
 
 }  // namespace

@@ -23,7 +23,9 @@ typedef struct echo_rtl_bus {
 } echo_rtl_bus;
 
 // With fd >= 0 the memory is that file (see echo_ram.h). ECHO_NPU_TRACE names a file for a waveform
-// (FST); ECHO_NPU_RAM_LATENCY sets the latency (default 40). NULL when memory cannot be had.
+// (FST); ECHO_NPU_RAM_LATENCY sets the latency (default 40), ECHO_NPU_RTL_BUS the rest, in one or
+// more of "stall=PERCENT", "freeze=CYCLE", "error=ADDRESS+BYTES" joined by commas. NULL when memory
+// cannot be had.
 echo_rtlmodel* echo_rtlmodel_create(const echo_area* areas, int fd);
 void echo_rtlmodel_destroy(echo_rtlmodel* model);
 

@@ -9,6 +9,8 @@
 
 #define MAX_DEVICES 64
 #define VERSION "1.0.0"
+// Without progress of the bus a packet is given up after so many cycles; no memory takes as long.
+#define WATCHDOG (1u << 20)
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static echo_device* table[MAX_DEVICES];
@@ -27,6 +29,14 @@ static uint64_t wanted_memory(void) {
   if (n == 0 || n > (uint64_t)ECHO_NPU_HIGH_MAX >> shift) return fallback;
   n = (n << shift) & ~(uint64_t)4095;
   return n < (1u << 20) ? 1u << 20 : n;
+}
+
+static uint32_t number(const char* name, uint32_t fallback) {
+  const char* text = getenv(name);
+  if (!text || !*text) return fallback;
+  char* end;
+  unsigned long n = strtoul(text, &end, 10);
+  return *end || n > UINT32_MAX ? fallback : (uint32_t)n;
 }
 
 static echo_board wanted_board(void) {
@@ -61,6 +71,8 @@ static echoNpuError open_device(const echo_driver* driver, int index, echo_devic
   d->index = index;
   d->driver = driver;
   d->board = wanted_board();
+  d->timeout_ms = number("ECHO_NPU_TIMEOUT_MS", driver->timeout_ms);
+  d->watchdog = number("ECHO_NPU_WATCHDOG", WATCHDOG);
   char reason[256] = "";
   echoNpuError error;
   if (driver->open(index, &d->board, &d->handle, reason, sizeof reason) != 0) {

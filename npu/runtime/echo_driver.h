@@ -44,14 +44,18 @@ typedef struct echo_driver {
   // Tells a model of allocations so that it can check them; NULL where nobody can. May be called at
   // any time, from any thread.
   int (*track)(void* device, uint64_t address, uint64_t bytes, int allocated);
+
+  // How long one packet may take unless the user says otherwise; 0: as long as it likes, for
+  // simulators.
+  uint32_t timeout_ms;
 } echo_driver;
 
 extern const echo_driver echo_driver_cmodel;
 extern const echo_driver echo_driver_fpga;
 extern const echo_driver echo_driver_asic;
-#ifdef ECHO_NPU_HAVE_RTLMODEL
-extern const echo_driver echo_driver_rtlmodel;
-#endif
+// The rtlmodel's table, in a library that is loaded at run time; the number changes with this file.
+#define ECHO_DRIVER_RTLMODEL "echo_driver_rtlmodel_1"
+extern const echo_driver echo_driver_rtlmodel_1;
 
 // The bottom chosen by ECHO_NPU_BACKEND, or the build's default; NULL with a reason.
 const echo_driver* echo_driver_select(char* reason, size_t size);

@@ -10,9 +10,13 @@
 
 // ---- The ring -------------------------------------------------------------------------
 
-static void start_ring(echo_device* d) {
+// Returns -1 when the device does not obey.
+static int start_ring(echo_device* d) {
   const echo_driver* v = d->driver;
   v->write_register(d->handle, ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_RESET);
+  if (v->read_register(d->handle, ECHO_NPU_REG_CONTROL) != 0 ||
+      v->read_register(d->handle, ECHO_NPU_REG_STATUS) != ECHO_NPU_STATUS_IDLE)
+    return -1;
   for (uint32_t i = 0; i < ECHO_NPU_AREAS; ++i) {
     uint32_t at = ECHO_NPU_REG_AREA + 16 * i;
     v->write_register(d->handle, at, (uint32_t)d->board.base[i]);
@@ -24,8 +28,10 @@ static void start_ring(echo_device* d) {
   v->write_register(d->handle, ECHO_NPU_REG_RING_BASE_HI, (uint32_t)(d->ring >> 32));
   v->write_register(d->handle, ECHO_NPU_REG_RING_LOG2, ECHO_RING_LOG2);
   v->write_register(d->handle, ECHO_NPU_REG_IRQ_ENABLE, ECHO_NPU_IRQ_FAULT | ECHO_NPU_IRQ_DRAINED);
+  v->write_register(d->handle, ECHO_NPU_REG_WATCHDOG, d->watchdog);
   v->write_register(d->handle, ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_ENABLE);
   d->tail = 0;
+  return 0;
 }
 
 static uint64_t busy_cycles(echo_device* d) {
@@ -49,16 +55,26 @@ static int put_packets(echo_device* d, const echo_npu_packet* packets, size_t co
   return 0;
 }
 
+// The time limit is for a packet: it starts again when HEAD moves. Waits are counted, not the clock
+// on the wall, so that a process that was stopped for a while finds its device in time.
 static echoNpuError drain_ring(echo_device* d) {
+  const uint32_t slice = d->timeout_ms && d->timeout_ms < 100 ? d->timeout_ms : 100;
+  uint32_t head = d->driver->read_register(d->handle, ECHO_NPU_REG_RING_HEAD);
   d->driver->doorbell(d->handle, d->tail);
   echo_wait waited;
-  do waited = d->driver->wait(d->handle, 1000);
-  while (waited == ECHO_WAIT_TIMEOUT);
+  for (uint64_t spent = 0; (waited = d->driver->wait(d->handle, slice)) == ECHO_WAIT_TIMEOUT;) {
+    uint32_t now = d->driver->read_register(d->handle, ECHO_NPU_REG_RING_HEAD);
+    spent = now == head ? spent + slice : 0;
+    head = now;
+    if (d->timeout_ms && spent >= d->timeout_ms) return ECHO_NPU_ERROR_TIMEOUT;
+  }
   if (waited == ECHO_WAIT_LOST) return ECHO_NPU_ERROR_DEVICE_LOST;
   uint32_t status = d->driver->read_register(d->handle, ECHO_NPU_REG_STATUS);
   d->driver->write_register(d->handle, ECHO_NPU_REG_IRQ_STATUS,
                             ECHO_NPU_IRQ_FAULT | ECHO_NPU_IRQ_DRAINED | ECHO_NPU_IRQ_PACKET);
-  return status == ECHO_NPU_STATUS_ERROR ? ECHO_NPU_ERROR_FAULT : ECHO_NPU_SUCCESS;
+  if (status != ECHO_NPU_STATUS_ERROR) return ECHO_NPU_SUCCESS;
+  uint32_t code = d->driver->read_register(d->handle, ECHO_NPU_REG_FAULT_CODE);
+  return code == ECHO_NPU_FAULT_TIMEOUT ? ECHO_NPU_ERROR_TIMEOUT : ECHO_NPU_ERROR_FAULT;
 }
 
 static void read_fault(echo_device* d, echoNpuFault* fault) {
@@ -67,6 +83,10 @@ static void read_fault(echo_device* d, echoNpuFault* fault) {
   fault->index = v->read_register(d->handle, ECHO_NPU_REG_FAULT_INDEX);
   fault->address = v->read_register(d->handle, ECHO_NPU_REG_FAULT_ADDR_LO) |
                    (uint64_t)v->read_register(d->handle, ECHO_NPU_REG_FAULT_ADDR_HI) << 32;
+  if (!fault->code) {  // it was given up, and has said nothing itself
+    fault->code = ECHO_NPU_FAULT_TIMEOUT;
+    fault->index = v->read_register(d->handle, ECHO_NPU_REG_RING_HEAD);
+  }
   uint64_t slot = d->ring + (uint64_t)(fault->index % ECHO_RING_PACKETS) * ECHO_NPU_PACKET_BYTES;
   if (v->read_memory(d->handle, slot, &fault->packet, ECHO_NPU_PACKET_BYTES) != 0)
     memset(&fault->packet, 0, sizeof fault->packet);
@@ -89,12 +109,12 @@ static echoNpuError run_packets(echo_device* d, const echo_job* job, size_t jobs
       int last = at == job->count && i == jobs - 1;
       if (d->tail - start < most && !last) continue;
       echoNpuError error = drain_ring(d);
-      if (error == ECHO_NPU_ERROR_FAULT) {
+      if (error == ECHO_NPU_ERROR_FAULT || error == ECHO_NPU_ERROR_TIMEOUT) {
         read_fault(d, fault);
         size_t offset = done_of_first + (fault->index - start);
         for (const echo_job* j = first; offset >= j->count; j = j->next) offset -= j->count;
         fault->index = (uint32_t)offset;
-        start_ring(d);
+        if (start_ring(d) != 0) d->dead = 1;
       }
       if (error) return error;
       if (d->recorder) echo__record(d, job->label, &job->packets[at - 1]);
@@ -199,7 +219,7 @@ static void* queue_main(void* argument) {
     if (error) {
       s->error = error;
       s->fault = fault;
-      if (error == ECHO_NPU_ERROR_DEVICE_LOST) d->lost = 1;
+      if (error == ECHO_NPU_ERROR_DEVICE_LOST || d->dead) d->lost = 1;
       echo_job* rest = s->head;
       s->head = s->tail = NULL;
       pthread_mutex_unlock(&d->lock);
@@ -225,7 +245,8 @@ echoNpuStream echo__stream_new(echo_device* d) {
 }
 
 echoNpuError echo__queue_start(echo_device* d) {
-  start_ring(d);
+  if (start_ring(d) != 0)
+    return echo__fail(ECHO_NPU_ERROR_UNAVAILABLE, "device %d does not come out of reset", d->index);
   d->default_stream = echo__stream_new(d);
   if (!d->default_stream || pthread_create(&d->thread, NULL, queue_main, d) != 0) {
     free(d->default_stream);
@@ -265,12 +286,15 @@ echoNpuError echo__stream(echoNpuStream given, echoNpuStream* stream) {
 }
 
 echoNpuError echo__stream_error(echoNpuStream s) {
-  if (s->error != ECHO_NPU_ERROR_FAULT)
+  if (s->error != ECHO_NPU_ERROR_FAULT && s->error != ECHO_NPU_ERROR_TIMEOUT)
     return echo__fail(s->error, "device %d: %s", s->device->index, echoNpuGetErrorString(s->error));
-  return echo__fail(
-      s->error, "device %d: %s: packet %u (opcode 0x%02x, flags 0x%08x), address 0x%llx",
-      s->device->index, echoNpuGetFaultString(s->fault.code), s->fault.index,
-      s->fault.packet.opcode, s->fault.packet.flags, (unsigned long long)s->fault.address);
+  return echo__fail(s->error,
+                    "device %d: %s: packet %u (opcode 0x%02x, flags 0x%08x), address 0x%llx",
+                    s->device->index,
+                    s->error == ECHO_NPU_ERROR_TIMEOUT ? echoNpuGetErrorString(s->error)
+                                                       : echoNpuGetFaultString(s->fault.code),
+                    s->fault.index, s->fault.packet.opcode, s->fault.packet.flags,
+                    (unsigned long long)s->fault.address);
 }
 
 // Takes ownership of the job, which is freed when it is refused.

@@ -47,9 +47,13 @@ typedef struct echo_device {
   uint8_t* window;
   size_t window_bytes;
 
+  uint32_t timeout_ms;  // for one packet; 0: none
+  uint32_t watchdog;    // cycles, for the register
+
   uint64_t ring;            // physical
   uint32_t tail;            // this and the next: used by the queue thread only
   echo_recorder* recorder;  // NULL: nothing is recorded
+  int dead;                 // it did not even obey a reset
 
   pthread_t thread;
   pthread_mutex_t lock;     // guards everything below, and the streams

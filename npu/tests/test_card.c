@@ -148,6 +148,33 @@ static void a_dead_card_is_lost_not_a_hang(void** state) {
   OK(echoNpuDeviceReset());
 }
 
+// A card that answers nothing: the command ends in time, the device counts as lost, and works again
+// once the card does and it has been reset.
+static void a_hung_card_is_given_up(void** state) {
+  (void)state;
+  choose("fpga");
+  setenv("ECHO_NPU_TIMEOUT_MS", "300", 1);
+  float host[8] = {1, 2, 3, 4, 5, 6, 7, 8}, back[8];
+  void* p;
+  OK(echoNpuMalloc(&p, sizeof host));
+  OK(echoNpuMemset(p, 0, sizeof host));
+  OK(echoNpuDeviceSynchronize());
+  kill(card, SIGSTOP);
+  OK(echoNpuAddTensor(p, p, p, 8, NULL));
+  assert_int_equal(echoNpuDeviceSynchronize(), ECHO_NPU_ERROR_TIMEOUT);
+  OK(echoNpuAddTensor(p, p, p, 8, NULL));
+  assert_int_equal(echoNpuDeviceSynchronize(), ECHO_NPU_ERROR_DEVICE_LOST);
+  kill(card, SIGCONT);
+  unsetenv("ECHO_NPU_TIMEOUT_MS");
+  OK(echoNpuDeviceReset());
+  OK(echoNpuMalloc(&p, sizeof host));
+  OK(echoNpuMemcpy(p, host, sizeof host, ECHO_NPU_MEMCPY_DEFAULT));
+  OK(echoNpuAddTensor(p, p, p, 8, NULL));
+  OK(echoNpuMemcpy(back, p, sizeof back, ECHO_NPU_MEMCPY_DEFAULT));
+  for (int j = 0; j < 8; ++j) assert_true(back[j] == 2 * host[j]);
+  OK(echoNpuDeviceReset());
+}
+
 static void missing_cards_are_explained(void** state) {
   (void)state;
   int count;
@@ -202,6 +229,7 @@ int main(int argc, char** argv) {
       WITH_CARD(fpga_reports_faults),
       WITH_CARD(asic_reports_faults),
       WITH_CARD(a_dead_card_is_lost_not_a_hang),
+      WITH_CARD(a_hung_card_is_given_up),
       WITH_CARD(strangers_are_refused),
       cmocka_unit_test(missing_cards_are_explained),
   };

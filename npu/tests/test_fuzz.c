@@ -27,6 +27,7 @@ static void reset(void) {
     for (uint32_t w = 0; w < 4; ++w)
       echo_cmodel_write(model, ECHO_NPU_REG_AREA + 16 * a + 4 * w,
                         (uint32_t)(limits[a][w / 2] >> (w % 2 ? 32 : 0)));
+  echo_cmodel_write(model, ECHO_NPU_REG_WATCHDOG, 0);
   bench_reset(model);
 }
 

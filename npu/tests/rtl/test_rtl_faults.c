@@ -314,6 +314,45 @@ static void a_bus_that_stands_still(void** unused) {
   the_device_still_works();
 }
 
+// WATCHDOG means the same to both: a frozen memory, and one slower than it allows.
+static void both_watchdogs_bark(void** unused) {
+  (void)unused;
+  static const struct {
+    uint32_t watchdog, frozen, code, status;
+  } cases[] = {
+      {0, 0, 0, ECHO_NPU_STATUS_DONE},
+      {200, 0, 0, ECHO_NPU_STATUS_DONE},
+      {10, 0, ECHO_NPU_FAULT_TIMEOUT, ECHO_NPU_STATUS_ERROR},
+      {200, 1, ECHO_NPU_FAULT_TIMEOUT, ECHO_NPU_STATUS_ERROR},
+      {0, 1, 0, ECHO_NPU_STATUS_BUSY},
+  };
+  const echo_npu_packet p = {.opcode = ECHO_NPU_OP_NOP};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    reset_both();
+    const echo_rtl_bus bus = {.latency = 40,
+                              .freeze_at = cases[i].frozen ? echo_rtlmodel_cycles(rtl) : 0};
+    echo_rtlmodel_set_bus(rtl, &bus);
+    echo_cmodel_freeze(model, (int)cases[i].frozen);
+    echo_rtlmodel_write(rtl, ECHO_NPU_REG_WATCHDOG, cases[i].watchdog);
+    echo_cmodel_write(model, ECHO_NPU_REG_WATCHDOG, cases[i].watchdog);
+    memcpy(echo_cmodel_memory(model, RTL_RING, 64), &p, 64);
+    rtl_post(rtl, &p);
+    echo_cmodel_write(model, ECHO_NPU_REG_RING_TAIL, 1);
+    echo_rtlmodel_run(rtl, 5000);
+    echo_cmodel_run(model, 0);
+    static const uint32_t registers[] = {ECHO_NPU_REG_STATUS, ECHO_NPU_REG_FAULT_CODE,
+                                         ECHO_NPU_REG_FAULT_INDEX, ECHO_NPU_REG_FAULT_ADDR_LO,
+                                         ECHO_NPU_REG_RING_HEAD};
+    for (size_t r = 0; r < sizeof registers / sizeof *registers; ++r)
+      assert_int_equal(echo_rtlmodel_read(rtl, registers[r]),
+                       echo_cmodel_read(model, registers[r]));
+    assert_int_equal(echo_cmodel_read(model, ECHO_NPU_REG_STATUS), cases[i].status);
+    assert_int_equal(echo_cmodel_read(model, ECHO_NPU_REG_FAULT_CODE), cases[i].code);
+    echo_cmodel_freeze(model, 0);
+    the_device_still_works();
+  }
+}
+
 static void resets_in_the_middle(void** unused) {
   (void)unused;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
@@ -356,6 +395,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(interrupts, open_both, close_both),
       cmocka_unit_test_setup_teardown(bus_errors, open_both, close_both),
       cmocka_unit_test_setup_teardown(a_bus_that_stands_still, open_both, close_both),
+      cmocka_unit_test_setup_teardown(both_watchdogs_bark, open_both, close_both),
       cmocka_unit_test_setup_teardown(resets_in_the_middle, open_both, close_both),
       cmocka_unit_test_setup_teardown(register_pokes, open_both, close_both),
       cmocka_unit_test_setup_teardown(malformed_packets, open_both, close_both),
