@@ -14,7 +14,7 @@
 #include "backends/cpu/kernels.h"
 
 enum { MAX_A = 70 * 1700 * 2, MAX_B = 1700 * 70 * 2 };
-static unsigned char a_memory[MAX_A * 2], b_memory[MAX_B * 2];
+static unsigned char a_memory[MAX_A * 4], b_memory[MAX_B * 4];
 static float sums[70 * 80];
 static uint32_t random_state = 7;
 
@@ -23,7 +23,9 @@ static uint32_t draw(void) {
   return random_state >> 8;
 }
 
+// A float's upper half is a bfloat16; any lower half only adds digits.
 static void fill(unsigned char* data, hy_dtype dtype, int count) {
+  if (dtype == HY_F32) count *= 2;
   for (int i = 0; i < count; i++) {
     if (dtype == HY_I8)
       data[i] = (unsigned char)draw();
@@ -108,6 +110,12 @@ static void sums_of_several_passes(void** state) {
   }
 }
 
+static void plain(void** state) {
+  (void)state;
+  check_kernel(&hy__gemm_scalar, HY_F32);
+  check_kernel(&hy__gemm_scalar, HY_BF16);
+}
+
 static void plain_int8(void** state) {
   (void)state;
   check_kernel(&hy__gemm_int8_scalar, HY_I8);
@@ -121,6 +129,20 @@ static void run_or_skip(bool available, const char* what, const hy__gemm_kernel*
     skip();
   }
   check_kernel(kernel, dtype);
+}
+
+static void avx2(void** state) {
+  (void)state;
+  bool available = hy__cpu_isa()->level >= HY__ISA_AVX2;
+  run_or_skip(available, "AVX2", &hy__gemm_avx2, HY_F32);
+  run_or_skip(available, "AVX2", &hy__gemm_avx2, HY_BF16);
+}
+
+static void avx512(void** state) {
+  (void)state;
+  bool available = hy__cpu_isa()->level >= HY__ISA_AVX512;
+  run_or_skip(available, "AVX-512", &hy__gemm_avx512, HY_F32);
+  run_or_skip(available, "AVX-512", &hy__gemm_avx512, HY_BF16);
 }
 
 static void vnni(void** state) {
@@ -147,8 +169,11 @@ static void amx_bf16(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(sums_of_several_passes),
+    cmocka_unit_test(plain),
     cmocka_unit_test(plain_int8),
 #if defined(__x86_64__)
+    cmocka_unit_test(avx2),
+    cmocka_unit_test(avx512),
     cmocka_unit_test(vnni),
     cmocka_unit_test(avx512_bf16),
     cmocka_unit_test(amx_int8),

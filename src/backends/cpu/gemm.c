@@ -66,46 +66,43 @@ static void pack_rows(void* context, int64_t task) {
 // The part of C that a task computes.
 typedef struct region {
   int64_t row, row_end;  // panels of rows
-  int64_t column;        // of the first panel
-  int64_t panels;
-  float* c;  // of the first row and column; NULL: the sums of one block are complete, and only
-             // `finish` wants them
+  int64_t column, width;
+  float* c;  // of the first row and column
   int64_t stride;
 } region;
 
-static void multiply_tile(const job* j, const region* t, int64_t k, int64_t r, int64_t p,
-                          const float* packed_b) {
-  const hy__gemm* g = j->g;
+static void multiply_panel(const job* j, const region* t, int64_t k, int64_t first, int64_t end,
+                           int64_t column, const float* packed_b) {
   const hy__gemm_kernel* kernel = j->kernel;
-  float tile[HY__GEMM_MAX_ROWS * HY__GEMM_MAX_PANEL] __attribute__((aligned(64)));
-  int64_t row = r * kernel->rows, column = t->column + p * kernel->panel;
-  int m = (int)least(kernel->rows, j->rows - row), n = (int)least(kernel->panel, g->n - column);
-  int64_t stride = t->c ? t->stride : kernel->panel;
-  float* c = t->c ? t->c + (row - t->row * kernel->rows) * stride + p * kernel->panel : tile;
-  int depth = depth_at(j, k);
-  kernel->multiply(depth, panel_of_a(j, k, r), packed_b, c, stride, m, n, k > 0 || g->accumulate);
-  if (g->finish && k + depth == g->k)
-    g->finish(g->context, j->first_row + row, column, m, n, c, stride);
+  int n = (int)least(kernel->panel, t->width - column);
+  for (int64_t r = first; r < end; r++) {
+    int m = (int)least(kernel->rows, j->rows - r * kernel->rows);
+    float* c = t->c + (r - t->row) * kernel->rows * t->stride + column;
+    kernel->multiply(depth_at(j, k), panel_of_a(j, k, r), packed_b, c, t->stride, m, n,
+                     k > 0 || j->g->accumulate);
+  }
 }
 
 static void multiply_block(const job* j, const region* t, int64_t k, float* packed_b) {
   const hy__gemm* g = j->g;
   const hy__gemm_kernel* kernel = j->kernel;
-  int depth = depth_at(j, k);
-  int64_t size = (int64_t)kernel->panel * (hy__gemm_lanes(kernel, depth) + kernel->extra);
-  for (int64_t p = 0; p < t->panels; p++) {
-    int64_t column = t->column + p * kernel->panel;
-    int n = (int)least(kernel->panel, g->n - column);
+  int depth = depth_at(j, k), panel = kernel->panel;
+  int64_t lanes = hy__gemm_lanes(kernel, depth) + kernel->extra;
+  for (int64_t p = 0; p < t->width; p += panel) {
+    int n = (int)least(panel, t->width - p);
     if (g->pack_b)
-      g->pack_b(g->context, k, depth, column, n, kernel->panel, packed_b + p * size);
+      g->pack_b(g->context, k, depth, t->column + p, n, panel, packed_b + p * lanes);
     else
-      kernel->pack_b(&g->b, k, depth, column, n, packed_b + p * size);
+      kernel->pack_b(&g->b, k, depth, t->column + p, n, packed_b + p * lanes);
   }
-  for (int64_t chunk = t->row; chunk < t->row_end; chunk += CHUNK) {
-    int64_t end = least(chunk + CHUNK, t->row_end);
-    for (int64_t p = 0; p < t->panels; p++) {
-      for (int64_t r = chunk; r < end; r++) multiply_tile(j, t, k, r, p, packed_b + p * size);
-    }
+  for (int64_t first = t->row; first < t->row_end; first += CHUNK) {
+    int64_t end = least(first + CHUNK, t->row_end), row = first * kernel->rows;
+    for (int64_t p = 0; p < t->width; p += panel)
+      multiply_panel(j, t, k, first, end, p, packed_b + p * lanes);
+    if (g->finish && k + depth == g->k)
+      g->finish(g->context, j->first_row + row, t->column,
+                (int)(least(end * kernel->rows, j->rows) - row), (int)t->width,
+                t->c + (row - t->row * kernel->rows) * t->stride, t->stride);
   }
 }
 
@@ -113,24 +110,18 @@ static void multiply_region(void* context, int64_t task) {
   job* j = context;
   const hy__gemm* g = j->g;
   const hy__gemm_kernel* kernel = j->kernel;
-  int64_t first = task / j->parts * j->group, row = task % j->parts * j->part;
+  int64_t row = task % j->parts * j->part, width = j->group * kernel->panel;
   region t = {.row = row,
               .row_end = least(row + j->part, j->row_panels),
-              .column = first * kernel->panel,
-              .panels = least(j->group, ceil_div(g->n, kernel->panel) - first)};
+              .column = task / j->parts * width,
+              .stride = j->c ? j->c_row : width};
+  t.width = least(width, g->n - t.column);
   size_t lanes = (size_t)(hy__gemm_lanes(kernel, j->depth) + kernel->extra);
-  size_t width = (size_t)(j->group * kernel->panel);
-  float* packed_b = hy__scratch_get(HY__SCRATCH_GEMM_B, width * lanes * sizeof *packed_b);
-  bool own = !j->c && j->first_k + j->depth < j->end_k;
-  if (j->c) {
-    t.c = j->c + row * kernel->rows * j->c_row + t.column;
-    t.stride = j->c_row;
-  } else if (own) {
-    t.stride = (int64_t)width;
-    t.c =
-        hy__scratch_get(HY__SCRATCH_GEMM_C, width * (size_t)(j->part * kernel->rows) * sizeof *t.c);
-  }
-  if (!packed_b || (own && !t.c)) {
+  size_t sums = (size_t)(j->part * kernel->rows * width) * sizeof *t.c;
+  float* packed_b = hy__scratch_get(HY__SCRATCH_GEMM_B, (size_t)width * lanes * sizeof *packed_b);
+  t.c = j->c ? j->c + row * kernel->rows * j->c_row + t.column
+             : hy__scratch_get(HY__SCRATCH_GEMM_C, sums);
+  if (!packed_b || !t.c) {
     atomic_store(&j->failed, true);
     return;
   }

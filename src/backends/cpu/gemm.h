@@ -50,15 +50,15 @@ static inline int hy__gemm_lanes(const hy__gemm_kernel* kernel, int depth) {
   return (lanes + kernel->align - 1) / kernel->align * kernel->align;
 }
 
-// A product. The sums go to `c`, with column stride 1, or to `finish`, which is given each tile
-// once it is complete, from several threads at once, and may overwrite it.
+// A product. The sums go to `c`, with column stride 1, or to `finish`, which is given each part of
+// C once it is complete, from several threads at once, and may overwrite it.
 typedef struct hy__gemm {
   int64_t m, n, k;
   hy__matrix a, b;
   float* c;
   int64_t c_row;
   bool accumulate;  // adds to what c holds
-  void (*finish)(const void* context, int64_t i, int64_t j, int m, int n, float* tile,
+  void (*finish)(const void* context, int64_t i, int64_t j, int m, int n, float* sums,
                  int64_t stride);
   // NULL, or what packs a panel of B instead of the kernel's own: packed[k * panel + j], 0 for
   // columns past n.

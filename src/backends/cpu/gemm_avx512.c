@@ -15,28 +15,79 @@ static inline float one(const hy__matrix* m, int64_t i, int64_t j) {
   return _mm512_cvtss_f32(hy__load16(hy__matrix_at(m, i, j), m->dtype, 1));
 }
 
-// Sixteen rows of `across` columns each, read along the columns and written transposed: packed[k *
-// width + i]. `lines` is how many of the rows exist.
-static void pack_transposed(const hy__matrix* m, bool lines_are_rows, int64_t line, int lines,
-                            int64_t k, int depth, int width, int stored, float* packed) {
+// Four floats, or as many pairs of halves, of each of four lines that are four lines apart.
+HY__INLINE __m512 quarters(const char* from, int64_t line) {
+  __m512 x = _mm512_castps128_ps512(_mm_loadu_ps((const float*)from));
+  x = _mm512_insertf32x4(x, _mm_loadu_ps((const float*)(from + 4 * line)), 1);
+  x = _mm512_insertf32x4(x, _mm_loadu_ps((const float*)(from + 8 * line)), 2);
+  return _mm512_insertf32x4(x, _mm_loadu_ps((const float*)(from + 12 * line)), 3);
+}
+
+// Sixteen words of each of sixteen lines, `line` bytes apart, as sixteen vectors across the lines.
+// Loads of quarters do half of what a transposition of whole vectors takes.
+HY__INLINE void load_across(const char* from, int64_t line, __m512 block[16]) {
+#pragma GCC unroll 4
+  for (int q = 0; q < 4; q++) {
+    __m512 a = quarters(from + 16 * q, line), b = quarters(from + 16 * q + line, line);
+    __m512 c = quarters(from + 16 * q + 2 * line, line);
+    __m512 d = quarters(from + 16 * q + 3 * line, line);
+    __m512d ab = _mm512_castps_pd(_mm512_unpacklo_ps(a, b));
+    __m512d cd = _mm512_castps_pd(_mm512_unpacklo_ps(c, d));
+    block[4 * q] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd));
+    block[4 * q + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd));
+    ab = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+    cd = _mm512_castps_pd(_mm512_unpackhi_ps(c, d));
+    block[4 * q + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd));
+    block[4 * q + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd));
+  }
+}
+
+// `lines` of sixteen lines, `line` bytes apart, read along k and written transposed: packed[k *
+// width + i], the first `stored` of them.
+static void pack_transposed(const char* from, hy_dtype dtype, int64_t line, int lines, int depth,
+                            int width, int stored, float* packed) {
   __mmask16 store = hy__first16(stored);
-  for (int at = 0; at < depth; at += 16) {
+  int64_t size = dtype == HY_F32 ? 4 : 2;
+  int at = 0;
+  for (; lines >= 16 && dtype == HY_F32 && at + 16 <= depth; at += 16) {
+    __m512 block[16];
+    load_across(from + at * 4, line, block);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+      _mm512_mask_storeu_ps(packed + (int64_t)(at + i) * width, store, block[i]);
+  }
+  for (; lines >= 16 && dtype == HY_BF16 && at + 32 <= depth; at += 32) {
+    __m512 pairs[16];
+    load_across(from + at * 2, line, pairs);
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+      float* to = packed + (int64_t)(at + 2 * i) * width;
+      __m512i pair = _mm512_castps_si512(pairs[i]);
+      _mm512_mask_storeu_epi32(to, store, _mm512_slli_epi32(pair, 16));
+      _mm512_mask_storeu_epi32(to + width, store, _mm512_and_si512(pair, upper));
+    }
+  }
+  for (; at < depth; at += 16) {
     __m512 block[16];
     __mmask16 load = hy__first16(depth - at);
-    for (int i = 0; i < 16; i++) {
-      const char* from =
-          lines_are_rows ? hy__matrix_at(m, line + i, k + at) : hy__matrix_at(m, k + at, line + i);
-      block[i] = i < lines ? hy__load16(from, m->dtype, load) : _mm512_setzero_ps();
-    }
+    for (int i = 0; i < 16; i++)
+      block[i] =
+          i < lines ? hy__load16(from + at * size + i * line, dtype, load) : _mm512_setzero_ps();
     hy__transpose16(block);
     for (int i = 0; i < 16 && at + i < depth; i++)
       _mm512_mask_storeu_ps(packed + (int64_t)(at + i) * width, store, block[i]);
   }
 }
 
+static int64_t bytes_of(const hy__matrix* m, int64_t elements) {
+  return elements * (m->dtype == HY_F32 ? 4 : 2);
+}
+
 static void pack_a(const hy__matrix* a, int64_t i, int m, int64_t k, int depth, float* packed) {
   if (a->column == 1) {
-    pack_transposed(a, true, i, m, k, depth, ROWS, ROWS, packed);
+    pack_transposed(hy__matrix_at(a, i, k), a->dtype, bytes_of(a, a->row), m, depth, ROWS, ROWS,
+                    packed);
   } else if (a->row == 1) {
     for (int p = 0; p < depth; p++)
       _mm512_mask_storeu_ps(packed + (int64_t)p * ROWS, hy__first16(ROWS),
@@ -58,7 +109,8 @@ static void pack_b(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, 
     }
   } else if (b->row == 1) {
     for (int h = 0; h < PANEL; h += 16)
-      pack_transposed(b, false, j + h, n - h, k, depth, PANEL, 16, packed + h);
+      pack_transposed(hy__matrix_at(b, k, j + h), b->dtype, bytes_of(b, b->column), n - h, depth,
+                      PANEL, 16, packed + h);
   } else {
     for (int p = 0; p < depth; p++) {
       for (int c = 0; c < PANEL; c++)
