@@ -22,14 +22,20 @@ echo_timing echo_timing_of(uint32_t n, uint32_t ram_latency) {
       .slots = 16,
       .slot_loop = 6,
       .pad_words = 512,
-      .chunk_cost = 25,
+      .settle_cost = 10,
       .bus_bytes = 64,
-      .fma_latency = 5,
+      .burst_beats = 16,
+      .read_beats = 64,
+      .write_bursts = 64,
+      .fma_latency = 4,
       .ram_latency = ram_latency,
+      .bus_cost = 8,
       .packet_cost = 9,
-      .unit_cost = 24,
+      .locate_cost = 15,
+      .unit_cost = 9,
       .block_cost = 13,
-      .tree_cost = 63,
+      .uop_loop = 7,
+      .tree_cost = 80,
   };
 }
 
@@ -43,9 +49,25 @@ static uint64_t beats(const echo_timing* t, uint64_t rows, uint64_t bytes) {
   return rows * ceil_div(bytes, t->bus_bytes);
 }
 
-// Cycles to move `rows` rows of `columns` elements between bus and scratchpad.
-static uint64_t moves(uint64_t rows, uint64_t columns) {
-  return rows * ceil_div(columns, ECHO_NPU_LANES);
+// Cycles to move `rows` rows of `columns` elements between bus and scratchpad: one group a cycle.
+static uint64_t moves(const echo_timing* t, uint64_t rows, uint64_t columns) {
+  return rows * ceil_div(columns, t->n < ECHO_NPU_LANES ? t->n : ECHO_NPU_LANES);
+}
+
+// Cycles in which `count` beats arrive after the first, in runs of `run` beats: the reader asks for
+// a burst when it has room for the longest, so that far memory is slow however wide its bus.
+static uint64_t arrival(const echo_timing* t, uint64_t count, uint64_t run) {
+  const uint64_t burst = run < t->burst_beats ? run : t->burst_beats;
+  const uint64_t flying = t->read_beats - t->burst_beats + burst;
+  const uint64_t trip = t->ram_latency + t->bus_cost + burst;
+  if (trip <= flying || count == 0) return count;
+  const uint64_t waits = (count - 1) / flying;
+  return count + waits * (trip - flying);
+}
+
+// Cycles that `bursts` written bursts wait for answers to earlier ones.
+static uint64_t answers(const echo_timing* t, uint64_t bursts) {
+  return bursts / t->write_bursts * (t->ram_latency + t->bus_cost);
 }
 
 // ---- Matrix engine ----------------------------------------------------------------------------
@@ -61,46 +83,76 @@ static tiling tiles_of(const echo_timing* t, uint64_t m, uint64_t n) {
   return (tiling){tall * t->n, wide * t->n, t->pad_words / max64(tall, wide)};
 }
 
-static uint64_t loads(const echo_command* c, uint64_t rows, uint64_t cols, uint64_t k) {
-  return (c->flags & ECHO_NPU_FLAG_TRANS_A ? moves(k, rows) : moves(rows, k)) +
-         (c->flags & ECHO_NPU_FLAG_TRANS_B ? moves(cols, k) : moves(k, cols));
+// Beats of `rows` runs of `bytes` whose starts lie `stride` apart; unaligned ones touch one more.
+static uint64_t run_beats(const echo_timing* t, uint64_t rows, uint64_t bytes, uint64_t stride,
+                          const echo_operand* o) {
+  if (rows > 1 && stride % t->bus_bytes)
+    return rows * (bytes + t->bus_bytes - o->size) / t->bus_bytes;
+  return beats(t, rows, o->addr % t->bus_bytes + bytes);
 }
 
-// A tile computes while the next loads and the one before is stored, so it costs the longer of the
-// two.
-static void tile(const echo_timing* t, const echo_command* c, uint64_t chunk, uint64_t count,
-                 uint64_t rows, uint64_t cols, echo_cost* cost) {
-  const uint64_t k = c->p[ECHO_NPU_P_K];
-  const uint64_t s1 = echo_type_size(c->type1), s2 = echo_type_size(c->type2),
-                 sd = echo_type_size(c->type_dst);
-  const int sums = (c->flags & ECHO_NPU_FLAG_ACCUMULATE) != 0;
-  if (!count || !rows || !cols) return;
-  uint64_t steps = max64(ceil_div(rows, t->n) * ceil_div(cols, t->n), t->slot_loop);
-  uint64_t load =
-      loads(c, rows, cols, k) + (sums ? moves(rows, cols) : 0) + t->chunk_cost * ceil_div(k, chunk);
-  cost->matrix_busy += count * max64(k * steps, load);
-  uint64_t stored = beats(t, rows, cols * sd);
-  cost->read_beats +=
-      count *
-      ((c->flags & ECHO_NPU_FLAG_TRANS_A ? beats(t, k, rows * s1) : beats(t, rows, k * s1)) +
-       (c->flags & ECHO_NPU_FLAG_TRANS_B ? beats(t, cols, k * s2) : beats(t, k, cols * s2)) +
-       (sums ? stored : 0));
-  cost->write_beats += count * stored;
+// Loading one operand's part of a chunk: `across` rows or columns of the tile by `k`.
+static uint64_t load_cycles(const echo_timing* t, const echo_operand* o, int k_outside,
+                            uint64_t stride, uint64_t across, uint64_t k, uint64_t* bus) {
+  const uint64_t runs = k_outside ? k : across, length = k_outside ? across : k;
+  const uint64_t count = run_beats(t, runs, length * o->size, stride * o->size, o);
+  *bus += count;
+  return max64(moves(t, runs, length), arrival(t, count, ceil_div(count, runs)));
+}
+
+// The engine's machines as they wait for each other. Times are cycles since the start.
+typedef struct pipeline {
+  uint64_t loaded, computed, stored;  // ends of the last load, chunk and tile
+  uint64_t computed_before, stored_before;
+} pipeline;
+
+static void run_chunk(const echo_timing* t, pipeline* p, uint64_t load, uint64_t compute) {
+  // A buffer is asked for again when the array has left it.
+  p->loaded = max64(p->loaded, p->computed_before + t->ram_latency + t->bus_cost) + load;
+  p->computed_before = p->computed;
+  p->computed = max64(p->computed, p->loaded) + compute;
+}
+
+static void run_tile(const echo_timing* t, const echo_command* c, const tiling* s, uint64_t rows,
+                     uint64_t cols, pipeline* p, echo_cost* cost) {
+  const int ta = (c->flags & ECHO_NPU_FLAG_TRANS_A) != 0,
+            tb = (c->flags & ECHO_NPU_FLAG_TRANS_B) != 0;
+  const uint64_t steps = max64(ceil_div(rows, t->n) * ceil_div(cols, t->n), t->slot_loop);
+  const echo_operand* dst = &c->op[ECHO_DST];
+  const uint64_t ldc = (uint64_t)c->p[ECHO_NPU_P_STRIDE_DST] * dst->size;
+  const uint64_t tile_beats = run_beats(t, rows, cols * dst->size, ldc, dst);
+  // The bank of accumulators is free when its last tile has been stored.
+  p->computed = max64(p->computed, p->stored_before);
+  if (c->flags & ECHO_NPU_FLAG_ACCUMULATE) {
+    p->loaded = max64(p->loaded, p->stored_before + t->ram_latency + t->bus_cost) +
+                max64(moves(t, rows, cols), arrival(t, tile_beats, ceil_div(tile_beats, rows)));
+    cost->read_beats += tile_beats;
+  }
+  for (uint64_t k = 0; k < c->p[ECHO_NPU_P_K]; k += s->chunk) {
+    const uint64_t rest = c->p[ECHO_NPU_P_K] - k, kc = rest < s->chunk ? rest : s->chunk;
+    uint64_t load = load_cycles(t, &c->op[ECHO_SRC1], ta, c->p[ECHO_NPU_P_STRIDE1], rows, kc,
+                                &cost->read_beats);
+    load += load_cycles(t, &c->op[ECHO_SRC2], !tb, c->p[ECHO_NPU_P_STRIDE2], cols, kc,
+                        &cost->read_beats);
+    run_chunk(t, p, load, kc * steps);
+  }
+  // Two more cycles a row: its run is announced, its first word is read.
+  const uint64_t bursts = rows * ceil_div(cols * dst->size, t->bus_bytes * t->burst_beats);
+  const uint64_t store = max64(moves(t, rows, cols) + 2 * rows, answers(t, bursts));
+  p->stored_before = p->stored;
+  p->stored = max64(p->stored, p->computed + t->settle_cost) + store;
+  cost->write_beats += tile_beats;
 }
 
 static void matmul(const echo_timing* t, const echo_command* c, echo_cost* cost) {
   const uint64_t m = c->p[ECHO_NPU_P_ROWS], n = c->p[ECHO_NPU_P_COLS], k = c->p[ECHO_NPU_P_K];
   const tiling s = tiles_of(t, m, n);
-  const uint64_t full_m = m / s.rows, full_n = n / s.cols, rest_m = m % s.rows, rest_n = n % s.cols;
-  tile(t, c, s.chunk, full_m * full_n, s.rows, s.cols, cost);
-  tile(t, c, s.chunk, full_m, s.rows, rest_n, cost);
-  tile(t, c, s.chunk, full_n, rest_m, s.cols, cost);
-  tile(t, c, s.chunk, 1, rest_m, rest_n, cost);
-  // Nothing computes while the first chunk loads and the last tile is stored.
-  const uint64_t first_m = m < s.rows ? m : s.rows, first_n = n < s.cols ? n : s.cols;
-  const uint64_t last_m = rest_m ? rest_m : s.rows, last_n = rest_n ? rest_n : s.cols;
-  cost->matrix_busy += loads(c, first_m, first_n, k < s.chunk ? k : s.chunk) + t->chunk_cost +
-                       moves(last_m, last_n) + 3 * t->ram_latency + t->unit_cost;
+  pipeline p = {.loaded = t->ram_latency + t->bus_cost};
+  for (uint64_t row = 0; row < m; row += s.rows)
+    for (uint64_t col = 0; col < n; col += s.cols)
+      run_tile(t, c, &s, m - row < s.rows ? m - row : s.rows, n - col < s.cols ? n - col : s.cols,
+               &p, cost);
+  cost->matrix_busy = p.stored + t->ram_latency + t->unit_cost;
   cost->macs = m * n * k;
   cost->cycles += cost->matrix_busy;
 }
@@ -110,8 +162,7 @@ static void matmul(const echo_timing* t, const echo_command* c, echo_cost* cost)
 // One after the other: load the block, run the program, store the result.
 static uint64_t block_cycles(const echo_timing* t, const echo_command* c, const echo_ucode_pass* p,
                              uint64_t columns) {
-  const uint64_t lane_beats = ceil_div(columns, ECHO_NPU_LANES),
-                 full = ECHO_NPU_PARTIALS / ECHO_NPU_LANES;
+  const uint64_t lane_beats = ceil_div(columns, ECHO_NPU_LANES);
   const int from_memory = c->op[ECHO_SRC2].used && !(c->flags & ECHO_NPU_FLAG_SRC2_BCAST);
   uint64_t moved = 0;
   if (p->load & ECHO_NPU_LOAD_X0) moved += lane_beats;
@@ -120,7 +171,8 @@ static uint64_t block_cycles(const echo_timing* t, const echo_command* c, const 
   if (p->load & ECHO_NPU_LOAD_Y1) moved += lane_beats;
   if (p->store & ECHO_NPU_STORE_D0) moved += lane_beats;
   if (p->store & ECHO_NPU_STORE_D1) moved += lane_beats;
-  return moved + full * (p->lane_len + (p->reduce ? 1u : 0u)) + t->block_cost;
+  return moved + max64(lane_beats, t->uop_loop) * (p->lane_len + (p->reduce ? 1u : 0u)) +
+         t->block_cost;
 }
 
 static void vector(const echo_timing* t, const echo_command* c, echo_cost* cost) {
@@ -133,8 +185,7 @@ static void vector(const echo_timing* t, const echo_command* c, echo_cost* cost)
     const echo_ucode_pass* p = &c->fn->pass[i];
     row_cycles += blocks * block_cycles(t, c, p, ECHO_NPU_PARTIALS);
     if (rest) row_cycles += block_cycles(t, c, p, rest);
-    if (p->reduce)
-      row_cycles += t->tree_cost + p->post_len * (uint64_t)(ECHO_NPU_PARTIALS / ECHO_NPU_LANES);
+    if (p->reduce) row_cycles += t->tree_cost + (uint64_t)p->post_len * t->uop_loop;
     uint64_t x = beats(t, 1, cols * s1), y = 0, d = beats(t, 1, cols * sd);
     if (c->op[ECHO_SRC2].used) y = c->flags & ECHO_NPU_FLAG_SRC2_BCAST ? 1 : beats(t, 1, cols * s2);
     cost->uops += rows * (cols * p->lane_len + p->post_len);
@@ -145,7 +196,9 @@ static void vector(const echo_timing* t, const echo_command* c, echo_cost* cost)
         rows * (d * !!(p->store & ECHO_NPU_STORE_D0) + d * !!(p->store & ECHO_NPU_STORE_D1) +
                 !!(p->store & ECHO_NPU_STORE_SCALAR));
   }
-  cost->vector_busy = rows * row_cycles + 2 * t->ram_latency + t->unit_cost;
+  const uint64_t run = ceil_div(ECHO_NPU_PARTIALS * s1, t->bus_bytes);
+  cost->vector_busy = max64(rows * row_cycles, arrival(t, cost->read_beats, run)) +
+                      2 * t->ram_latency + t->unit_cost;
   cost->cycles += cost->vector_busy;
 }
 
@@ -164,15 +217,21 @@ static void copy(const echo_timing* t, const echo_command* c, echo_cost* cost) {
     case ECHO_NPU_OP_FILL:
       writes = c->p[ECHO_NPU_P_COL_STRIDE_DST] == 1 ? rows * row : rows * cols;
       break;
-    case ECHO_NPU_OP_GATHER:  // indices come a beat at a time
+    case ECHO_NPU_OP_GATHER:  // indices come a beat at a time, when the rows before have been read
       reads = rows * row + beats(t, rows, c->op[ECHO_SRC2].size);
       writes = rows * row;
-      waits += t->ram_latency * ceil_div(rows * c->op[ECHO_SRC2].size, t->bus_bytes);
+      waits = t->ram_latency + (2 * (uint64_t)t->ram_latency + t->bus_cost) *
+                                   ceil_div(rows * c->op[ECHO_SRC2].size, t->bus_bytes);
       break;
   }
   cost->read_beats = reads;
   cost->write_beats = writes;
-  cost->copy_busy = max64(reads, writes) + waits + t->unit_cost;
+  const uint64_t run = c->opcode == ECHO_NPU_OP_MEMCPY ? reads : ceil_div(reads, rows);
+  const uint64_t bursts = c->opcode == ECHO_NPU_OP_MEMCPY
+                              ? ceil_div(writes, t->burst_beats)
+                              : rows * ceil_div(ceil_div(writes, rows), t->burst_beats);
+  cost->copy_busy =
+      max64(max64(arrival(t, reads, run), writes), answers(t, bursts)) + waits + t->unit_cost;
   cost->cycles += cost->copy_busy;
 }
 
@@ -192,6 +251,9 @@ static void scatter_add(const echo_timing* t, const echo_command* c, echo_cost* 
 
 echo_cost echo_timing_estimate(const echo_timing* t, const echo_command* c) {
   echo_cost cost = {.cycles = t->packet_cost + t->ram_latency};
+  const int retires_at_once = c->opcode == ECHO_NPU_OP_NOP || c->opcode == ECHO_NPU_OP_REPEAT ||
+                              (c->opcode == ECHO_NPU_OP_SYNC && !c->op[ECHO_DST].used);
+  if (!retires_at_once) cost.cycles += t->locate_cost;
   switch (c->opcode) {
     case ECHO_NPU_OP_NOP:
     case ECHO_NPU_OP_REPEAT: break;

@@ -5,19 +5,24 @@
 #include "echo_decode.h"
 
 typedef struct echo_timing {
-  uint32_t n;          // matrix array is n x n
-  uint32_t slots;      // accumulators of each unit of the array: a tile is slots * n * n outputs
-  uint32_t slot_loop;  // cycles before an accumulator can be used again
-  uint32_t
-      pad_words;  // depth of a scratchpad: k of a chunk times the tile's height (or width) over n
-  uint32_t chunk_cost;   // start of a chunk, beyond its data
-  uint32_t bus_bytes;    // AXI data bus
-  uint32_t fma_latency;  // cycles
-  uint32_t ram_latency;  // cycles from read request to first data
-  uint32_t packet_cost;  // decode and check, beyond the fetch
-  uint32_t unit_cost;    // start and end of a command in its unit
-  uint32_t block_cost;   // a block of 128 columns of a vector pass, beyond its beats
-  uint32_t tree_cost;    // adding up the partial results of a reduction
+  uint32_t n;             // matrix array is n x n
+  uint32_t slots;         // accumulators of each unit of the array: a tile is slots * n * n outputs
+  uint32_t slot_loop;     // cycles before an accumulator can be used again
+  uint32_t pad_words;     // depth of a scratchpad: a chunk's k times its height (or width) over n
+  uint32_t settle_cost;   // from the last product of a tile to its first store
+  uint32_t bus_bytes;     // AXI data bus
+  uint32_t burst_beats;   // of the longest burst
+  uint32_t read_beats;    // in flight or buffered at most
+  uint32_t write_bursts;  // announced and not answered at most
+  uint32_t fma_latency;   // cycles
+  uint32_t ram_latency;   // cycles from read request to first data, and from write to its answer
+  uint32_t bus_cost;      // cycles that a request and its data take inside the device
+  uint32_t packet_cost;   // decode and check, beyond the fetch
+  uint32_t locate_cost;   // addresses of an iteration, and handing it to its unit
+  uint32_t unit_cost;     // start and end of a command in its unit
+  uint32_t block_cost;    // a block of 128 columns of a vector pass, beyond its beats
+  uint32_t uop_loop;      // cycles before the result of a micro-operation can be used
+  uint32_t tree_cost;     // adding up the partial results of a reduction
 } echo_timing;
 
 typedef struct echo_cost {

@@ -85,7 +85,7 @@ static void the_estimate_of_a_decoding_step_holds(void** state) {
   const double off = off_by(all.estimated, all.counted);
   print_message("  %-20s %7llu %10llu %10llu %+6.1f%%\n", "all", (unsigned long long)all.packets,
                 (unsigned long long)all.counted, (unsigned long long)all.estimated, 100 * off);
-  assert_true(off > -0.15 && off < 0.15);
+  assert_true(off > -0.1 && off < 0.1);
   echo_rtlmodel_destroy(m);
   free(costs);
   echo_trace_free(&trace);
