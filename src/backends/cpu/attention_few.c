@@ -25,8 +25,9 @@ static float* partial_of(const job* j, int64_t unit, int64_t chunk, int query) {
 
 // Weights of the scores in place; gives their total and the largest score.
 static void weigh_scores(const hy__rows* rows, float* scores, int n, float* total, float* largest) {
-  *largest = rows->most(n, scores);
-  *total = rows->exp_sum(n, scores, *largest == -INFINITY ? 0 : *largest, scores);
+  *largest = rows->most(n, scores, HY_F32);
+  float base = *largest == -INFINITY ? 0 : *largest;
+  *total = rows->exp_sum(n, scores, HY_F32, base, scores, 0);
 }
 
 static void attend_chunk(void* context, int64_t task) {

@@ -33,12 +33,13 @@ static float weight_of(const job* j, int64_t c) {
 static float loss_of(const job* j, const float* x, int64_t t, float* scratch) {
   const hy__rows* rows = j->kernels->rows;
   int64_t n = j->logits.n;
-  float most = rows->most(n, x), log_sum = logf(rows->exp_sum(n, x, most, scratch));
+  float most = rows->most(n, x, HY_F32);
+  float log_sum = logf(rows->exp_sum(n, x, HY_F32, most, NULL, 0));
   float smoothing = (float)j->attrs.label_smoothing;
   float hard = -weight_of(j, t) * (x[t] - most - log_sum);
   if (smoothing == 0) return hard;
-  rows->shift_twice(n, x, most, log_sum, scratch);
-  float smooth = j->weight ? rows->dot(n, j->weight, scratch) : rows->sum(n, scratch);
+  rows->shift_twice(n, x, HY_F32, most, log_sum, scratch, false);
+  float smooth = j->weight ? rows->dot(n, j->weight, scratch) : rows->sum(n, scratch, HY_F32);
   return (1 - smoothing) * hard - smoothing / (float)n * smooth;
 }
 
@@ -48,9 +49,10 @@ static void slopes_of(const job* j, const float* x, int64_t t, float g, float* o
   int64_t n = j->logits.n;
   float hard = (float)(1 - j->attrs.label_smoothing) * weight_of(j, t);
   float soft = (float)(j->attrs.label_smoothing / (double)n);
-  float total = rows->exp_sum(n, x, rows->most(n, x), out);
-  rows->scale(n, out, out, g * (hard + soft * (float)j->weight_sum) / total, out);
-  if (soft != 0 && j->weight) rows->sub(n, out, j->weight, g * soft, out);
+  float total = rows->exp_sum(n, x, HY_F32, rows->most(n, x, HY_F32), out, 0);
+  rows->scale_terms(n, out, g * (hard + soft * (float)j->weight_sum) / total, out, HY_F32, false);
+  if (soft != 0 && j->weight)
+    rows->sub[HY__ROW_F32](n, (const void*[]){out, j->weight}, g * soft, 0, out, false);
   if (soft != 0 && !j->weight)
     for (int64_t c = 0; c < n; c++) out[c] -= g * soft;
   out[t] -= g * hard;
@@ -126,7 +128,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   if (weight->dtype != HY_NONE) {
     j.weight = memory;
     kernels->widen(n, weight->data, weight->stride[0], weight->dtype, memory);
-    j.weight_sum = (double)kernels->rows->sum(n, memory);
+    j.weight_sum = (double)kernels->rows->sum(n, memory, HY_F32);
   }
   hy_status status = check_targets(call, &j);
   if (status == HY_OK) {

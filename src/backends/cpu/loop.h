@@ -3,7 +3,7 @@
 #ifndef HALYARD_CPU_LOOP_H_
 #define HALYARD_CPU_LOOP_H_
 
-#include "halyard/tensor.h"
+#include "halyard/call.h"
 
 enum { HY__LOOP_TENSORS = 7 };
 
@@ -22,5 +22,9 @@ typedef void hy__loop_body(const void* context, int64_t n, char* const* at, cons
 // Calls the body for pieces that together are every element once. `cost` is the work of an element
 // as a multiple of an addition's: it decides from which size on threads are worth their wake-up.
 void hy__loop_run(const hy__loop* loop, hy__loop_body* body, const void* context, int cost);
+
+// Whether the first output is so much larger than the caches that its stores should pass them by:
+// otherwise its lines are read before they are written, and gone before anyone reads them.
+bool hy__past_caches(const hy_call* call);
 
 #endif  // HALYARD_CPU_LOOP_H_

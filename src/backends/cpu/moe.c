@@ -57,8 +57,8 @@ static void gate(void* context, int64_t i) {
   float part[PIECE];
   for (int64_t at = 0; at < m->hidden; at += PIECE) {
     int64_t n = m->hidden - at < PIECE ? m->hidden - at : PIECE;
-    rows->silu(n, row + at, row + at, 0, part);
-    rows->mul(n, part, row + m->hidden + at, 0, row + at);
+    rows->silu[HY__ROW_F32](n, (const void*[]){row + at}, 0, 0, part, false);
+    rows->mul[HY__ROW_F32](n, (const void*[]){part, row + m->hidden + at}, 0, 0, row + at, false);
   }
 }
 
@@ -82,7 +82,8 @@ static bool run_expert(moe* m, int64_t expert) {
     return false;
   for (int64_t r = 0; r < n; r++) {
     float* to = m->sums + m->chosen[r] / m->per_token * m->size;
-    m->kernels->rows->add(m->size, to, m->out + r * m->size, weight_of(m, m->chosen[r]), to);
+    const void* in[2] = {to, m->out + r * m->size};
+    m->kernels->rows->add[HY__ROW_F32](m->size, in, weight_of(m, m->chosen[r]), 0, to, false);
   }
   return true;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backends/cpu/half.h"
+#include "backends/cpu/loop.h"
 #include "backends/cpu/scratch.h"
 #include "backends/cpu/strips.h"
 
@@ -16,8 +17,9 @@ typedef struct job {
   bool is_layer;
   float eps;
   hy__strips x, dy, out, mean, rstd;  // absent ones have no type
-  const float *weight, *bias;         // NULL where absent
+  const void *weight, *bias;          // f32, or of the rows' type; NULL where absent
   float *dweight, *dbias;             // PARTS rows, NULL where absent
+  bool as_rows, past;                 // everything is taken in place; outputs pass the caches by
   atomic_bool no_memory;
 } job;
 
@@ -43,14 +45,21 @@ static void forward(void* context, int64_t first, int64_t last) {
   job* j = context;
   const hy__rows* rows = j->kernels->rows;
   int64_t n = j->x.n;
+  hy_dtype dtype = j->as_rows ? j->x.t->dtype : HY_F32;
   float* row = get_rows(j, 2);
   for (int64_t i = first; row && i < last; i++) {
-    const float* x = hy__strip_read(j->kernels, &j->x, i, row);
-    float* out = hy__strip_target(&j->out, i, row + n);
-    float mean = j->is_layer ? rows->sum(n, x) / (float)n : 0;
-    float scale = 1 / sqrtf(rows->spread(n, x, mean) / (float)n + j->eps);
-    rows->normalise(n, x, mean, scale, j->weight, j->bias, out);
-    hy__strip_write(j->kernels, &j->out, i, out);
+    const void* x = hy__strip_at(&j->x, i);
+    void* out = hy__strip_at(&j->out, i);
+    if (!j->as_rows) {
+      x = hy__strip_read(j->kernels, &j->x, i, row);
+      out = hy__strip_target(&j->out, i, row + n);
+    }
+    float mean = j->is_layer ? rows->sum(n, x, dtype) / (float)n : 0;
+    float scale = 1 / sqrtf(rows->spread(n, x, dtype, mean) / (float)n + j->eps);
+    bool past = j->past && (uintptr_t)out % 64 == 0;
+    rows->normalise(n, x, dtype, mean, scale, j->weight, j->bias, out, hy__strip_next(&j->x, i),
+                    past);
+    if (!j->as_rows) hy__strip_write(j->kernels, &j->out, i, out);
     store_statistic(&j->mean, i, mean);
     store_statistic(&j->rstd, i, scale);
   }
@@ -81,12 +90,18 @@ static void backward(void* context, int64_t first, int64_t last) {
   for (int64_t part = first; row && part < last; part++) backward_part(j, part, row);
 }
 
-// The parameter as floats: its own memory or `memory`.
-static const float* parameter(const job* j, const hy_tensor* t, float* memory) {
+// The parameter as a row of the type that the others have: its own memory or `memory`.
+static const void* parameter(const job* j, const hy_tensor* t, float* memory) {
   hy__strips s;
   if (!present(t)) return NULL;
+  if (j->as_rows) return t->data;
   hy__strips_init(&s, t, 0, t->ndim);
   return hy__strip_read(j->kernels, &s, 0, memory);
+}
+
+static void add_row(const job* j, int64_t n, float* total, const float* part) {
+  const void* in[2] = {total, part};
+  j->kernels->rows->add[HY__ROW_F32](n, in, 1, 0, total, false);
 }
 
 static void store_sum(const job* j, const hy_tensor* t, float* parts) {
@@ -95,7 +110,7 @@ static void store_sum(const job* j, const hy_tensor* t, float* parts) {
   hy__strips_init(&s, t, 0, t->ndim);
   float* total = hy__strip_target(&s, 0, parts);
   if (total != parts) memcpy(total, parts, (size_t)s.n * sizeof *total);
-  for (int p = 1; p < PARTS; p++) j->kernels->rows->add(s.n, total, parts + p * s.n, 1, total);
+  for (int p = 1; p < PARTS; p++) add_row(j, s.n, total, parts + p * s.n);
   hy__strip_write(j->kernels, &s, 0, total);
 }
 
@@ -133,12 +148,21 @@ static bool describe(const hy_call* call, const layout* l, job* j) {
          hy__strips_init(&j->rstd, l->rstd, first, dims);
 }
 
+// Whether t is absent or a plain row of that type.
+static bool is_row(const hy_tensor* t, hy_dtype dtype) {
+  return !present(t) || (t->dtype == dtype && hy_tensor_is_contiguous(t));
+}
+
 static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   layout l = lay_out(call);
   job j;
   describe(call, &l, &j);
   j.kernels = kernels;
   bool is_backward = present(l.dy);
+  hy_dtype dtype = l.x->dtype;
+  j.as_rows = !is_backward && l.out->dtype == dtype && hy__strips_are_rows(&j.x) &&
+              hy__strips_are_rows(&j.out) && is_row(l.weight, dtype) && is_row(l.bias, dtype);
+  j.past = hy__past_caches(call);
   // Parameters as floats; for the gradients, sums that start at 0.
   int64_t n = j.x.n, sums = is_backward ? 2 * PARTS : 0;
   float* memory = malloc((size_t)((2 + sums) * n) * sizeof *memory);

@@ -97,8 +97,10 @@ static void sum_slopes(void* context, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; r++) {
     float* out = hy__strip_target(&s->out, r, row);
     memset(out, 0, (size_t)n * sizeof *out);
-    for (int64_t i = s->first[r]; i >= 0; i = s->next[i])
-      s->kernels->rows->add(n, out, hy__strip_read(s->kernels, &s->dy, i, row + n), 1, out);
+    for (int64_t i = s->first[r]; i >= 0; i = s->next[i]) {
+      const void* in[2] = {out, hy__strip_read(s->kernels, &s->dy, i, row + n)};
+      s->kernels->rows->add[HY__ROW_F32](n, in, 1, 0, out, false);
+    }
     hy__strip_write(s->kernels, &s->out, r, out);
   }
 }

@@ -2,14 +2,17 @@
 #include "backends/cpu/rows.h"
 
 #if defined(__x86_64__)
-#include "backends/cpu/half.h"
+#include <immintrin.h>
+#include <math.h>
+
 #include "backends/cpu/target.h"
 
 HY__TARGET_AVX2
 
+#define WIDTH_OF_VEC 8
+#define FUSED_MULTIPLY_ADD(a, b, c) ((vec)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#include "backends/cpu/vec_lanes.h"
 #define NAME(name) name##_avx2
-#define FMA(a, b, c) __builtin_fmaf(a, b, c)
-#define SQRT(x) __builtin_sqrtf(x)
 #include "backends/cpu/rows_body.inc"
 
 HY__TARGET_END

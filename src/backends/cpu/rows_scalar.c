@@ -1,14 +1,9 @@
-// Rows in plain C, with whatever the compiler makes of it.
+// Rows for every processor.
 #include "backends/cpu/rows.h"
 
-#include "backends/cpu/half.h"
-#include "backends/cpu/target.h"
+#include <math.h>
 
+#define WIDTH_OF_VEC 4
+#include "backends/cpu/vec_lanes.h"
 #define NAME(name) name##_scalar
-#if defined(__aarch64__)
-#define FMA(a, b, c) __builtin_fmaf(a, b, c)
-#else
-#define FMA(a, b, c) ((a) * (b) + (c))
-#endif
-#define SQRT(x) __builtin_sqrtf(x)
 #include "backends/cpu/rows_body.inc"

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdatomic.h>
 
+#include "backends/cpu/loop.h"
 #include "backends/cpu/scratch.h"
 #include "backends/cpu/strips.h"
 
@@ -9,21 +10,31 @@ typedef struct job {
   const hy__cpu_kernels* kernels;
   hy_op op;
   hy__strips in[2], out;
+  bool as_rows, past;  // input and output are taken in place; outputs pass the caches by
   atomic_bool no_memory;
 } job;
 
+// A row is read from memory once: its terms stay in the nearest cache until their sum is known.
 static void forward(const job* j, int64_t i, float* row) {
   const hy__rows* rows = j->kernels->rows;
-  int64_t n = j->out.n;
-  const float* x = hy__strip_read(j->kernels, &j->in[0], i, row);
-  float* out = hy__strip_target(&j->out, i, row + n);
-  float most = rows->most(n, x);
-  float total = rows->exp_sum(n, x, most, out), inverse = 1 / total;
-  if (j->op == HY_OP_softmax)
-    rows->scale(n, out, out, inverse, out);
-  else
-    rows->shift_twice(n, x, most, logf(total), out);
-  hy__strip_write(j->kernels, &j->out, i, out);
+  int64_t n = j->out.n, next = hy__strip_next(&j->in[0], i);
+  hy_dtype dtype = j->as_rows ? j->out.t->dtype : HY_F32;
+  const void* x = hy__strip_at(&j->in[0], i);
+  void* out = hy__strip_at(&j->out, i);
+  if (!j->as_rows) {
+    x = hy__strip_read(j->kernels, &j->in[0], i, row);
+    out = hy__strip_target(&j->out, i, row + n);
+  }
+  float *terms = row + 2 * n, most = rows->most(n, x, dtype);
+  bool past = j->past && (uintptr_t)out % 64 == 0;
+  if (j->op == HY_OP_softmax) {
+    float total = rows->exp_sum(n, x, dtype, most, terms, next);
+    rows->scale_terms(n, terms, 1 / total, out, dtype, past);
+  } else {
+    float total = rows->exp_sum(n, x, dtype, most, NULL, next);
+    rows->shift_twice(n, x, dtype, most, logf(total), out, past);
+  }
+  if (!j->as_rows) hy__strip_write(j->kernels, &j->out, i, out);
 }
 
 static void backward(const job* j, int64_t i, float* row) {
@@ -32,16 +43,18 @@ static void backward(const job* j, int64_t i, float* row) {
   const float* dy = hy__strip_read(j->kernels, &j->in[0], i, row);
   const float* y = hy__strip_read(j->kernels, &j->in[1], i, row + n);
   float* out = hy__strip_target(&j->out, i, row + 2 * n);
+  const void* in[2] = {dy, y};
   if (j->op == HY_OP_softmax_backward)
-    rows->softmax_slope(n, dy, y, rows->dot(n, dy, y), out);
+    rows->softmax_slope[HY__ROW_F32](n, in, rows->dot(n, dy, y), 0, out, false);
   else
-    rows->log_softmax_slope(n, dy, y, rows->sum(n, dy), out);
+    rows->log_softmax_slope[HY__ROW_F32](n, in, rows->sum(n, dy, HY_F32), 0, out, false);
   hy__strip_write(j->kernels, &j->out, i, out);
 }
 
 static void run_range(void* context, int64_t first, int64_t last) {
   job* j = context;
-  float* row = hy__scratch_get(HY__SCRATCH_ROWS, (size_t)j->out.n * 3 * sizeof *row);
+  float* row =
+      hy__scratch_get(HY__SCRATCH_ROWS, (size_t)(j->out.n * 3 + HY__ROW_SPARE) * sizeof *row);
   if (!row) {
     atomic_store(&j->no_memory, true);
     return;
@@ -56,6 +69,8 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   int dim = (int)call->attrs.dim.dim + (call->attrs.dim.dim < 0 ? ndim : 0);
   for (int k = 0; k < call->n_in; k++) hy__strips_init(&j.in[k], &call->in[k], dim, 1);
   hy__strips_init(&j.out, &call->out[0], dim, 1);
+  j.as_rows = hy__strips_are_rows(&j.in[0]) && hy__strips_are_rows(&j.out);
+  j.past = hy__past_caches(call);
   hy__each_range(j.out.count, j.out.n, run_range, &j);
   return atomic_load(&j.no_memory) ? hy__cpu_no_memory(call) : HY_OK;
 }

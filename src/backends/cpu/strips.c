@@ -2,7 +2,7 @@
 
 #include "backends/cpu/pool.h"
 
-enum { GRAIN = 16384 };  // elements that are worth a task
+enum { GRAIN = 16384, SHORT_ROW = 64 << 10 };  // elements that are worth a task; bytes
 
 bool hy__strips_init(hy__strips* s, const hy_tensor* t, int first, int dims) {
   *s = (hy__strips){t, first, dims, 1, 1, 1, (int64_t)hy_dtype_size(t->dtype)};
@@ -51,6 +51,15 @@ void hy__strip_write(const hy__cpu_kernels* kernels, const hy__strips* s, int64_
                      const float* row) {
   if (!in_place(s))
     kernels->finish(s->n, row, 1, 0, NULL, 0, hy__strip_at(s, i), s->step, s->t->dtype);
+}
+
+bool hy__strips_are_rows(const hy__strips* s) {
+  return (s->step == 1 || s->n == 1) && (s->t->dtype == HY_F32 || s->t->dtype == HY_BF16);
+}
+
+int64_t hy__strip_next(const hy__strips* s, int64_t i) {
+  if (i + 1 >= s->count || s->n * s->size > SHORT_ROW) return 0;
+  return hy__strip_at(s, i + 1) - hy__strip_at(s, i);
 }
 
 typedef struct ranges {

@@ -24,6 +24,12 @@ float* hy__strip_target(const hy__strips* s, int64_t i, float* buffer);
 void hy__strip_write(const hy__cpu_kernels* kernels, const hy__strips* s, int64_t i,
                      const float* row);
 
+// Whether the strips lie as rows of f32 or bf16, which kernels take in place.
+bool hy__strips_are_rows(const hy__strips* s);
+// The bytes from strip i to the next, where rows are so short that the next should be brought
+// nearer while one is worked on; else 0.
+int64_t hy__strip_next(const hy__strips* s, int64_t i);
+
 // Calls task(context, first, last) for ranges of 0 .. count - 1, by several threads where that much
 // work of `n` elements each is worth it. The ranges do not depend on the number of threads.
 typedef void hy__range_task(void* context, int64_t first, int64_t last);
