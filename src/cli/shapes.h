@@ -12,7 +12,7 @@ typedef struct demo_size {
   const char* name;
   int64_t hidden, layers, heads, kv_heads, intermediate, tokens;
 } demo_size;
-enum { DEMO_SIZES = 4, DEMO_MEDIUM = 1, DEMO_MERGES = 1789 };
+enum { DEMO_SIZES = 4, DEMO_MEDIUM = 1, DEMO_MERGES = 1277 };
 extern const demo_size demo_sizes[DEMO_SIZES];
 // With a tokenizer of so many merges.
 hy__config demo_config(const demo_size* size, int n_merges);

@@ -23,6 +23,8 @@ struct hy__dataset {
   int64_t *rows, *order;   // of training: those of which something counts, and as `epoch` has them
   int64_t n_rows, listed;  // of them, for so many tokens
   int64_t epoch;
+  flow packed;               // the training part as `epoch` has it, where the texts are repacked
+  int64_t *starts, n_texts;  // of its texts in the order they were added, and the end of the last
 };
 
 hy_status hy__dataset_create(const hy__tokenizer* tokenizer, const hy__dataset_options* options,
@@ -34,6 +36,8 @@ hy_status hy__dataset_create(const hy__tokenizer* tokenizer, const hy__dataset_o
   if (!(options->evaluation_share >= 0 && options->evaluation_share < 1))
     return hy_fail(HY_INVALID_ARGUMENT, "the share for evaluation lies in 0 .. 1, not %g",
                    options->evaluation_share);
+  if (options->repack && options->end < 0)
+    return hy_fail(HY_INVALID_ARGUMENT, "texts without an end between them cannot be repacked");
   hy__dataset* d = hy__calloc(1, sizeof *d);
   if (!d) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a dataset");
   d->tokenizer = tokenizer;
@@ -49,6 +53,9 @@ void hy__dataset_free(hy__dataset* d) {
     hy__mfree(d->parts[i].tokens);
     hy__mfree(d->parts[i].counts);
   }
+  hy__mfree(d->packed.tokens);
+  hy__mfree(d->packed.counts);
+  hy__mfree(d->starts);
   hy__mfree(d->rows);
   hy__mfree(d);
 }
@@ -238,6 +245,23 @@ static bool row_counts(const hy__dataset* d, const flow* f, int64_t row) {
   return false;
 }
 
+// Notes where texts begin, and makes room to pack them anew.
+static hy_status list_texts(hy__dataset* d, const flow* f) {
+  d->packed.length = 0;
+  HY_TRY(reserve(&d->packed, f->length));
+  d->packed.length = f->length;
+  int64_t* starts = hy__realloc(d->starts, (size_t)(f->length + 1) * sizeof *starts);
+  if (!starts)
+    return hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens of data", (long long)f->length);
+  d->starts = starts;
+  d->n_texts = 0;
+  starts[0] = 0;
+  for (int64_t i = 0; i < f->length; i++) {
+    if (f->tokens[i] == d->options.end) starts[++d->n_texts] = i + 1;
+  }
+  return HY_OK;
+}
+
 static hy_status list_rows(hy__dataset* d) {
   const flow* f = &d->parts[HY__DATA_TRAINING];
   if (d->rows && d->listed == f->length) return HY_OK;
@@ -250,22 +274,46 @@ static hy_status list_rows(hy__dataset* d) {
   d->n_rows = 0;
   d->epoch = -1;
   for (int64_t row = 0; row < n; row++) {
-    if (row_counts(d, f, row)) rows[d->n_rows++] = row;
+    if (d->options.repack || row_counts(d, f, row)) rows[d->n_rows++] = row;
   }
+  return d->options.repack ? list_texts(d, f) : HY_OK;
+}
+
+// Fisher and Yates.
+static void shuffle(uint64_t seed, int64_t* list, int64_t n) {
+  for (int64_t i = n - 1; i > 0; i--) {
+    int64_t j = (int64_t)(draw(seed, (uint64_t)i) % (uint64_t)(i + 1)), swap = list[i];
+    list[i] = list[j];
+    list[j] = swap;
+  }
+}
+
+static hy_status pack_again(hy__dataset* d, uint64_t seed) {
+  const flow* f = &d->parts[HY__DATA_TRAINING];
+  int64_t* texts = hy__malloc((size_t)(d->n_texts + 1) * sizeof *texts);
+  if (!texts)
+    return hy_fail(HY_OUT_OF_MEMORY, "no memory for an order of %lld texts", (long long)d->n_texts);
+  for (int64_t i = 0; i < d->n_texts; i++) texts[i] = i;
+  shuffle(seed, texts, d->n_texts);
+  int64_t at = 0;
+  for (int64_t i = 0; i < d->n_texts; i++) {
+    int64_t start = d->starts[texts[i]], length = d->starts[texts[i] + 1] - start;
+    memcpy(d->packed.tokens + at, f->tokens + start, (size_t)length * sizeof *f->tokens);
+    memcpy(d->packed.counts + at, f->counts + start, (size_t)length * sizeof *f->counts);
+    at += length;
+  }
+  hy__mfree(texts);
   return HY_OK;
 }
 
-// Fisher and Yates, with draws of the epoch.
-static void make_order(hy__dataset* d, int64_t epoch) {
-  if (d->epoch == epoch) return;
+static hy_status make_order(hy__dataset* d, int64_t epoch) {
+  if (d->epoch == epoch) return HY_OK;
   uint64_t seed = draw(d->options.seed, (uint64_t)epoch);
+  if (d->options.repack) HY_TRY(pack_again(d, ~seed));
   memcpy(d->order, d->rows, (size_t)d->n_rows * sizeof *d->order);
-  for (int64_t i = d->n_rows - 1; i > 0; i--) {
-    int64_t j = (int64_t)(draw(seed, (uint64_t)i) % (uint64_t)(i + 1)), swap = d->order[i];
-    d->order[i] = d->order[j];
-    d->order[j] = swap;
-  }
+  shuffle(seed, d->order, d->n_rows);
   d->epoch = epoch;
+  return HY_OK;
 }
 
 hy_status hy__dataset_batch(hy__dataset* d, int64_t step, int64_t rows, int32_t* tokens,
@@ -274,11 +322,12 @@ hy_status hy__dataset_batch(hy__dataset* d, int64_t step, int64_t rows, int32_t*
   if (d->n_rows < 1)
     return hy_fail(HY_INVALID_ARGUMENT, "the data has nothing to learn from (%lld tokens)",
                    (long long)hy__dataset_tokens(d, HY__DATA_TRAINING));
+  const flow* f = d->options.repack ? &d->packed : &d->parts[HY__DATA_TRAINING];
   for (int64_t i = 0; i < rows; i++) {
     int64_t at = step * rows + i;
-    make_order(d, at / d->n_rows);
-    fill_row(d, &d->parts[HY__DATA_TRAINING], d->order[at % d->n_rows],
-             tokens + i * d->options.length, targets + i * d->options.length);
+    HY_TRY(make_order(d, at / d->n_rows));
+    fill_row(d, f, d->order[at % d->n_rows], tokens + i * d->options.length,
+             targets + i * d->options.length);
   }
   return HY_OK;
 }

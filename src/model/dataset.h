@@ -2,7 +2,8 @@
 //
 // Texts are packed: one behind the other, each with the end-of-text token after it, cut into rows.
 // A token's target is the token after it, also across the end of a row. The last row is filled up
-// with tokens whose targets do not count.
+// with tokens whose targets do not count. Few texts that are seen often are better repacked, or the
+// model learns what comes before a text instead of the text.
 //
 // Read-only once filled; hy__dataset_batch keeps the order of the last epoch, so that one thread
 // at a time may call it.
@@ -21,6 +22,7 @@ typedef struct hy__dataset_options {
   uint64_t seed;            // of the order, and of what is kept for evaluation
   double evaluation_share;  // of the texts, kept from training; 0: none
   int32_t end;              // put after each text; negative: nothing
+  bool repack;              // each epoch packs the texts in an order of its own; needs `end`
 } hy__dataset_options;
 
 typedef struct hy__dataset hy__dataset;

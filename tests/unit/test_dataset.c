@@ -114,6 +114,33 @@ static void test_order(void** state) {
   hy__dataset_free(again);
 }
 
+// Repacked, every text is there once an epoch, whole, with another before it each time.
+static void test_texts_are_repacked(void** state) {
+  (void)state;
+  hy__dataset_options options = {.length = 4, .seed = 3, .end = HY__BYTE_TOKEN_END, .repack = true};
+  hy__dataset* d;
+  CHECK_OK(hy__dataset_create(bytes, &options, &d));
+  for (char c = 'a'; c < 'u'; c++) CHECK_OK(hy__dataset_add_text(d, (char[]){c, c, c}, 3));
+  int32_t epochs[2][20], tokens[80], targets[80];
+  for (int epoch = 0; epoch < 2; epoch++) {
+    char rows[81];
+    int seen[20] = {0};
+    CHECK_OK(hy__dataset_batch(d, epoch, 20, tokens, targets));
+    row_text(tokens, 80, rows);
+    for (int i = 0; i < 80; i += 4) {
+      assert_true(rows[i] == rows[i + 1] && rows[i] == rows[i + 2] && rows[i + 3] == '_');
+      assert_int_equal(targets[i], tokens[i + 1]);
+      assert_int_equal(seen[rows[i] - 'a']++, 0);
+      // What follows a text tells how the texts were packed, whatever the order of the rows.
+      epochs[epoch][rows[i] - 'a'] = targets[i + 3];
+    }
+  }
+  assert_memory_not_equal(epochs[0], epochs[1], sizeof epochs[0]);
+  hy__dataset_free(d);
+  options.end = -1;
+  assert_int_equal(hy__dataset_create(bytes, &options, &d), HY_INVALID_ARGUMENT);
+}
+
 static void test_rows_of_which_nothing_counts(void** state) {
   (void)state;
   char line[600], words[301];
@@ -191,6 +218,7 @@ int main(void) {
       cmocka_unit_test(test_texts_are_packed),
       cmocka_unit_test(test_only_the_assistant_counts),
       cmocka_unit_test(test_order),
+      cmocka_unit_test(test_texts_are_repacked),
       cmocka_unit_test(test_rows_of_which_nothing_counts),
       cmocka_unit_test(test_evaluation_is_apart),
       cmocka_unit_test(test_errors_name_the_line),
