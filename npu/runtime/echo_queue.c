@@ -112,7 +112,9 @@ static echoNpuError run_packets(echo_device* d, const echo_job* job, size_t jobs
       if (error == ECHO_NPU_ERROR_FAULT || error == ECHO_NPU_ERROR_TIMEOUT) {
         read_fault(d, fault);
         size_t offset = done_of_first + (fault->index - start);
-        for (const echo_job* j = first; offset >= j->count; j = j->next) offset -= j->count;
+        // A card that has gone mad may name any packet.
+        for (const echo_job* j = first; offset >= j->count && j->next; j = j->next)
+          offset -= j->count;
         fault->index = (uint32_t)offset;
         if (start_ring(d) != 0) d->dead = 1;
       }

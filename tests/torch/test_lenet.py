@@ -1,15 +1,25 @@
-"""The LeNet of examples/c against PyTorch's, step by step."""
+"""The LeNet of examples/c against PyTorch's, step by step, on the cpu and on the simulated NPU."""
 
+import os
 import subprocess
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 from models import BUILD
 
 
-def test_losses(tmp_path):
+def lenet(backend, *arguments):
+    result = subprocess.run([BUILD / "bin/lenet", *arguments], capture_output=True, text=True, timeout=300,
+                            env={**os.environ, "HALYARD_BACKEND": backend, "HALYARD_LOG": "0"})
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("backend", ["cpu", "echo"])
+def test_losses(backend, tmp_path):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(),
                         nn.MaxPool2d(2), nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
@@ -31,16 +41,12 @@ def test_losses(tmp_path):
         optimizer.step()
         theirs.append(loss.item())
 
-    result = subprocess.run([BUILD / "bin/lenet", tmp_path / "lenet.bin", str(steps), str(batch)], capture_output=True,
-                            text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
-    ours = [float(line) for line in result.stdout.split()]
+    ours = [float(line) for line in lenet(backend, tmp_path / "lenet.bin", str(steps), str(batch)).split()]
     assert len(ours) == steps
     np.testing.assert_allclose(ours, theirs, atol=2e-4)
 
 
-def test_reads_digits():
-    result = subprocess.run([BUILD / "bin/lenet"], capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr
-    right, _, total = result.stdout.splitlines()[-1].split()[:3]
+@pytest.mark.parametrize("backend", ["cpu", "echo"])
+def test_reads_digits(backend):
+    right, _, total = lenet(backend).splitlines()[-1].split()[:3]
     assert int(right) > 0.9 * int(total)
