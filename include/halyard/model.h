@@ -12,12 +12,14 @@ extern "C" {
 
 typedef struct hy_model hy_model;
 
-// How the weights of linear layers are kept; the rest keeps the type of the file in Q8 and Q4.
+// How the weights of linear layers are kept. In Q8 and Q4 the vocabulary's matrix is int8, the rest
+// keeps the type of the file, and activations are rounded to int8, one scale for 128, where they
+// meet such weights outside of training.
 typedef enum hy_weight_format {
   HY_WEIGHTS_AS_FILE,
   HY_WEIGHTS_F32,
   HY_WEIGHTS_BF16,
-  HY_WEIGHTS_Q8,  // int8, one scale a row
+  HY_WEIGHTS_Q8,  // int8, one scale for 128 in a row
   HY_WEIGHTS_Q4,  // int4, one scale for 32 in a row
 } hy_weight_format;
 
@@ -25,6 +27,10 @@ typedef enum hy_weight_format {
 // used) of a folder onto the device. `adapter` is a folder in PEFT's format, or NULL.
 HY_API hy_status hy_model_load(hy_device* device, const char* folder, const char* adapter,
                                hy_weight_format format, hy_model** model);
+// The same for Q8 and Q4, with the packed weights in halyard-q8.safetensors (or q4) in the folder:
+// taken from there where the file was made of the folder's weights as they are, else written.
+HY_API hy_status hy_model_load_cached(hy_device* device, const char* folder, const char* adapter,
+                                      hy_weight_format format, hy_model** model);
 HY_API void hy_model_free(hy_model* model);  // NULL is fine
 
 HY_API int64_t hy_model_vocab_size(const hy_model* model);

@@ -17,12 +17,19 @@ typedef struct benchmark {
   hy_status (*run)(hy_device* device);
 } benchmark;
 static const benchmark benchmarks[] = {
-    {"dispatch", bench_dispatch}, {"alloc", bench_alloc},
-    {"copy", bench_copy},         {"gemm", bench_gemm},
-    {"gemv", bench_gemv},         {"attention", bench_attention},
-    {"decode", bench_decode},     {"prefill", bench_prefill},
-    {"train", bench_train},       {"elementwise", bench_elementwise},
-    {"softmax", bench_softmax},   {"norm", bench_norm},
+    {"dispatch", bench_dispatch},
+    {"alloc", bench_alloc},
+    {"copy", bench_copy},
+    {"gemm", bench_gemm},
+    {"gemv", bench_gemv},
+    {"attention", bench_attention},
+    {"decode", bench_decode},
+    {"prefill", bench_prefill},
+    {"train", bench_train},
+    {"load", bench_load},
+    {"elementwise", bench_elementwise},
+    {"softmax", bench_softmax},
+    {"norm", bench_norm},
 };
 #define N_BENCHMARKS ((int)(sizeof benchmarks / sizeof benchmarks[0]))
 
@@ -86,6 +93,7 @@ static int run_one(const char* what, hy_device* device) {
   for (int i = 0; i < N_BENCHMARKS; i++) {
     if (!all && strcmp(what, benchmarks[i].name) != 0) continue;
     found = true;
+    if (all && benchmarks[i].run == bench_load && !bench_model) continue;  // of files alone
     hy_status status = benchmarks[i].run(device);
     if (status != HY_OK) return cli_fail(status);
   }

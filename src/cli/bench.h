@@ -37,6 +37,7 @@ hy_status bench_attention(hy_device* device);
 hy_status bench_decode(hy_device* device);
 hy_status bench_prefill(hy_device* device);
 hy_status bench_train(hy_device* device);
+hy_status bench_load(hy_device* device);
 hy_status bench_elementwise(hy_device* device);
 hy_status bench_softmax(hy_device* device);
 hy_status bench_norm(hy_device* device);

@@ -3,12 +3,15 @@
 // Without --model the weights are random, in the shape of Qwen2.5-0.5B.
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "cli/bench_call.h"
 #include "cli/shapes.h"
+#include "core/internal.h"
 #include "model/adapter.h"
 #include "model/create.h"
-#include "model/load.h"
+#include "model/file.h"
+#include "model/pack.h"
 #include "model/train.h"
 
 enum { PROMPT = 512, NEW_TOKENS = 32, ROUNDS = 3, TRAIN_BATCH = 4, TRAIN_LENGTH = 256 };
@@ -65,6 +68,7 @@ static hy_status begin(model_bench* b, hy_device* device) {
 
 static void end(model_bench* b) {
   hy_model_free(b->model);
+  if (b->session.device) hy_empty_cache(b->session.device);
   bench_end(&b->session);
 }
 
@@ -83,6 +87,107 @@ static void print(const model_bench* b, const char* name, const char* shape, dou
                    .of_floor = floor > 0 ? rate / floor : 0};
   bench_print(&row);
 }
+
+// ---- memory ----
+
+static hy_status add_parameter(void* context, const char* name, hy_array** slot, int ndim,
+                               const int64_t* shape) {
+  (void)name;
+  (void)ndim;
+  (void)shape;
+  *(double*)context += (double)hy_tensor_bytes(hy_array_tensor(*slot));
+  return HY_OK;
+}
+
+static hy_status add_scales(void* context, const char* name, hy__linear* layer, int64_t out,
+                            int64_t in) {
+  (void)name;
+  (void)out;
+  (void)in;
+  if (layer->scale) *(double*)context += (double)hy_tensor_bytes(hy_array_tensor(layer->scale));
+  return HY_OK;
+}
+
+// Bytes of all weights, of the keys and values of `tokens` tokens, and of what is held at once
+// while they pass through a block: x, its norm, a sum, the gated layer's three, and the logits.
+static double computed_bytes(hy_model* model, int64_t tokens) {
+  hy__transformer* t = &model->transformer;
+  const hy__config* c = &t->config;
+  double bytes = 0, size = (double)hy_dtype_size(c->dtype);
+  hy__transformer_visit(t, add_parameter, &bytes);
+  hy__transformer_visit_linears(t, add_scales, &bytes);
+  add_scales(&bytes, NULL, &t->head, 0, 0);
+  bytes += 2.0 * size * (double)(c->n_layers * c->n_kv_heads * c->head_dim * tokens);
+  bytes += size * (double)(tokens * (3 * c->hidden_size + 3 * c->intermediate_size));
+  return bytes + 8.0 * (double)c->vocab_size;
+}
+
+// The most memory that the process has held, beside what it had to. Random weights are made in
+// another type than they are kept in, so that only models from files are judged.
+static void print_peak(const model_bench* b, const char* shape, int64_t tokens) {
+  struct rusage usage;
+  if (!bench_model || getrusage(RUSAGE_SELF, &usage) != 0) return;
+  double peak = 1024.0 * (double)usage.ru_maxrss, computed = computed_bytes(b->model, tokens);
+  bench_row row = {.name = "memory",
+                   .shape = shape,
+                   .dtype = dtype_name(b),
+                   .value = 1e-6 * peak,
+                   .unit = "MB",
+                   .floor = 1e-6 * computed,
+                   .of_floor = computed / peak};
+  bench_print(&row);
+}
+
+// ---- loading ----
+
+// Seconds to read the file into fresh memory.
+static hy_status read_once(const char* path, double* seconds, double* bytes) {
+  double start = bench_now();
+  char* text;
+  size_t size;
+  HY_TRY(hy__read_file(path, SIZE_MAX - 1, &text, &size));
+  *seconds = bench_now() - start;
+  *bytes = (double)size;
+  hy__mfree(text);
+  return HY_OK;
+}
+
+// Loading beside reading the file, in turns. Both find it in the system's cache after the first.
+hy_status bench_load(hy_device* device) {
+  hy_weight_format format;
+  char path[4096], shape[64];
+  if (!bench_model)
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "bench load: needs --model, a folder with model.safetensors");
+  if (!hy__weight_format_named(bench_dtype, &format))
+    return hy_fail(HY_INVALID_ARGUMENT, "--dtype is f32, bf16, q8 or q4, not '%s'", bench_dtype);
+  HY_TRY(hy__join_path(bench_model, "model.safetensors", path, sizeof path));
+  double ours = 0, theirs = 0, bytes = 0, seconds;
+  for (int round = 0; round <= ROUNDS; round++) {
+    hy_model* model;
+    HY_TRY(read_once(path, &seconds, &bytes));
+    if (round > 0 && (theirs == 0 || seconds < theirs)) theirs = seconds;
+    double start = bench_now();
+    HY_TRY(hy_model_load(device, bench_model, NULL, format, &model));
+    seconds = bench_now() - start;
+    if (round > 0 && (ours == 0 || seconds < ours)) ours = seconds;
+    hy_model_free(model);
+    HY_TRY(hy_empty_cache(device));
+  }
+  snprintf(shape, sizeof shape, "%.0f MB", 1e-6 * bytes);
+  bench_row row = {.name = "load",
+                   .shape = shape,
+                   .dtype = bench_dtype ? bench_dtype : "file",
+                   .value = ours,
+                   .unit = "s",
+                   .peer = "reading the file",
+                   .peer_value = theirs,
+                   .ratio = theirs / ours};
+  bench_print(&row);
+  return HY_OK;
+}
+
+// ---- generating ----
 
 // Best of several rounds of a prompt and some tokens more.
 static hy_status generate(model_bench* b, int64_t prompt, int64_t tokens, double* prefill,
@@ -111,7 +216,10 @@ hy_status bench_decode(hy_device* device) {
   double prefill, rate;
   hy_status status = begin(&b, device);
   if (status == HY_OK) status = generate(&b, 16, NEW_TOKENS, &prefill, &rate);
-  if (status == HY_OK) print(&b, "decode", b.shape, rate, b.session.floors.read / b.weight_bytes);
+  if (status == HY_OK) {
+    print(&b, "decode", b.shape, rate, b.session.floors.read / b.weight_bytes);
+    print_peak(&b, b.shape, 16 + NEW_TOKENS);
+  }
   end(&b);
   return status;
 }
@@ -127,7 +235,10 @@ hy_status bench_prefill(hy_device* device) {
     double head = (double)hy_tensor_numel(hy_array_tensor(b.model->transformer.head.weight));
     double flops = 2 * (b.weights - head) + 2 * head / PROMPT;
     snprintf(shape, sizeof shape, "%s, %d", b.shape, PROMPT);
-    print(&b, "prefill", shape, rate, b.session.floors.flops / flops);
+    // Of products of bytes there may be more than of floats: their floor is not known.
+    bool bytes = b.model->transformer.head.scale != NULL;
+    print(&b, "prefill", shape, rate, bytes ? 0 : b.session.floors.flops / flops);
+    print_peak(&b, shape, PROMPT);
   }
   end(&b);
   return status;

@@ -211,8 +211,7 @@ static int run(int argc, char** argv) {
   if (code == CLI_DONE) code = cli_open_device(&device);
   if (code != CLI_DONE) return code;
   snprintf(c.system, sizeof c.system, "%s", c.first_system ? c.first_system : "");
-  hy_status status =
-      hy_model_load(device, c.options.folder, c.options.adapter, c.options.format, &c.model);
+  hy_status status = model_load(device, &c.options, &c.model);
   if (status == HY_OK) status = check_model(c.model);
   if (status == HY_OK) status = hy_context_create(c.model, &c.context);
   if (status == HY_OK) status = talk(&c);

@@ -16,6 +16,8 @@ void model_options_init(model_options* o, cli_option* options) {
       {"ids", CLI_TEXT, &o->ids, "1,2,3", "token ids to continue, in place of a text"},
       {"dtype", CLI_TEXT, &o->dtype, "f32|bf16|q8|q4",
        "how weights are kept; as in the file when not given"},
+      {"cache-packed", CLI_FLAG, &o->cache_packed, NULL,
+       "keep the packed weights of q8 or q4 in the folder and take them from there"},
       {"max-tokens", CLI_INT, &g->max_tokens, "N", "new tokens at most (256)"},
       {"temperature", CLI_REAL, &g->temperature, "T",
        "0 (the default) takes the likeliest token each time"},
@@ -37,10 +39,17 @@ int model_options_check(const cli_command* command, model_options* o) {
   if (o->generate.max_tokens < 1) return cli_usage(command, "--max-tokens is at least 1");
   if (!hy__weight_format_named(o->dtype, &o->format))
     return cli_usage(command, "--dtype is f32, bf16, q8 or q4, not '%s'", o->dtype);
+  if (o->cache_packed && o->format != HY_WEIGHTS_Q8 && o->format != HY_WEIGHTS_Q4)
+    return cli_usage(command, "--cache-packed goes with --dtype q8 or q4");
   o->generate.seed = (uint64_t)o->seed;
   o->generate.stops = o->stops.list;
   o->generate.n_stops = o->stops.n;
   return CLI_DONE;
+}
+
+hy_status model_load(hy_device* device, const model_options* o, hy_model** model) {
+  if (o->cache_packed) return hy_model_load_cached(device, o->folder, o->adapter, o->format, model);
+  return hy_model_load(device, o->folder, o->adapter, o->format, model);
 }
 
 static int64_t parse_ids(const char* text, int32_t* ids) {

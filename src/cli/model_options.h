@@ -7,11 +7,12 @@
 #include "cli/cli.h"
 #include "halyard/model.h"
 
-enum { MODEL_OPTIONS = 14 };
+enum { MODEL_OPTIONS = 15 };
 
 typedef struct model_options {
   const char *folder, *adapter, *prompt, *ids, *dtype;
   cli_texts stops;
+  bool cache_packed;
   int64_t seed;
   hy_weight_format format;
   hy_generate_options generate;
@@ -21,6 +22,7 @@ typedef struct model_options {
 void model_options_init(model_options* o, cli_option* options);
 // After parsing: what is needed (but a prompt), names of types. Returns an exit code.
 int model_options_check(const cli_command* command, model_options* o);
+hy_status model_load(hy_device* device, const model_options* o, hy_model** model);
 // The prompt as ids, from --prompt or --ids; freed by the caller.
 int model_prompt(const hy_model* model, const model_options* o, int32_t** ids, int64_t* n);
 

@@ -99,7 +99,7 @@ static int run(int argc, char** argv) {
   if (code == CLI_DONE) code = cli_open_device(&device);
   if (code != CLI_DONE) return code;
   hy_model* model;
-  hy_status status = hy_model_load(device, o.folder, o.adapter, o.format, &model);
+  hy_status status = model_load(device, &o, &model);
   if (status != HY_OK) return cli_fail(status);
   code = generate(device, model, &o);
   hy_model_free(model);

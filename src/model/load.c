@@ -6,9 +6,7 @@
 
 #include "core/internal.h"
 #include "model/file.h"
-#include "model/safetensors.h"
-
-enum { Q4_GROUP = 32 };
+#include "model/pack.h"
 
 typedef struct loading {
   hy_stream* stream;
@@ -16,6 +14,8 @@ typedef struct loading {
   const char* folder;
   const hy__weights* weights;
   hy_dtype dtype;  // what floating weights become
+  bool packed;     // matrices are left to hy__pack_load, all but an embedding of its own
+  bool tied;
 } loading;
 
 static bool same_shape(const hy_tensor* t, int ndim, const int64_t* shape) {
@@ -24,25 +24,36 @@ static bool same_shape(const hy_tensor* t, int ndim, const int64_t* shape) {
   return same;
 }
 
-static hy_status load_one(void* context, const char* name, hy_array** slot, int ndim,
-                          const int64_t* shape) {
-  const loading* l = context;
-  const hy__weight* w = hy__weights_find(l->weights, name);
+hy_status hy__find_parameter(const hy__weights* weights, const char* folder, const char* name,
+                             int ndim, const int64_t* shape, const hy__weight** found) {
+  const hy__weight* w = hy__weights_find(weights, name);
   // Checkpoints of the bare model leave the prefix out.
-  if (!w && strncmp(name, "model.", 6) == 0) w = hy__weights_find(l->weights, name + 6);
-  if (!w) return hy_fail(HY_FORMAT, "%s: the weight %s is missing", l->folder, name);
+  if (!w && strncmp(name, "model.", 6) == 0) w = hy__weights_find(weights, name + 6);
+  if (!w) return hy_fail(HY_FORMAT, "%s: the weight %s is missing", folder, name);
   if (!same_shape(&w->tensor, ndim, shape)) {
     hy_tensor wanted;
     hy_tensor_init(&wanted, NULL, w->tensor.dtype, ndim, shape);
-    return hy_fail(HY_FORMAT, "%s: %s is %s, but config.json makes it %s", l->folder, name,
+    return hy_fail(HY_FORMAT, "%s: %s is %s, but config.json makes it %s", folder, name,
                    hy_tensor_describe(&w->tensor, (char[100]){0}, 100),
                    hy_tensor_describe(&wanted, (char[100]){0}, 100));
   }
   if (!(HY_DTYPE_BIT(w->tensor.dtype) & HY_FLOATS))
-    return hy_fail(HY_FORMAT, "%s: %s has the type %s; weights are f32, bf16 or f16", l->folder,
-                   name, hy_dtype_name(w->tensor.dtype));
+    return hy_fail(HY_FORMAT, "%s: %s has the type %s; weights are f32, bf16 or f16", folder, name,
+                   hy_dtype_name(w->tensor.dtype));
+  *found = w;
+  return HY_OK;
+}
+
+static hy_status load_one(void* context, const char* name, hy_array** slot, int ndim,
+                          const int64_t* shape) {
+  const loading* l = context;
+  const hy__weight* w;
+  bool own_embedding = !l->tied && strcmp(name, "model.embed_tokens.weight") == 0;
+  if (l->packed && ndim == 2 && !own_embedding) return HY_OK;
+  HY_TRY(hy__find_parameter(l->weights, l->folder, name, ndim, shape, &w));
   hy_array* raw = NULL;
   HY_TRY(hy_array_from_host(l->stream, &raw, w->tensor.dtype, ndim, shape, w->tensor.data));
+  hy__weights_forget(w);
   if (w->tensor.dtype == l->dtype) {
     *slot = raw;
     return HY_OK;
@@ -52,38 +63,8 @@ static hy_status load_one(void* context, const char* name, hy_array** slot, int 
   return status;
 }
 
-typedef struct quantising {
-  hy_tape* tape;
-  hy_dtype dtype;
-  int64_t group;
-} quantising;
-
-static hy_status quantise_one(void* context, const char* name, hy__linear* layer, int64_t out,
-                              int64_t in) {
-  (void)out;
-  const quantising* q = context;
-  if (q->group > 0 && in % q->group != 0)
-    return hy_fail(HY_UNSUPPORTED, "%s: rows of %lld cannot be quantised in groups of %lld", name,
-                   (long long)in, (long long)q->group);
-  hy_array *weight = NULL, *scale = NULL;
-  HY_TRY(hy_array_quantize(q->tape, &weight, &scale, layer->weight, q->dtype, q->group));
-  hy_array_release(layer->weight);
-  layer->weight = weight;
-  layer->scale = scale;
-  return HY_OK;
-}
-
-hy_status hy__transformer_quantise(hy_tape* tape, hy__transformer* model, hy_weight_format format) {
-  if (format != HY_WEIGHTS_Q8 && format != HY_WEIGHTS_Q4) return HY_OK;
-  quantising q = {tape, format == HY_WEIGHTS_Q8 ? HY_I8 : HY_I4,
-                  format == HY_WEIGHTS_Q8 ? 0 : Q4_GROUP};
-  HY_TRY(hy__transformer_visit_linears(model, quantise_one, &q));
-  return quantise_one(&q, "lm_head", &model->head, model->config.vocab_size,
-                      model->config.hidden_size);
-}
-
 hy_status hy__transformer_load(hy_stream* stream, const char* folder, hy_weight_format format,
-                               hy__transformer* model) {
+                               bool cached, hy__transformer* model) {
   hy__config config;
   hy__weights* weights = NULL;
   hy_tape* tape = NULL;
@@ -97,9 +78,16 @@ hy_status hy__transformer_load(hy_stream* stream, const char* folder, hy_weight_
     hy_tape_set_recording(tape, false);
     status = hy__transformer_init(model, &config);
   }
-  loading l = {stream, tape, folder, weights, config.dtype};
+  loading l = {stream,
+               tape,
+               folder,
+               weights,
+               config.dtype,
+               hy__format_is_packed(format),
+               config.tied_embeddings};
   if (status == HY_OK) status = hy__transformer_visit(model, load_one, &l);
-  if (status == HY_OK) status = hy__transformer_quantise(tape, model, format);
+  if (status == HY_OK && l.packed)
+    status = hy__pack_load(stream, folder, weights, format, cached, model);
   // Copies from the mapped files may still be under way.
   if (status == HY_OK) status = hy_stream_sync(stream);
   if (status != HY_OK) hy__transformer_release(model);

@@ -39,12 +39,12 @@ static hy_status read_ends(hy_model* model, const char* folder, const char* name
 }
 
 static hy_status load(hy_model* model, hy_device* device, const char* folder, const char* adapter,
-                      hy_weight_format format) {
+                      hy_weight_format format, bool cached) {
   char path[4096];
   HY_TRY(hy_stream_create(device, &model->stream));
   HY_TRY(hy_tape_create(model->stream, &model->tape));
   hy_tape_set_recording(model->tape, false);
-  HY_TRY(hy__transformer_load(model->stream, folder, format, &model->transformer));
+  HY_TRY(hy__transformer_load(model->stream, folder, format, cached, &model->transformer));
   if (adapter) HY_TRY(hy__adapter_load(model->stream, adapter, &model->transformer));
   HY_TRY(hy__join_path(folder, "tokenizer.json", path, sizeof path));
   if (hy__file_exists(path)) HY_TRY(hy__tokenizer_load(path, &model->tokenizer));
@@ -52,19 +52,32 @@ static hy_status load(hy_model* model, hy_device* device, const char* folder, co
   return read_ends(model, folder, "config.json");
 }
 
-hy_status hy_model_load(hy_device* device, const char* folder, const char* adapter,
-                        hy_weight_format format, hy_model** out) {
+static hy_status load_new(hy_device* device, const char* folder, const char* adapter,
+                          hy_weight_format format, bool cached, hy_model** out) {
   if (!device || !folder || !out)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_model_load: an argument is NULL");
   *out = NULL;
   hy_model* model = hy__calloc(1, sizeof *model);
   if (!model) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a model");
-  hy_status status = load(model, device, folder, adapter, format);
+  hy_status status = load(model, device, folder, adapter, format, cached);
   if (status != HY_OK)
     hy_model_free(model);
   else
     *out = model;
   return status;
+}
+
+hy_status hy_model_load(hy_device* device, const char* folder, const char* adapter,
+                        hy_weight_format format, hy_model** model) {
+  return load_new(device, folder, adapter, format, false, model);
+}
+
+hy_status hy_model_load_cached(hy_device* device, const char* folder, const char* adapter,
+                               hy_weight_format format, hy_model** model) {
+  if (format != HY_WEIGHTS_Q8 && format != HY_WEIGHTS_Q4)
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "hy_model_load_cached: only the formats q8 and q4 are packed");
+  return load_new(device, folder, adapter, format, true, model);
 }
 
 void hy_model_free(hy_model* model) {
@@ -85,7 +98,7 @@ int64_t hy_model_max_positions(const hy_model* model) {
 }
 
 hy_dtype hy__model_dtype(const hy_model* model) {
-  return hy_array_tensor(model->transformer.embedding)->dtype;
+  return model->transformer.config.dtype;
 }
 
 int32_t hy__model_end_of_text(const hy_model* model) {
@@ -173,7 +186,7 @@ hy_status hy__model_step(hy_model* model, hy__cache* cache, hy__sequence* const*
   HY_TRY(hy__pass_begin(model->stream, cache, sequences, counts, batch, &pass));
   hy__attention attention = hy__attend_cached(&pass);
   hy_array *tokens = NULL, *last = NULL, *cos = NULL, *sin = NULL, *hidden = NULL, *rows = NULL,
-           *scores = NULL, *wide = NULL;
+           *scores = NULL;
   hy_status status = gather_ids(model, ids, counts, batch, pass.tokens, &tokens, &last);
   if (status == HY_OK)
     status = hy__rope_tables(model->stream, &model->transformer.config, pass.positions, pass.tokens,
@@ -182,13 +195,11 @@ hy_status hy__model_step(hy_model* model, hy__cache* cache, hy__sequence* const*
     status = hy__transformer_apply(tape, &model->transformer, tokens, cos, sin, &attention, NULL,
                                    &hidden);
   if (status == HY_OK) status = hy_array_index_select(tape, &rows, hidden, last, 0);
+  if (status == HY_OK) status = hy__logits(tape, &model->transformer, rows, &scores);
   if (status == HY_OK)
-    status = hy__linear_apply(tape, &model->transformer.head, rows, NULL, &scores);
-  if (status == HY_OK) status = hy_array_cast(tape, &wide, scores, HY_F32);
-  if (status == HY_OK)
-    status = hy_array_to_host(model->stream, wide, logits,
+    status = hy_array_to_host(model->stream, scores, logits,
                               (size_t)(batch * hy_model_vocab_size(model)) * sizeof *logits);
-  hy_array* all[] = {tokens, last, cos, sin, hidden, rows, scores, wide};
+  hy_array* all[] = {tokens, last, cos, sin, hidden, rows, scores};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hy_array_release(all[i]);
   hy__pass_end(&pass);
   return status;

@@ -34,6 +34,7 @@ void hy__transformer_release(hy__transformer* model) {
   }
   hy__mfree(model->blocks);
   hy_array_release(model->embedding);
+  hy_array_release(model->embedding_scale);
   hy_array_release(model->norm);
   release_linear(&model->head);
   memset(model, 0, sizeof *model);

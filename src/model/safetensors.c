@@ -2,6 +2,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/internal.h"
 #include "model/file.h"
@@ -280,6 +283,35 @@ const hy__weight* hy__weights_at(const hy__weights* w, int index) {
 const hy__weight* hy__weights_find(const hy__weights* w, const char* name) {
   hy__weight wanted = {.name = name};
   return w->count ? bsearch(&wanted, w->list, (size_t)w->count, sizeof *w->list, by_name) : NULL;
+}
+
+void hy__weights_forget(const hy__weight* weight) {
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  uintptr_t first = ((uintptr_t)weight->tensor.data + page - 1) / page * page;
+  uintptr_t end = ((uintptr_t)weight->tensor.data + hy_tensor_bytes(&weight->tensor)) / page * page;
+  if (end > first) madvise((void*)first, end - first, MADV_DONTNEED);
+}
+
+static uint64_t hash(uint64_t state, const void* data, size_t size) {
+  const uint8_t* bytes = data;
+  for (size_t i = 0; i < size; i++) state = (state ^ bytes[i]) * 0x100000001b3u;
+  return state;
+}
+
+void hy__weights_identify(const hy__weights* w, int64_t* headers, int64_t* files) {
+  uint64_t of_headers = 0xcbf29ce484222325u, of_files = of_headers;
+  for (int i = 0; i < w->n_shards; i++) {
+    const shard* s = &w->shards[i];
+    struct stat info = {0};
+    uint64_t size = 0;
+    for (int b = 7; b >= 0; b--) size = size << 8 | s->file.data[b];
+    of_headers = hash(of_headers, s->file.data, 8 + (size_t)size);
+    stat(s->path, &info);
+    const int64_t of_file[3] = {info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+    of_files = hash(of_files, of_file, sizeof of_file);
+  }
+  *headers = (int64_t)of_headers;
+  *files = (int64_t)of_files;
 }
 
 // ---- writing ----

@@ -27,6 +27,12 @@ const hy__weight* hy__weights_at(const hy__weights* weights, int index);  // sor
 const hy__weight* hy__weights_find(const hy__weights* weights,
                                    const char* name);  // NULL where there is none
 
+// Tells the system that a weight's pages are not needed any more; they would come again from the
+// file.
+void hy__weights_forget(const hy__weight* weight);
+// Numbers that change when one of the files does: of their headers, and of their sizes and times.
+void hy__weights_identify(const hy__weights* weights, int64_t* headers, int64_t* files);
+
 // Writes contiguous host tensors in the given order, with {"format": "pt"} as metadata.
 hy_status hy__weights_save(const char* path, const hy__weight* weights, int count);
 

@@ -17,6 +17,7 @@ struct hy__trainer {
   char (*names)[160];
   int n_parameters, capacity;
   hy_array *cos, *sin;  // of one pass
+  hy_array* head;       // the head's weight, in floats where the model's is quantised
   int64_t steps;
 };
 
@@ -81,8 +82,19 @@ static hy_status check_options(const hy__train_options* o, const hy__config* c) 
   return HY_OK;
 }
 
+// The loss needs the head's weight as floats.
+static hy_status make_head(hy__trainer* t) {
+  const hy__linear* head = &t->model->head;
+  if (head->scale)
+    return hy_array_dequantize(t->tape, &t->head, head->weight, head->scale,
+                               t->model->config.dtype);
+  t->head = hy_array_retain(head->weight);
+  return HY_OK;
+}
+
 static hy_status set_up(hy__trainer* t) {
   HY_TRY(hy_tape_create(t->stream, &t->tape));
+  HY_TRY(make_head(t));
   HY_TRY(make_positions(t));
   if (t->options.all_parameters)
     HY_TRY(hy__transformer_visit(t->model, take_any, t));
@@ -122,6 +134,7 @@ void hy__trainer_destroy(hy__trainer* t) {
   }
   hy__mfree(t->parameters);
   hy__mfree(t->names);
+  hy_array_release(t->head);
   hy_array_release(t->cos);
   hy_array_release(t->sin);
   hy_tape_destroy(t->tape);
@@ -193,14 +206,14 @@ static hy_status pass_loss(hy__trainer* t, int64_t pass, bool learning, const in
   hy_array *ids = NULL, *wanted = NULL, *x = NULL, *hidden = NULL;
   hy_status status = upload(t->stream, tokens, n, &ids);
   if (status == HY_OK) status = upload(t->stream, targets, n, &wanted);
-  if (status == HY_OK) status = hy_array_embedding(t->tape, &x, t->model->embedding, ids, -1);
+  if (status == HY_OK) status = hy__embed(t->tape, t->model, ids, &x);
   if (status == HY_OK) status = run_blocks(t, pass, learning, &x);
   if (status == HY_OK)
     status =
         hy_array_rms_norm(t->tape, &hidden, NULL, x, t->model->norm, 1, t->model->config.norm_eps);
   if (status == HY_OK)
-    status = hy_array_linear_cross_entropy(t->tape, loss, hidden, t->model->head.weight, wanted,
-                                           HY__IGNORE, HY_REDUCTION_SUM, HY__LOSS_ROWS);
+    status = hy_array_linear_cross_entropy(t->tape, loss, hidden, t->head, wanted, HY__IGNORE,
+                                           HY_REDUCTION_SUM, HY__LOSS_ROWS);
   hy_array_release(ids);
   hy_array_release(wanted);
   hy_array_release(x);

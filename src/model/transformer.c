@@ -48,20 +48,88 @@ static hy_status add_lora(hy_tape* tape, const hy__lora* lora, hy_array* x, hy__
   return status;
 }
 
-hy_status hy__linear_apply(hy_tape* tape, const hy__linear* layer, hy_array* x, hy__draws* draws,
-                           hy_array** y) {
+int64_t hy__int8_group(int64_t size) {
+  for (int64_t group = 128; group >= 32; group /= 2) {
+    if (size % group == 0) return group;
+  }
+  return 0;
+}
+
+// What several layers take: x, and as int8 once one of them has asked for it.
+typedef struct input {
+  hy_array* x;
+  hy_array *numbers, *scale;
+} input;
+
+static void release_input(input* in) {
+  hy_array_release(in->numbers);
+  hy_array_release(in->scale);
+}
+
+static hy_status apply_int8(hy_tape* tape, const hy__linear* layer, input* in, hy_dtype to,
+                            hy_array** y) {
+  if (!in->numbers) {
+    const hy_tensor* x = hy_array_tensor(in->x);
+    HY_TRY(hy_array_quantize(tape, &in->numbers, &in->scale, in->x, HY_I8,
+                             hy__int8_group(x->shape[x->ndim - 1])));
+  }
+  return hy_array_linear_int8(tape, y, in->numbers, in->scale, layer->weight, layer->scale,
+                              layer->bias, to);
+}
+
+static hy_status apply_linear(hy_tape* tape, const hy__linear* layer, input* in, hy__draws* draws,
+                              hy_array** y) {
   *y = NULL;
-  if (layer->scale) {
-    HY_TRY(hy_array_linear_quantized(tape, y, x, layer->weight, layer->scale, layer->bias));
+  if (layer->scale && !draws) {
+    HY_TRY(apply_int8(tape, layer, in, hy_array_tensor(in->x)->dtype, y));
+  } else if (layer->scale) {
+    HY_TRY(hy_array_linear_quantized(tape, y, in->x, layer->weight, layer->scale, layer->bias));
   } else {
-    HY_TRY(hy_array_linear(tape, y, x, layer->weight, layer->bias));
+    HY_TRY(hy_array_linear(tape, y, in->x, layer->weight, layer->bias));
   }
   if (!layer->lora.a) return HY_OK;
-  hy_status status = add_lora(tape, &layer->lora, x, draws, y);
+  hy_status status = add_lora(tape, &layer->lora, in->x, draws, y);
   if (status != HY_OK) {
     hy_array_release(*y);
     *y = NULL;
   }
+  return status;
+}
+
+hy_status hy__linear_apply(hy_tape* tape, const hy__linear* layer, hy_array* x, hy__draws* draws,
+                           hy_array** y) {
+  input in = {.x = x};
+  hy_status status = apply_linear(tape, layer, &in, draws, y);
+  release_input(&in);
+  return status;
+}
+
+// ---- the vocabulary ----
+
+hy_status hy__embed(hy_tape* tape, const hy__transformer* model, hy_array* ids, hy_array** x) {
+  *x = NULL;
+  if (!model->embedding_scale) return hy_array_embedding(tape, x, model->embedding, ids, -1);
+  hy_array *numbers = NULL, *scale = NULL;
+  hy_status status = hy_array_embedding(tape, &numbers, model->embedding, ids, -1);
+  if (status == HY_OK) status = hy_array_embedding(tape, &scale, model->embedding_scale, ids, -1);
+  if (status == HY_OK) status = hy_array_dequantize(tape, x, numbers, scale, model->config.dtype);
+  hy_array_release(numbers);
+  hy_array_release(scale);
+  return status;
+}
+
+hy_status hy__logits(hy_tape* tape, const hy__transformer* model, hy_array* x, hy_array** logits) {
+  hy_array* scores = NULL;
+  *logits = NULL;
+  if (model->head.scale && !model->head.lora.a) {
+    input in = {.x = x};
+    hy_status status = apply_int8(tape, &model->head, &in, HY_F32, logits);
+    release_input(&in);
+    return status;
+  }
+  HY_TRY(hy__linear_apply(tape, &model->head, x, NULL, &scores));
+  hy_status status = hy_array_cast(tape, logits, scores, HY_F32);
+  hy_array_release(scores);
   return status;
 }
 
@@ -132,12 +200,12 @@ static void release_all(temporaries* t) {
 // Projects x to heads (N, heads, E), normed by head where the family does, rotated where `cos` is
 // given.
 static hy_status project_heads(hy_tape* tape, const hy__config* c, const hy__linear* layer,
-                               int64_t heads, hy_array* head_norm, hy_array* x, hy_array* cos,
+                               int64_t heads, hy_array* head_norm, input* x, hy_array* cos,
                                hy_array* sin, hy__draws* draws, hy_array** out) {
   temporaries t = {.count = 0};
   hy_array **flat = temporary(&t), **split = temporary(&t), **normed = temporary(&t);
   hy_array* last = NULL;
-  hy_status status = hy__linear_apply(tape, layer, x, draws, flat);
+  hy_status status = apply_linear(tape, layer, x, draws, flat);
   if (status == HY_OK)
     status = hy_array_view(tape, split, *flat, 3, (int64_t[]){-1, heads, c->head_dim});
   if (status == HY_OK) last = *split;
@@ -165,14 +233,15 @@ static hy_status attention_half(hy_tape* tape, const hy__transformer* model, int
   hy_array **normed = temporary(&t), **q = temporary(&t), **k = temporary(&t), **v = temporary(&t);
   hy_array **mixed = temporary(&t), **flat = temporary(&t), **projected = temporary(&t);
   hy_status status = hy_array_rms_norm(tape, normed, NULL, x, block->input_norm, 1, c->norm_eps);
+  input in = {.x = *normed};
+  if (status == HY_OK)
+    status = project_heads(tape, c, &block->q, c->n_heads, block->q_norm, &in, cos, sin, draws, q);
   if (status == HY_OK)
     status =
-        project_heads(tape, c, &block->q, c->n_heads, block->q_norm, *normed, cos, sin, draws, q);
+        project_heads(tape, c, &block->k, c->n_kv_heads, block->k_norm, &in, cos, sin, draws, k);
   if (status == HY_OK)
-    status = project_heads(tape, c, &block->k, c->n_kv_heads, block->k_norm, *normed, cos, sin,
-                           draws, k);
-  if (status == HY_OK)
-    status = project_heads(tape, c, &block->v, c->n_kv_heads, NULL, *normed, NULL, NULL, draws, v);
+    status = project_heads(tape, c, &block->v, c->n_kv_heads, NULL, &in, NULL, NULL, draws, v);
+  release_input(&in);
   if (status == HY_OK)
     status = attention->attend(attention->context, tape, layer, *q, *k, *v, mixed);
   if (status == HY_OK)
@@ -192,8 +261,10 @@ static hy_status mlp_half(hy_tape* tape, const hy__transformer* model, int layer
   hy_array **active = temporary(&t), **product = temporary(&t), **down = temporary(&t);
   hy_status status =
       hy_array_rms_norm(tape, normed, NULL, x, block->post_norm, 1, model->config.norm_eps);
-  if (status == HY_OK) status = hy__linear_apply(tape, &block->gate, *normed, draws, gate);
-  if (status == HY_OK) status = hy__linear_apply(tape, &block->up, *normed, draws, up);
+  input in = {.x = *normed};
+  if (status == HY_OK) status = apply_linear(tape, &block->gate, &in, draws, gate);
+  if (status == HY_OK) status = apply_linear(tape, &block->up, &in, draws, up);
+  release_input(&in);
   if (status == HY_OK) status = hy_array_silu(tape, active, *gate);
   if (status == HY_OK) status = hy_array_mul(tape, product, *active, *up);
   if (status == HY_OK) status = hy__linear_apply(tape, &block->down, *product, draws, down);
@@ -218,7 +289,7 @@ hy_status hy__transformer_apply(hy_tape* tape, const hy__transformer* model, hy_
                                 hy__draws* draws, hy_array** out) {
   hy_array* x = NULL;
   *out = NULL;
-  hy_status status = hy_array_embedding(tape, &x, model->embedding, ids, -1);
+  hy_status status = hy__embed(tape, model, ids, &x);
   for (int layer = 0; layer < model->config.n_layers && status == HY_OK; layer++) {
     hy_array* next = NULL;
     status = hy__block_apply(tape, model, layer, x, cos, sin, attention, draws, &next);

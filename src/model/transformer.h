@@ -33,10 +33,11 @@ typedef struct hy__block {
 
 typedef struct hy__transformer {
   hy__config config;
-  hy_array* embedding;  // (V, D)
-  hy__block* blocks;    // n_layers
-  hy_array* norm;       // (D)
-  hy__linear head;      // (V, D); its weight is the embedding where they are tied
+  hy_array* embedding;        // (V, D)
+  hy_array* embedding_scale;  // (V, D / group) where it is quantised, else NULL
+  hy__block* blocks;          // n_layers
+  hy_array* norm;             // (D)
+  hy__linear head;            // (V, D); its weight is the embedding where they are tied
 } hy__transformer;
 
 // Where attention of one layer finds its keys: q (N, H, E), k and v (N, G, E) of this pass, out (N,
@@ -56,9 +57,19 @@ typedef struct hy__draws {
 hy_status hy__rope_tables(hy_stream* stream, const hy__config* config, const int64_t* positions,
                           int64_t n, hy_array** cos, hy_array** sin);
 
-// y (N, out) of x (N, in). `draws` may be NULL: no dropout.
+// How many numbers of a row share a scale where a row of `size` becomes int8: 128, 64 or 32 where
+// they divide it, else 0, the whole row.
+int64_t hy__int8_group(int64_t size);
+
+// y (N, out) of x (N, in). `draws` is NULL outside of training: then there is no dropout, and
+// quantised weights meet activations that are rounded to int8 in groups.
 hy_status hy__linear_apply(hy_tape* tape, const hy__linear* layer, hy_array* x, hy__draws* draws,
                            hy_array** y);
+
+// ids (N) i64 -> x (N, D) of the model's type.
+hy_status hy__embed(hy_tape* tape, const hy__transformer* model, hy_array* ids, hy_array** x);
+// x (N, D) -> (N, V) f32.
+hy_status hy__logits(hy_tape* tape, const hy__transformer* model, hy_array* x, hy_array** logits);
 
 // One block: x (N, D) -> out (N, D).
 hy_status hy__block_apply(hy_tape* tape, const hy__transformer* model, int layer, hy_array* x,

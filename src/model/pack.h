@@ -1,0 +1,28 @@
+// Weights of linear layers as int8 or int4, made while a model is loaded, and kept in a file beside
+// it when asked.
+//
+// Q8: int8, one scale for 128 in a row (64 or 32 where rows do not divide, else one for the row).
+// Q4: int4, one scale for 32 in a row. The vocabulary's matrix is int8 in both, and one matrix for
+// embedding and head where they are tied.
+#ifndef HALYARD_MODEL_PACK_H_
+#define HALYARD_MODEL_PACK_H_
+
+#include "halyard/model.h"
+#include "model/safetensors.h"
+#include "model/transformer.h"
+
+static inline bool hy__format_is_packed(hy_weight_format format) {
+  return format == HY_WEIGHTS_Q8 || format == HY_WEIGHTS_Q4;
+}
+
+// Fills the linear layers and the head of a transformer that has none yet from a folder's weights;
+// of the other parameters it touches only the embedding of a tied model. With `cached` they come
+// from "halyard-q8.safetensors" (or q4) in the folder where that was made of the same weights; else
+// it is written anew.
+hy_status hy__pack_load(hy_stream* stream, const char* folder, const hy__weights* weights,
+                        hy_weight_format format, bool cached, hy__transformer* model);
+
+// Replaces the weights of linear layers and head of a whole transformer by packed ones.
+hy_status hy__transformer_quantise(hy_tape* tape, hy__transformer* model, hy_weight_format format);
+
+#endif  // HALYARD_MODEL_PACK_H_
