@@ -5,7 +5,7 @@ BUILD := build/release
 PYTHON := .venv/bin/python
 CTEST := ctest --output-on-failure -j $(shell nproc)
 
-.PHONY: all run test test-unit test-asan test-tsan test-torch test-install test-npu test-nightly fuzz lint format bench docs clean setup setup-test
+.PHONY: npu all run test test-unit test-asan test-tsan test-torch test-install test-npu test-nightly fuzz lint format bench docs clean setup setup-test
 
 # The unit tests need cmocka, which building and running do not.
 TESTS := OFF
@@ -51,17 +51,21 @@ test-install: setup-test all
 test-torch: setup-test all
 	$(PYTHON) -m pytest -q tests/torch
 
-# The ECHO NPU stands alone: its own build, its functional model, and its Verilog under Verilator. Then whole models
-# on both.
-test-npu: setup-test all
+npu: setup-test
 	cmake -S npu -B build/npu -G Ninja -DCMAKE_BUILD_TYPE=Release
 	cmake --build build/npu
+
+# The ECHO NPU stands alone: its own build, its functional model, and its Verilog under Verilator. Then whole models
+# on both.
+test-npu: setup-test all npu
 	cd build/npu && $(CTEST)
 	tests/integration/npu.sh $(BUILD)/bin/halyard build/npu/rtlmodel/libecho_rtlmodel.so
 
-# What takes too long for every change: true model sizes (about 5 minutes on 2 cores, 8 GB of memory, 2 GB of disk).
-test-nightly: setup-test all
+# What takes too long for every change: true model sizes (about 5 minutes on 2 cores, 8 GB of memory, 2 GB of disk), and
+# the NPU's long comparisons (about 10 more).
+test-nightly: setup-test all npu
 	$(PYTHON) -m pytest -q -s tests/nightly
+	tests/integration/npu_nightly.sh $(BUILD)/bin/halyard build/npu
 
 # Every parser of foreign files under clang's fuzzer, one after the other, for FUZZ_SECONDS each.
 FUZZ_SECONDS := 1200
