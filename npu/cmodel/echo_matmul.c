@@ -49,6 +49,19 @@ static void pack(const job* w, const void* in, int type, int64_t ld, int along_k
   }
 }
 
+// All panels of a block of b that is contiguous in j, row by row: b is read once and in order.
+static void pack_rows(const job* w, int64_t kc, int64_t depth, int64_t j0, int64_t jn, int64_t jc,
+                      float* out) {
+  const int nr = w->kernels->nr;
+  const int64_t whole = jn - (jn - j0) % nr;
+  if (whole < jn) memset(out + (whole - jc) * ECHO_KC, 0, sizeof(float) * (size_t)(depth * nr));
+  for (int64_t i = 0; i < depth; ++i)
+    for (int64_t j = j0; j < jn; j += nr)
+      w->kernels->load((uint32_t*)(out + (j - jc) * ECHO_KC + i * nr),
+                       offset(w->b, w->type_b, (kc + i) * w->ldb + j), w->type_b,
+                       min64(nr, jn - j));
+}
+
 // One block of columns of a product with few rows; b is read where it lies, or widened first.
 static void multiply_skinny(const job* w, int rows, int64_t kc, int64_t depth, int64_t j, int last,
                             float* out, int64_t ld, echo_scratch* s) {
@@ -95,10 +108,10 @@ static void multiply_float(const job* w, int64_t m0, int64_t m1, int64_t n0, int
             multiply_skinny(w, (int)(mn - mc), kc, depth, j0, last, sums + (j0 - jc), ld, s);
           if (j0 == jn) continue;
         }
-        for (int64_t j = j0; j < jn; j += nr)
-          pack(w, offset(w->b, w->type_b, w->trans_b ? j * w->ldb + kc : kc * w->ldb + j),
-               w->type_b, w->ldb, w->trans_b, depth, (int)min64(nr, jn - j), nr,
-               s->b + (j - jc) * ECHO_KC, s->wide);
+        if (!w->trans_b) pack_rows(w, kc, depth, j0, jn, jc, s->b);
+        for (int64_t j = j0; w->trans_b && j < jn; j += nr)
+          pack(w, offset(w->b, w->type_b, j * w->ldb + kc), w->type_b, w->ldb, 1, depth,
+               (int)min64(nr, jn - j), nr, s->b + (j - jc) * ECHO_KC, s->wide);
         for (int64_t i = mc; i < mn; i += mr) {
           const int rows = (int)min64(mr, mn - i);
           pack(w, offset(w->a, w->type_a, w->trans_a ? kc * w->lda + i : i * w->lda + kc),

@@ -1,25 +1,29 @@
 #include "echo_pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #define MAX_WORKERS 63
+// Looks at a flag before sleeping, about 50 microseconds: packets come one after the other, and
+// waking a thread takes longer than a small product.
+#define SPINS 1000
 
 static pthread_mutex_t life = PTHREAD_MUTEX_INITIALIZER;  // guards holders, creation, destruction
 static int holders;
 
 static struct {
   pthread_mutex_t busy;  // held by the caller of echo_pool_run
-  pthread_mutex_t lock;  // guards the fields below
+  pthread_mutex_t lock;  // guards changes of the fields below
   pthread_cond_t work, done;
   pthread_t thread[MAX_WORKERS];
   echo_scratch* scratch[MAX_WORKERS];
   int workers;
-  int stopping;
-  unsigned round;
-  int running;
+  atomic_int stopping;
+  atomic_uint round;
+  atomic_int running;
   echo_task task;
   void* context;
   int count;
@@ -33,12 +37,21 @@ static void drain(echo_task task, void* context, int count, echo_scratch* scratc
   for (int i; (i = atomic_fetch_add(&pool.next, 1)) < count;) task(context, i, scratch);
 }
 
+static void relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  sched_yield();
+#endif
+}
+
 static void* worker(void* arg) {
   echo_scratch* scratch = arg;
   unsigned seen = 0;
   echo_fp_enter();
-  pthread_mutex_lock(&pool.lock);
   for (;;) {
+    for (int i = 0; i < SPINS && !pool.stopping && pool.round == seen; ++i) relax();
+    pthread_mutex_lock(&pool.lock);
     while (!pool.stopping && pool.round == seen) pthread_cond_wait(&pool.work, &pool.lock);
     if (pool.stopping) break;
     seen = pool.round;
@@ -49,6 +62,7 @@ static void* worker(void* arg) {
     drain(task, context, count, scratch);
     pthread_mutex_lock(&pool.lock);
     if (--pool.running == 0) pthread_cond_signal(&pool.done);
+    pthread_mutex_unlock(&pool.lock);
   }
   pthread_mutex_unlock(&pool.lock);
   return NULL;
@@ -120,6 +134,7 @@ void echo_pool_run(echo_task task, void* context, int count, echo_scratch* own) 
   pthread_cond_broadcast(&pool.work);
   pthread_mutex_unlock(&pool.lock);
   drain(task, context, count, own);
+  for (int i = 0; i < SPINS && pool.running; ++i) relax();
   pthread_mutex_lock(&pool.lock);
   while (pool.running) pthread_cond_wait(&pool.done, &pool.lock);
   pthread_mutex_unlock(&pool.lock);
