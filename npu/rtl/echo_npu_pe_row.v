@@ -52,12 +52,12 @@ module echo_npu_pe_row #(
       .rdata(acc1));
 
   reg [32*N-1:0] sums;
-  integer i;
+  integer lane;
   always @* begin
     sums = 0;
     if (valid && integers)
-      for (i = 0; i < N; i = i + 1)
-        sums[32*i+:32] = c[32*i+:32] + {{24{a[7]}}, a[7:0]} * {{24{b[32*i+7]}}, b[32*i+:8]};
+      for (lane = 0; lane < N; lane = lane + 1)
+        sums[32*lane+:32] = c[32*lane+:32] + {{24{a[7]}}, a[7:0]} * {{24{b[32*lane+7]}}, b[32*lane+:8]};
   end
 
   echo_npu_fma #(.W(N)) fma (
