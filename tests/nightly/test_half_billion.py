@@ -23,7 +23,13 @@ SHAPE = dict(vocab_size=VOCAB, hidden_size=896, intermediate_size=4864, num_hidd
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("half_billion")
-    make_model("qwen2", seed=11, **SHAPE).save_pretrained(path)
+    model = make_model("qwen2", seed=11, **SHAPE)
+    # Attention that looks at some words more than at others: else the answers run in circles.
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "q_proj" in name or "k_proj" in name:
+                parameter.mul_(3)
+    model.save_pretrained(path)
     qwen().save(str(path / "tokenizer.json"))
     lines = [line for text in corpus()[:3] for line in text.split("\n\n")]
     (path / "data.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines[:40]))
@@ -45,9 +51,9 @@ def test_logits_and_greedy(folder):
     wanted = answer.sequences[0, len(ids):].tolist()
     best = torch.stack(answer.scores)[:, 0].topk(2, dim=-1).values
     print(f"narrowest choice: {(best[:, 0] - best[:, 1]).min():.2e} of {best[:, 0].mean():.2f}")
-    # Choices that rounding could not turn, and an answer that is no single word again and again.
+    # An answer that is not the same few words again and again.
     assert len(wanted) == 128 and len(set(wanted)) > 30
-    assert run_greedy(folder, ids, 128)["ids"] == wanted
+    assert run_greedy(folder, ids, 128, timeout=3000)["ids"] == wanted
 
 
 def test_lora_steps(folder, tmp_path):
@@ -68,7 +74,7 @@ def test_lora_steps(folder, tmp_path):
     del model, optimizer
     output = halyard("finetune", "--model", folder, "--data", folder / "data.jsonl", "--out", tmp_path / "out",
                      "--adapter", tmp_path / "start", "--batch", batch, "--seq", length, "--steps", steps, "--lr", lr,
-                     "--weight-decay", 0, "--warmup", 0, "--seed", 7, "--json", "--threads", 2).stdout
+                     "--weight-decay", 0, "--warmup", 0, "--seed", 7, "--json", "--threads", 2, timeout=3000).stdout
     ours = [json.loads(line)["loss"] for line in output.splitlines()]
     print("losses:", " ".join(f"{a:.5f}/{b:.5f}" for a, b in zip(ours, theirs)))
     assert theirs[-1] < theirs[0] - 0.01

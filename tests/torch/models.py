@@ -126,15 +126,15 @@ class Model:
         return [o[:n].tolist() for o, n in zip(outputs, counts)]
 
 
-def halyard(*arguments, check=True, **options):
-    result = subprocess.run([str(PROGRAM), *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
+def halyard(*arguments, check=True, timeout=300, **options):
+    result = subprocess.run([str(PROGRAM), *map(str, arguments)], capture_output=True, text=True, timeout=timeout, **options)
     assert not check or result.returncode == 0, result.stderr
     return result
 
 
-def run_greedy(folder, ids, count, *more):
+def run_greedy(folder, ids, count, *more, **options):
     output = halyard("run", "--model", folder, "--ids", ",".join(map(str, ids)), "--max-tokens", count, "--json",
-                     "--threads", 2, *more).stdout
+                     "--threads", 2, *more, **options).stdout
     return json.loads(output.splitlines()[-1])
 
 
