@@ -17,19 +17,11 @@ typedef struct benchmark {
   hy_status (*run)(hy_device* device);
 } benchmark;
 static const benchmark benchmarks[] = {
-    {"dispatch", bench_dispatch},
-    {"alloc", bench_alloc},
-    {"copy", bench_copy},
-    {"gemm", bench_gemm},
-    {"gemv", bench_gemv},
-    {"attention", bench_attention},
-    {"decode", bench_decode},
-    {"prefill", bench_prefill},
-    {"train", bench_train},
-    {"load", bench_load},
-    {"elementwise", bench_elementwise},
-    {"softmax", bench_softmax},
-    {"norm", bench_norm},
+    {"dispatch", bench_dispatch},   {"alloc", bench_alloc},   {"copy", bench_copy},
+    {"gemm", bench_gemm},           {"int8", bench_int8},     {"gemv", bench_gemv},
+    {"attention", bench_attention}, {"decode", bench_decode}, {"prefill", bench_prefill},
+    {"train", bench_train},         {"load", bench_load},     {"elementwise", bench_elementwise},
+    {"softmax", bench_softmax},     {"norm", bench_norm},
 };
 #define N_BENCHMARKS ((int)(sizeof benchmarks / sizeof benchmarks[0]))
 

@@ -33,6 +33,7 @@ hy_status bench_alloc(hy_device* device);
 hy_status bench_copy(hy_device* device);
 hy_status bench_gemm(hy_device* device);
 hy_status bench_gemv(hy_device* device);
+hy_status bench_int8(hy_device* device);
 hy_status bench_attention(hy_device* device);
 hy_status bench_decode(hy_device* device);
 hy_status bench_prefill(hy_device* device);

@@ -53,7 +53,7 @@ static hy_status load_one(void* context, const char* name, hy_array** slot, int 
   HY_TRY(hy__find_parameter(l->weights, l->folder, name, ndim, shape, &w));
   hy_array* raw = NULL;
   HY_TRY(hy_array_from_host(l->stream, &raw, w->tensor.dtype, ndim, shape, w->tensor.data));
-  hy__weights_forget(w);
+  hy__weights_forget(&w->tensor);
   if (w->tensor.dtype == l->dtype) {
     *slot = raw;
     return HY_OK;

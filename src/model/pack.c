@@ -62,6 +62,7 @@ static hy_status pack(hy_stream* stream, const hy_tensor* from, int64_t group, h
     hy_tensor packed = rows_of(hy_array_tensor(weight), first, here);
     hy_tensor scales = rows_of(hy_array_tensor(scale), first, here);
     HY_TRY(pack_rows(stream, &raw, &packed, &scales, group));
+    hy__weights_forget(&raw);
   }
   return HY_OK;
 }
@@ -72,10 +73,7 @@ static hy_status pack_from_source(const packing* p, const char* name, const int6
   char full[160];
   snprintf(full, sizeof full, "%s.weight", name);
   HY_TRY(hy__find_parameter(p->source, p->folder, full, 2, shape, &w));
-  HY_TRY(pack(p->stream, &w->tensor, group, weight, scale));
-  HY_TRY(hy_stream_sync(p->stream));
-  hy__weights_forget(w);
-  return HY_OK;
+  return pack(p->stream, &w->tensor, group, weight, scale);
 }
 
 // ---- the cache ----
@@ -101,7 +99,7 @@ static hy_status copy_from_cache(const packing* p, const char* name, const char*
   HY_TRY(hy_memcpy(p->stream, wanted.data, w->tensor.data, hy_tensor_bytes(&wanted),
                    HY_COPY_HOST_TO_DEVICE));
   HY_TRY(hy_stream_sync(p->stream));
-  hy__weights_forget(w);
+  hy__weights_forget(&w->tensor);
   return HY_OK;
 }
 

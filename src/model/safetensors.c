@@ -285,10 +285,11 @@ const hy__weight* hy__weights_find(const hy__weights* w, const char* name) {
   return w->count ? bsearch(&wanted, w->list, (size_t)w->count, sizeof *w->list, by_name) : NULL;
 }
 
-void hy__weights_forget(const hy__weight* weight) {
+void hy__weights_forget(const hy_tensor* rows) {
   const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-  uintptr_t first = ((uintptr_t)weight->tensor.data + page - 1) / page * page;
-  uintptr_t end = ((uintptr_t)weight->tensor.data + hy_tensor_bytes(&weight->tensor)) / page * page;
+  uintptr_t data = (uintptr_t)rows->data;
+  uintptr_t first = (data + page - 1) / page * page;
+  uintptr_t end = (data + hy_tensor_bytes(rows)) / page * page;
   if (end > first) madvise((void*)first, end - first, MADV_DONTNEED);
 }
 

@@ -138,6 +138,16 @@ def test_quantised(checkpoints, family, format):
 
 
 @pytest.mark.parametrize("format", ["q8", "q4"])
+def test_quantised_elsewhere(checkpoints, format):
+    """A device without products of bytes falls back, says so, and gives the same tokens."""
+    _, folder = checkpoints["qwen2"]
+    options = ["run", "--model", folder, "--ids", "5,6,7", "--max-tokens", "8", "--dtype", format, "--json"]
+    here, there = halyard(*options), halyard(*options, "--backend", "echo")
+    ids = [json.loads(result.stdout.splitlines()[-1])["ids"] for result in (here, there)]
+    assert ids[0] == ids[1] and "linear_int8" in there.stderr and "linear_int8" not in here.stderr
+
+
+@pytest.mark.parametrize("format", ["q8", "q4"])
 def test_packed_cache(checkpoints, tmp_path, format):
     """The packed weights are kept when asked, used while they fit, and made anew when they do not."""
     model, _ = checkpoints["qwen2"]

@@ -9,7 +9,13 @@
 
 // Bytes of weights that one task of dot products reads: long enough that the memory's prefetchers
 // find their stride, short enough that no thread waits long for the last one.
-enum { TASK_BYTES = 48 << 10, MAX_TASK_ROWS = 64, MAX_TILE = 32 * 32 };
+enum {
+  LEAST_TASK = 8 << 10,
+  MOST_TASK = 48 << 10,
+  THREAD_TASKS = 16,
+  MAX_TASK_ROWS = 64,
+  MAX_TILE = 32 * 32
+};
 
 typedef struct job {
   const hy__cpu_kernels* kernels;
@@ -105,8 +111,10 @@ static bool run_dots(job* j) {
   if (!lines) return false;
   for (int64_t i = 0; i < j->x.m; i++) j->kernel->order(&j->x, &j->w, i, lines + i * j->line_bytes);
   j->lines = lines;
-  int64_t rows = ceil_div(TASK_BYTES, j->w.row > 0 ? j->w.row : 1);
-  j->task_rows = (int)least(rows, MAX_TASK_ROWS);
+  int64_t row = j->w.row > 0 ? j->w.row : 1;
+  int64_t bytes = row * j->w.n / (THREAD_TASKS * (int64_t)hy__pool_threads());
+  bytes = bytes < LEAST_TASK ? LEAST_TASK : least(bytes, MOST_TASK);
+  j->task_rows = (int)least(ceil_div(bytes, row), MAX_TASK_ROWS);
   hy__pool_run(dot_rows, j, ceil_div(j->w.n, j->task_rows));
   return true;
 }

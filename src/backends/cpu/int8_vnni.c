@@ -88,22 +88,21 @@ static void order(const hy__int8_lines* x, const hy__quantized* w, int64_t i, vo
   }
 }
 
-// The scales of a block of weights in its lanes.
-HY__INLINE __m512 weight_scales(const float* scale, int64_t at, int64_t group, int64_t length,
-                                int64_t left) {
+// The scales of a block of weights in its lanes, from the first one's place; `left` of the block's
+// numbers exist.
+HY__INLINE __m512 weight_scales(const float* scale, int64_t group, int64_t length, int64_t left) {
   if (group == 32 && length == 128) {
-    __m128 four =
-        left >= 128 ? _mm_loadu_ps(scale + at / 32)
-                    : _mm_maskz_loadu_ps((__mmask8)hy__first16((left + 31) / 32), scale + at / 32);
+    __m128 four = left >= 128 ? _mm_loadu_ps(scale)
+                              : _mm_maskz_loadu_ps((__mmask8)hy__first16((left + 31) / 32), scale);
     return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
                                  _mm512_castps128_ps512(four));
   }
-  if (group < length && 2 * group == length) {
-    __m256 low = _mm256_set1_ps(scale[at / group]);
-    __m256 high = left > group ? _mm256_set1_ps(scale[at / group + 1]) : low;
+  if (2 * group == length) {
+    __m256 low = _mm256_set1_ps(scale[0]);
+    __m256 high = left > group ? _mm256_set1_ps(scale[1]) : low;
     return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
   }
-  return _mm512_set1_ps(scale[at / group]);
+  return _mm512_set1_ps(*scale);
 }
 
 HY__INLINE __m512 add_block(hy_dtype dtype, __m512i bytes, const block* b, __m512 scales,
@@ -122,27 +121,34 @@ HY__INLINE __m512 add_block(hy_dtype dtype, __m512i bytes, const block* b, __m51
 }
 
 // Bytes ahead of the row that is read: the hardware's own prefetching stops at each page's end.
-enum { AHEAD = 2048 };
+enum { AHEAD = 4096 };
 
 HY__INLINE void dot_row(hy_dtype dtype, const hy__quantized* w, int64_t row, const char* lines,
                         int64_t line_size, int n_lines, float* out, int64_t out_line) {
   const int64_t length = dtype == HY_I4 ? 2 * BYTES : BYTES, step = block_bytes(dtype);
   const unsigned char* data = w->data + row * w->row;
   const float* scale = w->scale + row * w->scale_row;
+  // Either a block has several scales, or several blocks have one.
+  int64_t advance = w->group < length && w->group < w->k ? length / w->group : 1;
+  int64_t blocks = (w->group + length - 1) / length, block_in_group = 0;
   int64_t whole = w->k / length * length;
   __m512 sums[HY__INT8_LINES];
   for (int l = 0; l < n_lines; l++) sums[l] = _mm512_setzero_ps();
   for (int64_t at = 0; at < whole; at += length, data += BYTES, lines += step) {
     _mm_prefetch((const char*)data + AHEAD, _MM_HINT_T0);
-    __m512 scales = weight_scales(scale, at, w->group, length, length);
+    __m512 scales = weight_scales(scale, w->group, length, length);
     __m512i bytes = _mm512_loadu_si512(data);
 #pragma GCC unroll 4
     for (int l = 0; l < n_lines; l++)
       sums[l] = add_block(dtype, bytes, (const block*)(lines + l * line_size), scales, sums[l]);
+    if (++block_in_group == blocks) {
+      scale += advance;
+      block_in_group = 0;
+    }
   }
   if (whole < w->k) {
     int64_t left = w->k - whole;
-    __m512 scales = weight_scales(scale, whole, w->group, length, left);
+    __m512 scales = weight_scales(scale, w->group, length, left);
     __m512i bytes = _mm512_maskz_loadu_epi8(first64(dtype == HY_I4 ? left / 2 : left), data);
     for (int l = 0; l < n_lines; l++)
       sums[l] = add_block(dtype, bytes, (const block*)(lines + l * line_size), scales, sums[l]);
