@@ -1,4 +1,4 @@
-"""The benchmarks of `halyard bench gemm gemv attention` in PyTorch, for comparison.
+"""The benchmarks of `halyard bench gemm gemv attention elementwise softmax norm` in PyTorch, for comparison.
 
 Run with an interpreter that has torch:
 
@@ -81,7 +81,50 @@ def time_sdpa_backward(row):
     return best_time(lambda _: torch.autograd.grad(out, tensors, grad, retain_graph=True))
 
 
+def row_inputs(row):
+    """The tensors of a benchmark of rows: a matrix, a second one, and a line as long as its rows."""
+    shape = sizes(row["shape"].split()[0])
+    dtype = DTYPES[row["dtype"]]
+    return torch.randn(shape).to(dtype), torch.randn(shape).to(dtype), torch.ones(shape[-1]).to(dtype)
+
+
+ROW_OPS = {
+    "add": lambda x, y, w: torch.add(x, y),
+    "mul": lambda x, y, w: torch.mul(x, y),
+    "exp": lambda x, y, w: torch.exp(x),
+    "silu": lambda x, y, w: torch.nn.functional.silu(x),
+    "gelu": lambda x, y, w: torch.nn.functional.gelu(x),
+    "cast": lambda x, y, w: x.to(torch.bfloat16 if x.dtype == torch.float32 else torch.float32),
+    "softmax": lambda x, y, w: torch.softmax(x, -1),
+    "log_softmax": lambda x, y, w: torch.log_softmax(x, -1),
+    "rms_norm": lambda x, y, w: torch.nn.functional.rms_norm(x, w.shape, w),
+    "layer_norm": lambda x, y, w: torch.nn.functional.layer_norm(x, w.shape, w, w),
+    "mean": lambda x, y, w: torch.mean(x, 1),
+    "max": lambda x, y, w: torch.amax(x, 1),
+}
+
+
+def time_row_op(row):
+    x, y, w = row_inputs(row)
+    return best_time(lambda _: ROW_OPS[row["name"]](x, y, w))
+
+
+def time_sum(row):
+    x, _, _ = row_inputs(row)
+    dims = {"rows": (1,), "columns": (0,), "all": (0, 1)}[row["shape"].split()[1]]
+    return best_time(lambda _: torch.sum(x, dims))
+
+
+def time_cross_entropy(row):
+    x, _, _ = row_inputs(row)
+    target = torch.full((x.shape[0],), 7)
+    return best_time(lambda _: torch.nn.functional.cross_entropy(x, target))
+
+
 TIMERS = {
+    **{name: time_row_op for name in ROW_OPS},
+    "sum": time_sum,
+    "cross_entropy": time_cross_entropy,
     "mm": time_mm,
     "int_mm": time_int_mm,
     "linear": time_linear,
@@ -91,7 +134,13 @@ TIMERS = {
 
 
 def amount(row):
-    """What the row's rate counts, in 1e9: flops, or the bytes of one line times a matrix."""
+    """What the row's rate counts, in 1e9: flops, or the bytes that must be read and written."""
+    if TIMERS[row["name"]] in (time_row_op, time_sum, time_cross_entropy):
+        m, n = sizes(row["shape"].split()[0])
+        size = torch.empty(0, dtype=DTYPES[row["dtype"]]).element_size()
+        tensors = {"add": 3, "mul": 3, "cast": 6 / size, "sum": 1, "mean": 1, "max": 1,
+                   "cross_entropy": 1}.get(row["name"], 2)
+        return 1e-9 * m * n * size * tensors
     m, n, k = sizes(row["shape"])
     if row["unit"] == "GFLOP/s":
         return 2e-9 * m * n * k

@@ -83,7 +83,7 @@ HY_API const char* hy_call_describe(const hy_call* call, char* buffer, size_t si
 // ---- Placement and fallback ----
 
 typedef struct hy_placement {
-  // What would run the call: "xeon", "composite" (other ops it is made of), "reference"; NULL when
+  // What would run the call: "xeon", "opt_einsum" (products it is made of), "reference"; NULL when
   // it would fall back.
   const char* provider;
   hy_support reason;  // why the preferred provider said no; YES when it runs there

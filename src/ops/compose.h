@@ -1,11 +1,11 @@
 // Ops that no provider has, made of ops that one has, on the same device. hy_run tries this between
-// the providers and the reference, and placement calls it "composite".
+// the providers and the reference, and placement calls it by the planner's name.
 #ifndef HALYARD_OPS_COMPOSE_H_
 #define HALYARD_OPS_COMPOSE_H_
 
 #include "ops/internal.h"
 
-#define HY__COMPOSITE "composite"
+#define HY__COMPOSITE "opt_einsum"
 
 // Whether calls of the op with that type are taken apart on the device, if they are large enough.
 bool hy__composes_op(hy_device* device, hy_op op, hy_dtype dtype);

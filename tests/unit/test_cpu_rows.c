@@ -108,7 +108,51 @@ static void along_rows(void** state) {
   }
 }
 
+// Over columns, over rows, and over everything, which several threads share.
+static void reductions(void** state) {
+  (void)state;
+  static const hy_op ops[] = {HY_OP_sum, HY_OP_mean, HY_OP_max, HY_OP_min, HY_OP_var};
+  for (int d = 0; d < 3; d++) {
+    hy_tensor in[1] = {matrix(0, dtypes[d])};
+    for (int i = 0; i < 5; i++) {
+      hy_attrs attrs = {.var = {hy_one_dim(0), false, 1}};
+      agree(&hy__cpu_reduce, ops[i], in, 1, tensor(NULL, dtypes[d], COLUMNS), attrs, 1e-4);
+      attrs.var.dims = hy_one_dim(1);
+      agree(&hy__cpu_reduce, ops[i], in, 1, tensor(NULL, dtypes[d], ROWS), attrs, 1e-4);
+      attrs.var = (hy_attrs_var){hy_all_dims(), true, 1};
+      agree(&hy__cpu_reduce, ops[i], in, 1, tensor(NULL, dtypes[d], 1, 1), attrs, 1e-2);
+    }
+  }
+}
+
+// The first of equals, and NaN before all, wherever the threads' parts begin.
+static void extremes_lie_where_the_reference_finds_them(void** state) {
+  (void)state;
+  hy_tensor in = matrix(0, HY_F32), out;
+  float* x = (float*)(void*)memory[0];
+  int64_t index[2];
+  for (int round = 0; round < 3; round++) {
+    if (round == 1) x[90001] = x[137] = 100;
+    if (round == 2) x[120000] = x[120001] = NAN;
+    for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
+      hy_call call = {.op = HY_OP_argmax, .n_in = 1, .n_out = 1, .in = &in, .out = &out};
+      assert_int_equal(hy_tensor_init(&out, &index[0], HY_I64, 0, NULL), HY_OK);
+      assert_int_equal(hy__reference(&call), HY_OK);
+      out.data = &index[1];
+      assert_int_equal((hy__cpu_reduce.run)(hy__cpu_kernels_up_to((hy__isa_level)level), &call),
+                       HY_OK);
+      assert_int_equal(index[0], index[1]);
+    }
+  }
+  assert_int_equal(index[1], 120000);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(elementwise), cmocka_unit_test(along_rows)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(elementwise),
+      cmocka_unit_test(along_rows),
+      cmocka_unit_test(reductions),
+      cmocka_unit_test(extremes_lie_where_the_reference_finds_them),
+  };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

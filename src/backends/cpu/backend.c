@@ -100,9 +100,9 @@ static hy_status set(void* device, void* stream, void* dst, int value, size_t by
   return HY_OK;
 }
 
-static const hy_provider* const providers[] = {&hy__cpu_xeon,  &hy__cpu_native, &hy__cpu_openblas,
-                                               &hy__cpu_mkl,   &hy__cpu_mkldnn, &hy__cpu_openmp,
-                                               &hy__cpu_nnpack};
+static const hy_provider* const providers[] = {
+    &hy__cpu_xeon,   &hy__cpu_native, &hy__cpu_openblas, &hy__cpu_mkl,
+    &hy__cpu_mkldnn, &hy__cpu_openmp, &hy__cpu_nnpack,   &hy__cpu_opt_einsum};
 
 static const hy_backend backend = {
     .size = sizeof(hy_backend),

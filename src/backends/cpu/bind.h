@@ -16,6 +16,10 @@ typedef struct hy__symbol {
 
 #define HY__AS_POINTER(type, name, arguments) type(*name) arguments;
 
+// Opens the first of the libraries that is there: in the folder that the environment variable
+// names, else on the system's paths and in `folders`.
+hy_status hy__bind_open(const char* names, const char* variable, const char* folders,
+                        hy_probe* report, void** library);
 // Fills the pointers at `functions` and raises the report's stage to SYMBOLS; or fails, naming what
 // is not there.
 hy_status hy__bind(void* library, const hy__symbol* symbols, int count, void* functions,

@@ -121,8 +121,8 @@ static hy_status probe_openblas(hy_probe* report) {
   snprintf(report->remedy, sizeof report->remedy,
            "install it, as with apt-get install libopenblas0-pthread, or set "
            "HALYARD_OPENBLAS_FOLDER to where libopenblas.so.0 lies");
-  HY_TRY(hy__cpu_host_services->open_library("libopenblas.so.0 libopenblas.so",
-                                             "$HALYARD_OPENBLAS_FOLDER", report, &library));
+  HY_TRY(hy__bind_open("libopenblas.so.0 libopenblas.so", "HALYARD_OPENBLAS_FOLDER", NULL, report,
+                       &library));
   HY_TRY(hy__bind(library, symbols, (int)(sizeof symbols / sizeof symbols[0]), &openblas, report));
   *(void**)&openblas.set_threads = hy__bind_optional(library, "openblas_set_num_threads");
   report->stage = HY_STAGE_DEVICES;
@@ -169,12 +169,11 @@ static hy_status probe_mkl(hy_probe* report) {
   snprintf(
       report->remedy, sizeof report->remedy,
       "install Intel MKL (Python's mkl package carries it) and set HALYARD_MKL_FOLDER to where "
-      "libmkl_rt.so.2 lies");
-  HY_TRY(hy__cpu_host_services->open_library(
-      "libmkl_rt.so.3 libmkl_rt.so.2 libmkl_rt.so",
-      "$HALYARD_MKL_FOLDER $MKLROOT/lib $MKLROOT/lib/intel64 $VIRTUAL_ENV/lib $CONDA_PREFIX/lib "
-      "/opt/intel/oneapi/mkl/latest/lib",
-      report, &library));
+      "libmkl_rt.so.3 or libmkl_rt.so.2 lies");
+  HY_TRY(hy__bind_open("libmkl_rt.so.3 libmkl_rt.so.2 libmkl_rt.so", "HALYARD_MKL_FOLDER",
+                       "$MKLROOT/lib $MKLROOT/lib/intel64 $VIRTUAL_ENV/lib $CONDA_PREFIX/lib "
+                       "/opt/intel/oneapi/mkl/latest/lib",
+                       report, &library));
   HY_TRY(hy__bind(library, symbols, (int)(sizeof symbols / sizeof symbols[0]), &mkl, report));
   *(void**)&mkl.set_threads = hy__bind_optional(library, "MKL_Set_Num_Threads");
   choose_layers(library);

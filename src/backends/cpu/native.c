@@ -25,6 +25,11 @@ static const row rows[HY_OP_END] = {
 #define HY_CPU_OP(op, family, dtypes) [HY_OP_##op] = {&hy__cpu_##family, dtypes},
 #include "backends/cpu/native_ops.def"
 };
+static const row integer_rows[HY_OP_END] = {
+#define HY_CPU_OP(op, family, dtypes)
+#define HY_CPU_INTEGER_OP(op, family, dtypes) [HY_OP_##op] = {&hy__cpu_##family, dtypes},
+#include "backends/cpu/native_ops.def"
+};
 
 hy_status hy__cpu_no_memory(const hy_call* call) {
   return hy__cpu_host_services->fail(HY_OUT_OF_MEMORY, "%s: no memory for its working space",
@@ -35,16 +40,21 @@ static hy_dtype first_dtype(const hy_call* call) {
   return call->n_in > 0 && call->in[0].dtype != HY_NONE ? call->in[0].dtype : call->out[0].dtype;
 }
 
+static const row* row_of(const hy_call* call) {
+  const row* r = &integer_rows[call->op];
+  return r->dtypes & HY_DTYPE_BIT(first_dtype(call)) ? r : &rows[call->op];
+}
+
 static hy_support supports(void* device, const hy_call* call) {
   (void)device;
-  const row* r = &rows[call->op];
+  const row* r = row_of(call);
   if (!r->family) return HY_SUPPORT_NO_OP;
   if (!(r->dtypes & HY_DTYPE_BIT(first_dtype(call)))) return HY_SUPPORT_NO_DTYPE;
   return r->family->supports(call);
 }
 
 static hy_status run_up_to(hy__isa_level level, const hy_call* call) {
-  return rows[call->op].family->run(hy__cpu_kernels_up_to(level), call);
+  return row_of(call)->family->run(hy__cpu_kernels_up_to(level), call);
 }
 
 // ---- xeon ----

@@ -116,8 +116,8 @@ static hy_status probe(hy_probe* report) {
   snprintf(report->remedy, sizeof report->remedy,
            "build NNPACK as a shared library and set HALYARD_NNPACK_FOLDER to where libnnpack.so "
            "lies");
-  HY_TRY(hy__cpu_host_services->open_library("libnnpack.so.0 libnnpack.so",
-                                             "$HALYARD_NNPACK_FOLDER", report, &library));
+  HY_TRY(hy__bind_open("libnnpack.so.0 libnnpack.so", "HALYARD_NNPACK_FOLDER", NULL, report,
+                       &library));
   HY_TRY(hy__bind(library, symbols, (int)(sizeof symbols / sizeof symbols[0]), &nnpack, report));
   int failed = nnpack.nnp_initialize();
   if (failed != SUCCESS)

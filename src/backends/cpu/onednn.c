@@ -224,10 +224,9 @@ static hy_status probe(hy_probe* report) {
   snprintf(report->remedy, sizeof report->remedy,
            "install it, as with apt-get install libdnnl2, or set HALYARD_DNNL_FOLDER to where "
            "libdnnl.so.3 or libdnnl.so.2 lies");
-  HY_TRY(hy__cpu_host_services->open_library(
-      "libdnnl.so.3 libdnnl.so.2",
-      "$HALYARD_DNNL_FOLDER $VIRTUAL_ENV/lib $CONDA_PREFIX/lib /opt/intel/oneapi/dnnl/latest/lib",
-      report, &library));
+  HY_TRY(hy__bind_open("libdnnl.so.3 libdnnl.so.2", "HALYARD_DNNL_FOLDER",
+                       "$VIRTUAL_ENV/lib $CONDA_PREFIX/lib /opt/intel/oneapi/dnnl/latest/lib",
+                       report, &library));
   HY_TRY(bind(library, report));
   if (dnnl.dnnl_engine_create(&dnnl.engine, CPU, 0) != 0)
     return hy__cpu_host_services->fail(HY_UNAVAILABLE, "%s offers no engine for the processor",

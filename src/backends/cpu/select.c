@@ -1,4 +1,5 @@
-// Copies, conversions, choices by mask and constants. What only moves elements goes by their size.
+// Copies, conversions, joins, choices by mask and constants. What only moves elements goes by their
+// size.
 #include <string.h>
 
 #include "backends/cpu/half.h"
@@ -21,12 +22,17 @@ typedef struct job {
   int64_t size;
   uint64_t value;     // the bits of an element, in its first `size` bytes
   hy_dtype from, to;  // of a conversion
+  bool past;          // a copy's stores pass the caches by
 } job;
 
 static void copy_row(const void* context, int64_t n, char* const* at, const int64_t* step) {
   const job* j = context;
   if (step[0] == j->size && step[1] == j->size) {
-    memmove(at[0], at[1], (size_t)(n * j->size));
+    int64_t bytes = n * j->size;
+    if (j->past && (uintptr_t)at[0] % 64 == 0 && bytes % 4 == 0)
+      j->kernels->rows->identity[HY__ROW_F32](bytes / 4, (const void*[]){at[1]}, 0, 0, at[0], true);
+    else
+      memmove(at[0], at[1], (size_t)bytes);
     return;
   }
 #define COPY(type) \
@@ -87,21 +93,77 @@ static bool is_f32_or_half(hy_dtype dtype) {
   return dtype == HY_F32 || dtype == HY_BF16 || dtype == HY_F16;
 }
 
-// Integers and bool as floats, rounded once.
-static void widen_integers(int64_t n, const char* from, int64_t step, hy_dtype dtype, float* row) {
-#define WIDEN(type, value)                    \
-  for (int64_t i = 0; i < n; i++) {           \
-    type x = *(const type*)(from + i * step); \
-    row[i] = (float)(value);                  \
-  }                                           \
-  break
+// X(dtype, type): the types that convert through int64_t, or double where one side is floating.
+#define INTEGERS(X)  \
+  X(HY_I8, int8_t)   \
+  X(HY_U8, uint8_t)  \
+  X(HY_I16, int16_t) \
+  X(HY_I32, int32_t) \
+  X(HY_I64, int64_t)
+
+static bool is_integer(hy_dtype dtype) {
+  return (HY_DTYPE_BIT(dtype) & (HY_INTS | HY_BOOLS)) != 0;
+}
+
+static void load_integers(int64_t n, const char* from, int64_t step, hy_dtype dtype, int64_t* row) {
   switch (dtype) {
-    case HY_I64: WIDEN(int64_t, x);
-    case HY_I32: WIDEN(int32_t, x);
-    case HY_U8: WIDEN(uint8_t, x);
-    default: WIDEN(uint8_t, x != 0);
+#define AS_CASE(dtype, type)                                                             \
+  case dtype:                                                                            \
+    for (int64_t i = 0; i < n; i++) row[i] = (int64_t) * (const type*)(from + i * step); \
+    return;
+    INTEGERS(AS_CASE)
+#undef AS_CASE
+    default:
+      for (int64_t i = 0; i < n; i++) row[i] = from[i * step] != 0;
   }
-#undef WIDEN
+}
+
+static void store_integers(int64_t n, const int64_t* row, char* to, int64_t step, hy_dtype dtype) {
+  switch (dtype) {
+#define AS_CASE(dtype, type)                                                \
+  case dtype:                                                               \
+    for (int64_t i = 0; i < n; i++) *(type*)(to + i * step) = (type)row[i]; \
+    return;
+    INTEGERS(AS_CASE)
+#undef AS_CASE
+    default:
+      for (int64_t i = 0; i < n; i++) to[i * step] = row[i] != 0;
+  }
+}
+
+// A float as an integer: truncated, at most the ends of the type.
+static int64_t saturate(hy_scalar s, hy_dtype dtype) {
+  int bits = hy_dtype_bits(dtype);
+  int64_t high = dtype == HY_U8 ? UINT8_MAX : INT64_MAX >> (64 - bits);
+  int64_t low = dtype == HY_U8 ? 0 : -high - 1, value = hy_scalar_i(s);
+  return value < low ? low : value > high ? high : value;
+}
+
+// From an integer or bool, or to one from f32 or a half; the reference has the rest.
+static void convert_integers(const void* context, int64_t n, char* const* at, const int64_t* step) {
+  const job* j = context;
+  int64_t row[ROW];
+  float wide[ROW];
+  for (int64_t i = 0; i < n; i += ROW) {
+    int64_t count = n - i < ROW ? n - i : ROW;
+    const char* from = at[1] + i * step[1];
+    char* to = at[0] + i * step[0];
+    if (is_integer(j->from)) {
+      load_integers(count, from, step[1], j->from, row);
+    } else {
+      j->kernels->widen(count, from, step[1] / (int64_t)hy_dtype_size(j->from), j->from, wide);
+      for (int64_t k = 0; k < count; k++) row[k] = saturate(hy_float((double)wide[k]), j->to);
+      if (j->to == HY_BOOL)
+        for (int64_t k = 0; k < count; k++) row[k] = wide[k] != 0;
+    }
+    if (is_integer(j->to)) {
+      store_integers(count, row, to, step[0], j->to);
+    } else {
+      for (int64_t k = 0; k < count; k++) wide[k] = (float)row[k];
+      j->kernels->finish(count, wide, 1, 0, NULL, 0, to, step[0] / (int64_t)hy_dtype_size(j->to),
+                         j->to);
+    }
+  }
 }
 
 static void convert_row(const void* context, int64_t n, char* const* at, const int64_t* step) {
@@ -112,21 +174,13 @@ static void convert_row(const void* context, int64_t n, char* const* at, const i
     int64_t count = n - i < ROW ? n - i : ROW;
     const char* from = at[1] + i * step[1];
     char* to = at[0] + i * step[0];
+    bool is_wide = j->from == HY_F32 && step[1] == 4;
     float* wide = j->to == HY_F32 && step[0] == 4 ? (float*)to : row;
-    if (is_f32_or_half(j->from))
-      j->kernels->widen(count, from, step[1] / size[1], j->from, wide);
-    else
-      widen_integers(count, from, step[1], j->from, wide);
-    if (wide == row) j->kernels->finish(count, row, 1, 0, NULL, 0, to, step[0] / size[0], j->to);
+    if (!is_wide) j->kernels->widen(count, from, step[1] / size[1], j->from, wide);
+    if (wide == row)
+      j->kernels->finish(count, is_wide ? (const float*)from : row, 1, 0, NULL, 0, to,
+                         step[0] / size[0], j->to);
   }
-}
-
-// A float as an integer: truncated, at most the ends of the type.
-static int64_t saturate(hy_scalar s, hy_dtype dtype) {
-  int bits = hy_dtype_bits(dtype);
-  int64_t high = dtype == HY_U8 ? UINT8_MAX : INT64_MAX >> (64 - bits);
-  int64_t low = dtype == HY_U8 ? 0 : -high - 1, value = hy_scalar_i(s);
-  return value < low ? low : value > high ? high : value;
 }
 
 // The bits of a number in a type; an integer in a narrower one wraps.
@@ -146,11 +200,40 @@ static uint64_t bits_of(hy_scalar s, hy_dtype dtype) {
   }
 }
 
+static int joined_dim(const hy_call* call) {
+  int64_t dim = call->attrs.dim.dim;
+  return (int)(dim < 0 ? dim + call->out[0].ndim : dim);
+}
+
+// cat and stack: each tensor is copied to its place.
+static hy_status join(const hy_call* call) {
+  int dim = joined_dim(call);
+  hy_tensor place = call->out[0];
+  job j = {.size = (int64_t)hy_dtype_size(place.dtype)};
+  for (int k = 0; k < call->n_in; k++) {
+    const hy_tensor* x = &call->in[k];
+    place.shape[dim] = call->op == HY_OP_cat ? x->shape[dim] : 1;
+    hy_tensor from = place;
+    from.data = x->data;
+    for (int d = 0; d < place.ndim; d++) {
+      int own = call->op == HY_OP_cat || d < dim ? d : d - 1;
+      from.stride[d] = call->op == HY_OP_stack && d == dim ? 0 : x->stride[own];
+    }
+    hy__loop loop;
+    hy__loop_init(&loop, 2, (const hy_tensor*[]){&place, &from});
+    if (hy_tensor_numel(x) > 0) hy__loop_run(&loop, copy_row, &j, 1);
+    place.data = (char*)place.data + place.shape[dim] * place.stride[dim] * j.size;
+  }
+  return HY_OK;
+}
+
 static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
+  if (call->op == HY_OP_cat || call->op == HY_OP_stack) return join(call);
   const hy_tensor* tensors[4] = {&call->out[0]};
   for (int i = 0; i < call->n_in; i++) tensors[i + 1] = &call->in[i];
   hy_dtype dtype = call->out[0].dtype;
   job j = {.kernels = kernels, .size = (int64_t)hy_dtype_size(dtype), .to = dtype};
+  j.past = hy__past_caches(call);
   hy__loop_body* body = copy_row;
   switch (call->op) {
     case HY_OP_where: body = where_row; break;
@@ -158,7 +241,8 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
     case HY_OP_fill: body = fill_row; break;
     default:
       j.from = call->in[0].dtype;
-      if (j.from != j.to) body = convert_row;
+      if (j.from != j.to)
+        body = is_integer(j.from) || is_integer(j.to) ? convert_integers : convert_row;
   }
   if (call->op == HY_OP_masked_fill || call->op == HY_OP_fill)
     j.value = bits_of(call->attrs.value.value, dtype);
@@ -171,6 +255,14 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
 static hy_support supports(const hy_call* call) {
   hy_dtype to = call->out[0].dtype;
   if (call->op == HY_OP_fill) return HY_SUPPORT_YES;
+  if (call->op == HY_OP_cat || call->op == HY_OP_stack) {
+    for (int k = 0; k < call->n_in; k++) {
+      if (call->in[k].dtype != to) return HY_SUPPORT_NO_DTYPE;
+      if (call->op == HY_OP_cat && call->in[k].ndim != call->out[0].ndim)
+        return HY_SUPPORT_NO_SHAPE;
+    }
+    return HY_SUPPORT_YES;
+  }
   if (call->op == HY_OP_where) {
     bool alike = call->in[1].dtype == to && call->in[2].dtype == to;
     return alike ? HY_SUPPORT_YES : HY_SUPPORT_NO_DTYPE;
@@ -180,9 +272,8 @@ static hy_support supports(const hy_call* call) {
   // An output of another type than the op's would be rounded twice.
   if (type != to) return HY_SUPPORT_NO_DTYPE;
   if (from == to) return HY_SUPPORT_YES;
-  bool widens = is_f32_or_half(from) || from == HY_U8 || from == HY_BOOL ||
-                (to == HY_F32 && (from == HY_I64 || from == HY_I32));
-  return widens && is_f32_or_half(to) ? HY_SUPPORT_YES : HY_SUPPORT_NO_DTYPE;
+  bool known = (is_f32_or_half(from) || is_integer(from)) && (is_f32_or_half(to) || is_integer(to));
+  return known ? HY_SUPPORT_YES : HY_SUPPORT_NO_DTYPE;
 }
 
 const hy__cpu_family hy__cpu_select = {supports, run};

@@ -1,0 +1,135 @@
+// The cpu's functions of floats against the C library's of doubles: the worst error, in units in
+// the last place, over a dense sweep of f32 and over every bf16. The bounds are those that
+// docs/backends/cpu.md states.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "backends/cpu/half.h"
+#include "backends/cpu/kernels.h"
+
+static double sigmoid(double x) {
+  return 1 / (1 + exp(-x));
+}
+
+static double silu(double x) {
+  return x / (1 + exp(-x));
+}
+
+static double gelu(double x) {
+  return 0.5 * x * erfc(-x * 0.70710678118654752440);
+}
+
+static double gelu_tanh(double x) {
+  return x * sigmoid(2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x));
+}
+
+static double inverse_root(double x) {
+  return 1 / sqrt(x);
+}
+
+// Results below `least` in size are held to its unit: where tails are less exact, or 0 instead of
+// less than the least normal number.
+typedef struct function {
+  const char* name;
+  size_t offset;  // of its maps
+  double (*exact)(double x);
+  double units, least, bf16_units, bf16_least;
+} function;
+
+static const function functions[] = {
+    {"exp", offsetof(hy__rows, exp), exp, 1.1, 0, 0.51, 0},
+    {"log", offsetof(hy__rows, log), log, 1.0, 0, 0.51, 0},
+    {"sin", offsetof(hy__rows, sin), sin, 1.6, 0, 0.51, 0},
+    {"cos", offsetof(hy__rows, cos), cos, 1.6, 0, 0.51, 0},
+    {"tanh", offsetof(hy__rows, tanh), tanh, 1.5, 0, 0.51, 0},
+    {"erf", offsetof(hy__rows, erf), erf, 1.2, 0, 0.51, 0},
+    {"sigmoid", offsetof(hy__rows, sigmoid), sigmoid, 2.5, 0x1p-119, 0.51, 0x1p-119},
+    {"silu", offsetof(hy__rows, silu), silu, 3.5, 0x1p-112, 0.51, 0x1p-112},
+    {"gelu", offsetof(hy__rows, gelu), gelu, 2.5, 0x1p-2, 0.7, 0x1p-112},
+    {"gelu_tanh", offsetof(hy__rows, gelu_tanh), gelu_tanh, 2.5, 0x1p-2, 0.51, 0x1p-112},
+    {"rsqrt", offsetof(hy__rows, rsqrt), inverse_root, 1.6, 0, 0.51, 0},
+};
+
+// How far y is from x, in units of a type with `bits` of fraction at x.
+static double distance(double x, double y, int bits, double least) {
+  if (isnan(x) || isnan(y)) return isnan(x) && isnan(y) ? 0 : INFINITY;
+  if (isinf(x) || isinf(y) || fabs(x) > 0x1.fffffep127)
+    return fabs(y) > 0x1.fep127 && (x > 0) == (y > 0) && fabs(x) > 0x1.fdp127 ? 0 : INFINITY;
+  int e;
+  frexp(fmax(fabs(x), fmax(least, 0x1p-126)), &e);
+  return fabs(x - y) / ldexp(1, e - 1 - bits);
+}
+
+static void f32_stays_within_the_stated_units(void** state) {
+  (void)state;
+  enum { STEP = 4099, N = 4096 };
+  static float x[N], y[N];
+  for (size_t f = 0; f < sizeof functions / sizeof functions[0]; f++) {
+    const function* g = &functions[f];
+    for (int level = HY__ISA_AVX2; level <= (int)hy__cpu_isa()->level; level++) {
+      const char* rows = (const char*)hy__cpu_kernels_up_to((hy__isa_level)level)->rows;
+      hy__map* const* map = (hy__map* const*)(rows + g->offset);
+      double worst = 0;
+      float where = 0;
+      for (uint64_t bits = 0; bits < (uint64_t)1 << 32; bits += (uint64_t)STEP * N) {
+        for (int i = 0; i < N; i++) x[i] = hy__bits_to_float((uint32_t)(bits + (uint64_t)i * STEP));
+        map[HY__ROW_F32](N, (const void*[]){x}, 1, 0, y, false);
+        for (int i = 0; i < N; i++) {
+          double off = distance(g->exact((double)x[i]), (double)y[i], 23, g->least);
+          if (off > worst) {
+            worst = off;
+            where = x[i];
+          }
+        }
+      }
+      print_message("%-10s %s %.2f units, at %g\n", g->name, hy__isa_name((hy__isa_level)level),
+                    worst, (double)where);
+      if (!(worst <= g->units))
+        fail_msg("%s is off by %.2f units at %.9g, %.2f are stated", g->name, worst, (double)where,
+                 g->units);
+    }
+  }
+}
+
+static void bf16_stays_within_the_stated_units(void** state) {
+  (void)state;
+  static uint16_t x[65536], y[65536];
+  for (int i = 0; i < 65536; i++) x[i] = (uint16_t)i;
+  for (size_t f = 0; f < sizeof functions / sizeof functions[0]; f++) {
+    const function* g = &functions[f];
+    for (int level = HY__ISA_SCALAR; level <= (int)hy__cpu_isa()->level; level++) {
+      const char* rows = (const char*)hy__cpu_kernels_up_to((hy__isa_level)level)->rows;
+      hy__map* const* map = (hy__map* const*)(rows + g->offset);
+      double worst = 0;
+      int where = 0;
+      map[HY__ROW_BF16](65536, (const void*[]){x}, 1, 0, y, false);
+      for (int i = 0; i < 65536; i++) {
+        double want = g->exact((double)hy__from_bf16((uint16_t)i));
+        double off = distance(want, (double)hy__from_bf16(y[i]), 7, g->bf16_least);
+        if (off > worst) {
+          worst = off;
+          where = i;
+        }
+      }
+      print_message("%-10s bf16 %s %.3f units, at %g\n", g->name,
+                    hy__isa_name((hy__isa_level)level), worst,
+                    (double)hy__from_bf16((uint16_t)where));
+      if (!(worst <= g->bf16_units))
+        fail_msg("%s of bf16 is off by %.3f units at %.9g, %.3f are stated", g->name, worst,
+                 (double)hy__from_bf16((uint16_t)where), g->bf16_units);
+    }
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(f32_stays_within_the_stated_units),
+      cmocka_unit_test(bf16_stays_within_the_stated_units),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
