@@ -13,11 +13,12 @@
 // makes them plain registers, and a simulator runs a loop instead of W copies of the code.
 /* verilator tracing_off */
 module echo_npu_fma #(
-    parameter W = 16
+    parameter W = 16,
+    parameter AW = W  // lanes of a: W, or 1 that all share
 ) (
     input wire clk,
     input wire valid,
-    input wire [32*W-1:0] a,
+    input wire [32*AW-1:0] a,
     input wire [32*W-1:0] b,
     input wire [32*W-1:0] c,
     input wire bypass,
@@ -52,7 +53,7 @@ module echo_npu_fma #(
     reg za, zb, xa, xb, xc, nan, inf_p, sign_p;
     reg [9:0] exponent;
     for (i = 0; i < W; i = i + 1) begin
-      va = a[32*i+:32];
+      va = a[32*(AW==1?0 : i)+:32];
       vb = b[32*i+:32];
       vc = c[32*i+:32];
       za = va[30:23] == 0;

@@ -60,7 +60,7 @@ module echo_npu_pe_row #(
         sums[32*lane+:32] = c[32*lane+:32] + {{24{a[7]}}, a[7:0]} * {{24{b[32*lane+7]}}, b[32*lane+:8]};
   end
 
-  echo_npu_fma #(.W(N)) fma (
-      .clk(clk), .valid(valid), .a({N{a}}), .b(b), .c(c), .bypass(integers), .bypass_value(sums),
+  echo_npu_fma #(.W(N), .AW(1)) fma (
+      .clk(clk), .valid(valid), .a(a), .b(b), .c(c), .bypass(integers), .bypass_value(sums),
       .z_valid(z_valid), .z(z));
 endmodule

@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 seconds() { date +%s; }
 
-# The smallest of the demo's models: 3 layers of 96, 4 heads, a vocabulary of 1024; it has seen 20 batches.
+# The smallest of the demo's models: 3 layers of 96, 4 heads, a vocabulary of 2048; it has seen 20 batches.
 "$halyard" demo --backend cpu --out "$work/demo" --size small --steps 20 --lora-steps 2 --tokens 4 --json > /dev/null
 text='Halyard is one library under every accelerator: a model is written once and runs on whatever chip there is.'
 printf '{"text": "%s"}\n' "$text" > "$work/data.jsonl"

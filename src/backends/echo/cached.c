@@ -14,33 +14,39 @@ static hy_support check_index(const hy_tensor* t) {
   return hy_tensor_is_contiguous(t) ? HY_SUPPORT_YES : HY_SUPPORT_NO_LAYOUT;
 }
 
-// The numbers of a contiguous index tensor, to be freed; NULL with the batch's status set.
-static int64_t* read_index(hy__echo_batch* batch, const hy_tensor* t) {
+static void widen(int64_t* numbers, size_t n) {
+  for (size_t i = n; i-- > 0;) {
+    int32_t narrow;
+    memcpy(&narrow, (char*)numbers + i * sizeof narrow, sizeof narrow);
+    numbers[i] = narrow;
+  }
+}
+
+// The numbers of contiguous index tensors, to be freed, in one wait for the stream; false with the
+// batch's status set and nothing to free.
+static bool read_indices(hy__echo_batch* batch, const hy_tensor* t, int count, int64_t** numbers) {
   hy__echo_stream* stream = batch->stream;
-  size_t n = (size_t)hy_tensor_numel(t), bytes = hy_tensor_bytes(t);
-  if (batch->status != HY_OK) return NULL;
-  int64_t* numbers = malloc(n * sizeof *numbers + 1);
-  if (!numbers) {
-    batch->status =
-        hy__echo_host->fail(HY_OUT_OF_MEMORY, "echo: no host memory for %zu indices", n);
-    return NULL;
+  for (int i = 0; i < count; i++) {
+    size_t n = (size_t)hy_tensor_numel(&t[i]);
+    numbers[i] = batch->status == HY_OK ? malloc(n * sizeof **numbers + 1) : NULL;
+    if (batch->status == HY_OK && !numbers[i])
+      batch->status =
+          hy__echo_host->fail(HY_OUT_OF_MEMORY, "echo: no host memory for %zu indices", n);
+    if (batch->status != HY_OK) continue;
+    echoNpuError error = echoNpuMemcpyAsync(numbers[i], t[i].data, hy_tensor_bytes(&t[i]),
+                                            ECHO_NPU_MEMCPY_DEVICE_TO_HOST, stream->queue);
+    batch->status = hy__echo_stream_result(stream, error, "reading indices");
   }
-  echoNpuError error =
-      echoNpuMemcpyAsync(numbers, t->data, bytes, ECHO_NPU_MEMCPY_DEVICE_TO_HOST, stream->queue);
-  batch->status = hy__echo_stream_result(stream, error, "reading indices");
-  if (batch->status == HY_OK) batch->status = hy__echo_stream_sync(stream->device, stream);
-  if (batch->status != HY_OK) {
-    free(numbers);
-    return NULL;
+  // Whatever went wrong, no copy is under way once its memory is freed.
+  hy_status idle = hy__echo_stream_sync(stream->device, stream);
+  if (batch->status == HY_OK) batch->status = idle;
+  for (int i = 0; i < count; i++) {
+    if (batch->status != HY_OK)
+      free(numbers[i]);
+    else if (t[i].dtype == HY_I32)
+      widen(numbers[i], (size_t)hy_tensor_numel(&t[i]));
   }
-  if (t->dtype == HY_I32) {
-    for (size_t i = n; i-- > 0;) {
-      int32_t narrow;
-      memcpy(&narrow, (char*)numbers + i * sizeof narrow, sizeof narrow);
-      numbers[i] = narrow;
-    }
-  }
-  return numbers;
+  return batch->status == HY_OK;
 }
 
 // ---- index_put ----
@@ -79,8 +85,8 @@ hy_support hy__echo_index_put(hy__echo_batch* batch, const hy_call* call) {
     if (batch->total > 2) return HY_SUPPORT_NO_LAYOUT;
     return call->out[0].data == call->in[0].data ? HY_SUPPORT_YES : hy__echo_copy(batch, &out, &x);
   }
-  int64_t* rows = read_index(batch, index);
-  if (!rows) return HY_SUPPORT_YES;
+  int64_t* rows;
+  if (!read_indices(batch, index, 1, &rows)) return HY_SUPPORT_YES;
   hy_support answer = HY_SUPPORT_YES;
   batch->status = check_rows(call, rows, n, out.shape[0]);
   if (out.at != x.at) answer = hy__echo_copy(batch, &out, &x);
@@ -208,20 +214,20 @@ hy_support hy__echo_paged_attention(hy__echo_batch* batch, const hy_call* call) 
     return HY_SUPPORT_NO_SHAPE;
   if (!batch->stream || batch->status != HY_OK) return HY_SUPPORT_YES;
   p.table64 = table->dtype == HY_I64;
-  p.block = read_index(batch, table);
-  p.start = p.block ? read_index(batch, &call->in[4]) : NULL;
-  p.length = p.start ? read_index(batch, &call->in[5]) : NULL;
+  int64_t* numbers[3];
+  if (!read_indices(batch, table, 3, numbers)) return HY_SUPPORT_YES;
+  p.block = numbers[0];
+  p.start = numbers[1];
+  p.length = numbers[2];
   hy_support answer = HY_SUPPORT_YES;
-  if (p.length) batch->status = check_sequences(&p);
-  if (p.length && batch->status == HY_OK) {
+  batch->status = check_sequences(&p);
+  if (batch->status == HY_OK) {
     uint64_t at = 0;
     if (hy_tensor_numel(table) > 0 && echoNpuGetAddress(table->data, NULL, &at) != ECHO_NPU_SUCCESS)
       batch->status = hy__echo_fail(ECHO_NPU_ERROR_INVALID_POINTER, "block_table");
     p.table.at = at;
     answer = attend_all(batch, call, &p);
   }
-  free(p.length);
-  free(p.start);
-  free(p.block);
+  for (int i = 0; i < 3; i++) free(numbers[i]);
   return answer;
 }
