@@ -321,11 +321,12 @@ static void read_config(echo_device* d, void* argument) {
   uint32_t* words = argument;
   words[0] = d->driver->read_register(d->handle, ECHO_NPU_REG_CONFIG);
   words[1] = d->driver->read_register(d->handle, ECHO_NPU_REG_VERSION);
+  words[2] = d->driver->read_register(d->handle, ECHO_NPU_REG_STATUS);
 }
 
 echoNpuError echoNpuGetDeviceProperties(int device, echoNpuDeviceProperties* out) {
   echo_device* d;
-  uint32_t words[2] = {0, 0};
+  uint32_t words[3] = {0, 0, 0};
   if (!out) return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "no place for the properties");
   echoNpuError error = echo__device(device, &d);
   if (!error) error = echo__call(d, read_config, words);
@@ -339,6 +340,7 @@ echoNpuError echoNpuGetDeviceProperties(int device, echoNpuDeviceProperties* out
   out->bus_bytes = 1u << (words[0] >> ECHO_NPU_CONFIG_BUS_SHIFT & 0xf);
   out->hw_version = words[1];
   out->clock_mhz = d->board.clock_mhz;
+  out->status = words[2] & 3;
   return ECHO_NPU_SUCCESS;
 }
 

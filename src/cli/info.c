@@ -130,6 +130,9 @@ static void print_device(const char* backend, int index) {
     if (info.capabilities & capabilities[i].bit) printf(" %s", capabilities[i].name);
   }
   printf("\n");
+  for (char *rest, *line = strtok_r(info.properties, "\n", &rest); line;
+       line = strtok_r(NULL, "\n", &rest))
+    printf("            %s\n", line);
 }
 
 static void print_backend(const hy_backend_report* backend) {

@@ -59,12 +59,14 @@ static hy_status device_info(int index, hy_device_info* info) {
   snprintf(info->driver_version, sizeof info->driver_version, "%s, hardware %u.%u", b.name,
            p.hw_version >> 16, p.hw_version & 0xffff);
   snprintf(info->sdk_version, sizeof info->sdk_version, "%s", b.version);
-  snprintf(info->properties, sizeof info->properties,
-           "bottom=%s\nfeatures=%.200s\narray=%ux%u\nlanes=%u\nbus_bytes=%u\nclock_mhz=%u\n"
-           "areas=weight 0x%x, act 0x%x, high 0x%llx\n",
-           b.name, b.features, p.array_size, p.array_size, p.vector_lanes, p.bus_bytes, p.clock_mhz,
-           (unsigned)ECHO_NPU_WEIGHT_BASE, (unsigned)ECHO_NPU_ACT_BASE,
-           (unsigned long long)ECHO_NPU_HIGH_BASE);
+  static const char* const states[] = {"idle", "busy", "done", "error"};
+  snprintf(
+      info->properties, sizeof info->properties,
+      "bottom=%s\nstatus=%s\nfeatures=%.200s\narray=%ux%u\nlanes=%u\nbus_bytes=%u\nclock_mhz=%u\n"
+      "areas=weight 0x%x, act 0x%x, high 0x%llx\n",
+      b.name, states[p.status & 3], b.features, p.array_size, p.array_size, p.vector_lanes,
+      p.bus_bytes, p.clock_mhz, (unsigned)ECHO_NPU_WEIGHT_BASE, (unsigned)ECHO_NPU_ACT_BASE,
+      (unsigned long long)ECHO_NPU_HIGH_BASE);
   return HY_OK;
 }
 
