@@ -23,20 +23,14 @@ SHAPE = dict(vocab_size=VOCAB, hidden_size=896, intermediate_size=4864, num_hidd
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("half_billion")
-    model = make_model("qwen2", seed=11, **SHAPE)
-    # Attention that looks at some words more than at others: else the answers run in circles.
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "q_proj" in name or "k_proj" in name:
-                parameter.mul_(3)
-    model.save_pretrained(path)
+    make_model("qwen2", seed=11, **SHAPE).save_pretrained(path)
     qwen().save(str(path / "tokenizer.json"))
     lines = [line for text in corpus()[:3] for line in text.split("\n\n")]
     (path / "data.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines[:40]))
     return path
 
 
-def test_logits_and_greedy(folder):
+def test_logits_and_greedy(folder, tmp_path):
     theirs = AutoModelForCausalLM.from_pretrained(folder).eval()
     with torch.no_grad(), Model(folder) as ours:
         for length in (1, 33, 300):
@@ -44,6 +38,12 @@ def test_logits_and_greedy(folder):
             error = relative_error(ours.logits(ids), theirs(torch.tensor([ids])).logits[0, -1])
             print(f"logits after {length} tokens: {error:.2e} relative")
             assert error < 1e-4
+    # Attention that looks at some words more than at others: else the answer runs in circles.
+    with torch.no_grad():
+        for name, parameter in theirs.named_parameters():
+            if "q_proj" in name or "k_proj" in name:
+                parameter.mul_(3)
+    theirs.save_pretrained(tmp_path)
     ids = make_ids(20, seed=7, vocab=VOCAB)
     with torch.no_grad():
         answer = theirs.generate(torch.tensor([ids]), max_new_tokens=128, do_sample=False, output_scores=True,
@@ -53,7 +53,7 @@ def test_logits_and_greedy(folder):
     print(f"narrowest choice: {(best[:, 0] - best[:, 1]).min():.2e} of {best[:, 0].mean():.2f}")
     # An answer that is not the same few words again and again.
     assert len(wanted) == 128 and len(set(wanted)) > 30
-    assert run_greedy(folder, ids, 128, timeout=3000)["ids"] == wanted
+    assert run_greedy(tmp_path, ids, 128, timeout=3000)["ids"] == wanted
 
 
 def test_lora_steps(folder, tmp_path):
@@ -76,6 +76,7 @@ def test_lora_steps(folder, tmp_path):
                      "--adapter", tmp_path / "start", "--batch", batch, "--seq", length, "--steps", steps, "--lr", lr,
                      "--weight-decay", 0, "--warmup", 0, "--seed", 7, "--json", "--threads", 2, timeout=3000).stdout
     ours = [json.loads(line)["loss"] for line in output.splitlines()]
+    # On sharp attention as above the first step's signs already part ways: it is the model that is chaotic there.
     print("losses:", " ".join(f"{a:.5f}/{b:.5f}" for a, b in zip(ours, theirs)))
-    assert theirs[-1] < theirs[0] - 0.01
+    assert theirs[-1] < theirs[0] - 0.1
     assert max(abs(a - b) for a, b in zip(ours, theirs)) < 1e-3
