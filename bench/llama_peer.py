@@ -36,7 +36,7 @@ def compare(arguments, format, path):
     best, theirs = {}, {}
     for _ in range(arguments.rounds):
         for row in run_halyard(arguments, format):
-            if row["name"] not in best or row["value"] > best[row["name"]]["value"]:
+            if row["name"] in KINDS and row["value"] > best.get(row["name"], {"value": 0})["value"]:
                 best[row["name"]] = row
         for kind, rate in run_llama(arguments, path).items():
             theirs[kind] = max(rate, theirs.get(kind, 0))
@@ -61,7 +61,7 @@ def main():
             if not arguments.table:
                 print(json.dumps(row), flush=True)
                 continue
-            peer = f"{row['peer_value']:8.1f} {row['peer']} {row['ratio']:5.2f}x" if row["peer"] else ""
+            peer = f"{row['peer_value']:8.1f} {row['peer']} {row['ratio']:5.2f}x"
             floor = f"{100 * row['of_floor']:4.0f}% of its floor" if row["of_floor"] else ""
             print(f"{row['name']:8} {row['dtype']:5} {row['value']:8.1f} {row['unit']:6} {peer} {floor}", flush=True)
 

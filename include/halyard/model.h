@@ -13,7 +13,7 @@ extern "C" {
 typedef struct hy_model hy_model;
 
 // How the weights of linear layers are kept. In Q8 and Q4 the vocabulary's matrix is int8, the rest
-// keeps the type of the file, and activations are rounded to int8, one scale for 128, where they
+// keeps the type of the file, and activations are rounded to int8, one scale for 32, where they
 // meet such weights outside of training.
 typedef enum hy_weight_format {
   HY_WEIGHTS_AS_FILE,

@@ -4,7 +4,7 @@
 
 #include "cli/bench_call.h"
 
-enum { MAX_COPIES = 64, X_GROUP = 128 };
+enum { MAX_COPIES = 64, X_GROUP = 32 };
 static const double weights_bytes = 192e6;  // more than the caches of most processors
 
 typedef struct layer {

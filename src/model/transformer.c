@@ -55,6 +55,8 @@ int64_t hy__int8_group(int64_t size) {
   return 0;
 }
 
+enum { ACTIVATION_GROUP = 32 };
+
 // What several layers take: x, and as int8 once one of them has asked for it.
 typedef struct input {
   hy_array* x;
@@ -69,9 +71,10 @@ static void release_input(input* in) {
 static hy_status apply_int8(hy_tape* tape, const hy__linear* layer, input* in, hy_dtype to,
                             hy_array** y) {
   if (!in->numbers) {
+    // Activations have outliers, and what shares a scale with one loses its own digits.
     const hy_tensor* x = hy_array_tensor(in->x);
-    HY_TRY(hy_array_quantize(tape, &in->numbers, &in->scale, in->x, HY_I8,
-                             hy__int8_group(x->shape[x->ndim - 1])));
+    int64_t group = x->shape[x->ndim - 1] % ACTIVATION_GROUP == 0 ? ACTIVATION_GROUP : 0;
+    HY_TRY(hy_array_quantize(tape, &in->numbers, &in->scale, in->x, HY_I8, group));
   }
   return hy_array_linear_int8(tape, y, in->numbers, in->scale, layer->weight, layer->scale,
                               layer->bias, to);

@@ -57,8 +57,8 @@ typedef struct hy__draws {
 hy_status hy__rope_tables(hy_stream* stream, const hy__config* config, const int64_t* positions,
                           int64_t n, hy_array** cos, hy_array** sin);
 
-// How many numbers of a row share a scale where a row of `size` becomes int8: 128, 64 or 32 where
-// they divide it, else 0, the whole row.
+// How many numbers of a row share a scale where a row of `size` weights becomes int8: 128, 64 or 32
+// where they divide it, else 0, the whole row.
 int64_t hy__int8_group(int64_t size);
 
 // y (N, out) of x (N, in). `draws` is NULL outside of training: then there is no dropout, and

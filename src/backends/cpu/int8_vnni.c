@@ -59,9 +59,28 @@ HY__INLINE __m512i bytes_of(__m512i words_a, __m512i words_b) {
                             _mm512_cvtepi16_epi8(words_b), 1);
 }
 
-static __m512 lane_scales(const hy__int8_lines* x, int64_t i, int64_t at, int64_t lane) {
+// The scales of a block in its lanes, from the first one's place; `left` of the block's
+// numbers exist.
+HY__INLINE __m512 block_scales(const float* scale, int64_t group, int64_t length, int64_t left) {
+  if (group == 32 && length == 128) {
+    __m128 four = left >= 128 ? _mm_loadu_ps(scale)
+                              : _mm_maskz_loadu_ps((__mmask8)hy__first16((left + 31) / 32), scale);
+    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
+                                 _mm512_castps128_ps512(four));
+  }
+  if (2 * group == length) {
+    __m256 low = _mm256_set1_ps(scale[0]);
+    __m256 high = left > group ? _mm256_set1_ps(scale[1]) : low;
+    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+  }
+  return _mm512_set1_ps(*scale);
+}
+
+static __m512 lane_scales(const hy__int8_lines* x, int64_t i, int64_t at, int64_t length) {
   const float* scale = x->scale + i * x->scale_row;
-  if (x->group == x->k || x->group % (16 * lane) == 0) return _mm512_set1_ps(scale[at / x->group]);
+  int64_t lane = length / 16;
+  if (x->group == x->k || x->group == 32 || x->group == 64 || x->group % length == 0)
+    return block_scales(scale + at / x->group, x->group, length, x->k - at);
   float each[16] = {0};
   for (int l = 0; l < 16 && at + l * lane < x->k; l++) each[l] = scale[(at + l * lane) / x->group];
   return _mm512_loadu_ps(each);
@@ -75,7 +94,7 @@ static void order(const hy__int8_lines* x, const hy__quantized* w, int64_t i, vo
   for (int64_t at = 0; at < x->k; at += length, to += step) {
     block* b = (block*)to;
     __m512i first = _mm512_maskz_loadu_epi8(first64(x->k - at), data + at);
-    b->scale = lane_scales(x, i, at, length / 16);
+    b->scale = lane_scales(x, i, at, length);
     if (!nibbles) {
       b->x[0] = first;
       b->start = counterweight(lane_sums(_mm512_setzero_si512(), first), HY_I8);
@@ -86,23 +105,6 @@ static void order(const hy__int8_lines* x, const hy__quantized* w, int64_t i, vo
     b->x[1] = bytes_of(_mm512_srli_epi16(first, 8), _mm512_srli_epi16(second, 8));
     b->start = counterweight(lane_sums(lane_sums(_mm512_setzero_si512(), b->x[0]), b->x[1]), HY_I4);
   }
-}
-
-// The scales of a block of weights in its lanes, from the first one's place; `left` of the block's
-// numbers exist.
-HY__INLINE __m512 weight_scales(const float* scale, int64_t group, int64_t length, int64_t left) {
-  if (group == 32 && length == 128) {
-    __m128 four = left >= 128 ? _mm_loadu_ps(scale)
-                              : _mm_maskz_loadu_ps((__mmask8)hy__first16((left + 31) / 32), scale);
-    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
-                                 _mm512_castps128_ps512(four));
-  }
-  if (2 * group == length) {
-    __m256 low = _mm256_set1_ps(scale[0]);
-    __m256 high = left > group ? _mm256_set1_ps(scale[1]) : low;
-    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
-  }
-  return _mm512_set1_ps(*scale);
 }
 
 HY__INLINE __m512 add_block(hy_dtype dtype, __m512i bytes, const block* b, __m512 scales,
@@ -136,7 +138,7 @@ HY__INLINE void dot_row(hy_dtype dtype, const hy__quantized* w, int64_t row, con
   for (int l = 0; l < n_lines; l++) sums[l] = _mm512_setzero_ps();
   for (int64_t at = 0; at < whole; at += length, data += BYTES, lines += step) {
     _mm_prefetch((const char*)data + AHEAD, _MM_HINT_T0);
-    __m512 scales = weight_scales(scale, w->group, length, length);
+    __m512 scales = block_scales(scale, w->group, length, length);
     __m512i bytes = _mm512_loadu_si512(data);
 #pragma GCC unroll 4
     for (int l = 0; l < n_lines; l++)
@@ -148,7 +150,7 @@ HY__INLINE void dot_row(hy_dtype dtype, const hy__quantized* w, int64_t row, con
   }
   if (whole < w->k) {
     int64_t left = w->k - whole;
-    __m512 scales = weight_scales(scale, w->group, length, left);
+    __m512 scales = block_scales(scale, w->group, length, left);
     __m512i bytes = _mm512_maskz_loadu_epi8(first64(dtype == HY_I4 ? left / 2 : left), data);
     for (int l = 0; l < n_lines; l++)
       sums[l] = add_block(dtype, bytes, (const block*)(lines + l * line_size), scales, sums[l]);
