@@ -151,11 +151,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("benchmarks", nargs="+")
     parser.add_argument("--halyard", default="build/release/bin/halyard")
+    parser.add_argument("--only", help="only rows whose name, shape and type contain this")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     command = [arguments.halyard, "bench", *arguments.benchmarks, "--json", "--threads",
                str(arguments.threads)]
+    if arguments.only:
+        command += ["--only", arguments.only]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as halyard:
         rows = [json.loads(line) for line in halyard.stdout]
     for row in rows:

@@ -17,15 +17,26 @@ typedef struct benchmark {
   hy_status (*run)(hy_device* device);
 } benchmark;
 static const benchmark benchmarks[] = {
-    {"dispatch", bench_dispatch},   {"alloc", bench_alloc},   {"copy", bench_copy},
-    {"gemm", bench_gemm},           {"int8", bench_int8},     {"gemv", bench_gemv},
-    {"attention", bench_attention}, {"decode", bench_decode}, {"prefill", bench_prefill},
-    {"train", bench_train},         {"load", bench_load},     {"elementwise", bench_elementwise},
-    {"softmax", bench_softmax},     {"norm", bench_norm},
+    {"dispatch", bench_dispatch},
+    {"alloc", bench_alloc},
+    {"copy", bench_copy},
+    {"gemm", bench_gemm},
+    {"int8", bench_int8},
+    {"gemv", bench_gemv},
+    {"attention", bench_attention},
+    {"scaling", bench_scaling},
+    {"decode", bench_decode},
+    {"prefill", bench_prefill},
+    {"train", bench_train},
+    {"load", bench_load},
+    {"elementwise", bench_elementwise},
+    {"softmax", bench_softmax},
+    {"norm", bench_norm},
 };
 #define N_BENCHMARKS ((int)(sizeof benchmarks / sizeof benchmarks[0]))
 
 const char* bench_peer;
+static const char* only;
 
 // "dispatch, alloc, copy": what there is.
 static const char* names(void) {
@@ -35,6 +46,12 @@ static const char* names(void) {
     used += (size_t)snprintf(list + used, sizeof list - used, "%s, ", benchmarks[i].name);
   snprintf(list + used, sizeof list - used, "all");
   return list;
+}
+
+bool bench_wanted(const char* name, const char* shape, const char* dtype) {
+  char text[160];
+  snprintf(text, sizeof text, "%s %s %s", name, shape, dtype);
+  return !only || strstr(text, only);
 }
 
 double bench_now(void) {
@@ -96,11 +113,12 @@ static int run(int argc, char** argv) {
   int n;
   const cli_option options[] = {
       {"peer", CLI_TEXT, &bench_peer, "NAME", "a provider to compare with, such as openblas"},
+      {"only", CLI_TEXT, &only, "TEXT", "of products and attention, rows that contain this"},
       {"model", CLI_TEXT, &bench_model, "DIR",
        "for decode, prefill and train (random weights of Qwen2.5-0.5B's shape)"},
       {"dtype", CLI_TEXT, &bench_dtype, "f32|bf16|q8|q4", "how its weights are kept (bf16)"},
   };
-  int code = cli_parse(&cli_bench, options, 3, argc, argv, &n);
+  int code = cli_parse(&cli_bench, options, 4, argc, argv, &n);
   if (code != CLI_DONE || n < 0) return code;
   if (n == 0) return cli_usage(&cli_bench, "which one? %s", names());
   hy_device* device;

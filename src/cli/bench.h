@@ -25,6 +25,9 @@ double bench_now(void);  // seconds, monotonic
 
 extern const char* bench_peer;  // --peer: a provider that some benchmarks compare with, or NULL
 
+// Whether --only asks for this row: its name, shape and type, a space between, contain the text.
+bool bench_wanted(const char* name, const char* shape, const char* dtype);
+
 extern const char *bench_model, *bench_dtype;  // --model and --dtype, or NULL
 
 // Each runs to the end and prints its rows.
@@ -35,6 +38,7 @@ hy_status bench_gemm(hy_device* device);
 hy_status bench_gemv(hy_device* device);
 hy_status bench_int8(hy_device* device);
 hy_status bench_attention(hy_device* device);
+hy_status bench_scaling(hy_device* device);
 hy_status bench_decode(hy_device* device);
 hy_status bench_prefill(hy_device* device);
 hy_status bench_train(hy_device* device);

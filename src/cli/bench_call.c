@@ -121,6 +121,7 @@ static double as_unit(const bench_work* work, double seconds) {
 }
 
 hy_status bench_calls(bench_session* session, const bench_work* work, const hy_call* calls, int n) {
+  if (!bench_wanted(work->name, work->shape, hy_dtype_name(work->dtype))) return HY_OK;
   double ours = DBL_MAX, theirs = DBL_MAX, begin = bench_now();
   const char* own = own_provider(session->device);
   bool has_peer = peer_runs(session, &calls[0]);

@@ -30,13 +30,45 @@ static void weigh_scores(const hy__rows* rows, float* scores, int n, float* tota
   *total = rows->exp_sum(n, scores, HY_F32, base, scores, 0);
 }
 
+static void merge_unit(void* context, int64_t unit) {
+  job* j = context;
+  const hy__few* f = j->f;
+  int queries;
+  int64_t keys, size = f->value_size;
+  f->describe(f->context, unit, &queries, &keys);
+  int64_t chunks = (keys + CHUNK - 1) / CHUNK;
+  for (int q = 0; q < queries; q++) {
+    float largest = -INFINITY, total = 0, *sums = partial_of(j, unit, 0, q);
+    for (int64_t c = 0; c < chunks; c++) {
+      float here = partial_of(j, unit, c, q)[size + 1];
+      // A NaN wins, as it does in the sums.
+      if (here > largest || here != here) largest = here;
+    }
+    float base = largest == -INFINITY ? 0 : largest;
+    for (int64_t c = 0; c < chunks; c++) {
+      const float* part = partial_of(j, unit, c, q);
+      float weight = expf(part[size + 1] - base);
+      total += part[size] * weight;
+      for (int64_t d = 0; d < size; d++)
+        sums[d] = c == 0 ? part[d] * weight : sums[d] + part[d] * weight;
+    }
+    bool blind = largest == -INFINITY && total == 0;
+    if (chunks == 0) memset(sums, 0, (size_t)size * sizeof *sums);
+    f->store(f->context, unit, q, sums, blind ? 0 : 1 / total,
+             blind ? -INFINITY : largest + logf(total));
+  }
+}
+
 static void attend_chunk(void* context, int64_t task) {
   job* j = context;
   const hy__few* f = j->f;
   int64_t unit = task / j->chunks, chunk = task % j->chunks, keys, first = chunk * CHUNK;
   int queries;
   f->describe(f->context, unit, &queries, &keys);
-  if (first >= keys) return;
+  if (first >= keys) {
+    if (j->chunks == 1) merge_unit(j, unit);
+    return;
+  }
   int n = (int)(keys - first < CHUNK ? keys - first : CHUNK);
   float* lines = hy__scratch_get(HY__SCRATCH_ATTENTION,
                                  (size_t)(HY__DOT_LINES * (f->size + CHUNK)) * sizeof *lines);
@@ -67,35 +99,7 @@ static void attend_chunk(void* context, int64_t task) {
                     partial_of(j, unit, chunk, 0), f->value_size + 2);
     at += count;
   }
-}
-
-static void merge_unit(void* context, int64_t unit) {
-  job* j = context;
-  const hy__few* f = j->f;
-  int queries;
-  int64_t keys, size = f->value_size;
-  f->describe(f->context, unit, &queries, &keys);
-  int64_t chunks = (keys + CHUNK - 1) / CHUNK;
-  for (int q = 0; q < queries; q++) {
-    float largest = -INFINITY, total = 0, *sums = partial_of(j, unit, 0, q);
-    for (int64_t c = 0; c < chunks; c++) {
-      float here = partial_of(j, unit, c, q)[size + 1];
-      // A NaN wins, as it does in the sums.
-      if (here > largest || here != here) largest = here;
-    }
-    float base = largest == -INFINITY ? 0 : largest;
-    for (int64_t c = 0; c < chunks; c++) {
-      const float* part = partial_of(j, unit, c, q);
-      float weight = expf(part[size + 1] - base);
-      total += part[size] * weight;
-      for (int64_t d = 0; d < size; d++)
-        sums[d] = c == 0 ? part[d] * weight : sums[d] + part[d] * weight;
-    }
-    bool blind = largest == -INFINITY && total == 0;
-    if (chunks == 0) memset(sums, 0, (size_t)size * sizeof *sums);
-    f->store(f->context, unit, q, sums, blind ? 0 : 1 / total,
-             blind ? -INFINITY : largest + logf(total));
-  }
+  if (j->chunks == 1) merge_unit(j, unit);
 }
 
 bool hy__attend_few(const hy__few* f) {
@@ -105,7 +109,7 @@ bool hy__attend_few(const hy__few* f) {
   j.partials = malloc(rows * (size_t)(f->value_size + 2) * sizeof *j.partials);
   if (!j.partials) return false;
   hy__pool_run(attend_chunk, &j, f->units * j.chunks);
-  if (!atomic_load(&j.failed)) hy__pool_run(merge_unit, &j, f->units);
+  if (j.chunks > 1 && !atomic_load(&j.failed)) hy__pool_run(merge_unit, &j, f->units);
   free(j.partials);
   return !atomic_load(&j.failed);
 }

@@ -14,7 +14,7 @@ enum {
   MAX_PASS = 32 * HY__GEMM_DEPTH,
   OWN_SUMS = 2 << 20,
   CHUNK = 24,
-  MAX_GROUP = 8
+  MAX_GROUP = 16
 };
 
 // A block of rows, and a pass over part of the inner dimension: what is packed of A at once.
@@ -145,7 +145,8 @@ static void finish_empty(const hy__gemm* g) {
 }
 
 // Tasks such that the thread with the most of them is done soonest. Packing a panel of B costs
-// about what a tile does, and is done again for each part of the rows.
+// about what a tile does, and is done again for each part of the rows; bringing a panel of A from
+// the shared cache costs about half of one, and is done again for each group of columns.
 static void divide(job* j) {
   int64_t threads = hy__pool_threads(), panels = ceil_div(j->g->n, j->kernel->panel);
   int64_t soonest = INT64_MAX;
@@ -153,7 +154,7 @@ static void divide(job* j) {
     int64_t part = ceil_div(j->row_panels, parts);
     for (int64_t group = least(MAX_GROUP, panels); group > 0; group--) {
       int64_t tasks = ceil_div(panels, group) * ceil_div(j->row_panels, part);
-      int64_t takes = ceil_div(tasks, threads) * group * (part + 1);
+      int64_t takes = ceil_div(tasks, threads) * (group * (part + 1) + part / 2);
       if (takes >= soonest) continue;
       soonest = takes;
       j->group = group;

@@ -15,22 +15,23 @@ static inline float one(const hy__matrix* m, int64_t i, int64_t j) {
   return _mm512_cvtss_f32(hy__load16(hy__matrix_at(m, i, j), m->dtype, 1));
 }
 
-// Four floats, or as many pairs of halves, of each of four lines that are four lines apart.
-HY__INLINE __m512 quarters(const char* from, int64_t line) {
+// Four words of each of the lines `first`, 4 + first, 8 + first and 12 + first that there are.
+HY__INLINE __m512 quarters(const char* from, int64_t line, int first, int lines) {
+  from += first * line;
   __m512 x = _mm512_castps128_ps512(_mm_loadu_ps((const float*)from));
   x = _mm512_insertf32x4(x, _mm_loadu_ps((const float*)(from + 4 * line)), 1);
   x = _mm512_insertf32x4(x, _mm_loadu_ps((const float*)(from + 8 * line)), 2);
+  if (first + 12 >= lines) return x;
   return _mm512_insertf32x4(x, _mm_loadu_ps((const float*)(from + 12 * line)), 3);
 }
 
-// Sixteen words of each of sixteen lines, `line` bytes apart, as sixteen vectors across the lines.
+// Sixteen words of each of 12 to 16 lines, `line` bytes apart, as sixteen vectors across the lines.
 // Loads of quarters do half of what a transposition of whole vectors takes.
-HY__INLINE void load_across(const char* from, int64_t line, __m512 block[16]) {
+HY__INLINE void load_across(const char* from, int64_t line, int lines, __m512 block[16]) {
 #pragma GCC unroll 4
-  for (int q = 0; q < 4; q++) {
-    __m512 a = quarters(from + 16 * q, line), b = quarters(from + 16 * q + line, line);
-    __m512 c = quarters(from + 16 * q + 2 * line, line);
-    __m512 d = quarters(from + 16 * q + 3 * line, line);
+  for (int q = 0; q < 4; q++, from += 16) {
+    __m512 a = quarters(from, line, 0, lines), b = quarters(from, line, 1, lines);
+    __m512 c = quarters(from, line, 2, lines), d = quarters(from, line, 3, lines);
     __m512d ab = _mm512_castps_pd(_mm512_unpacklo_ps(a, b));
     __m512d cd = _mm512_castps_pd(_mm512_unpacklo_ps(c, d));
     block[4 * q] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd));
@@ -42,6 +43,30 @@ HY__INLINE void load_across(const char* from, int64_t line, __m512 block[16]) {
   }
 }
 
+// Whole blocks of f32 or bf16, of which a word holds two; gives how much of the depth they cover.
+HY__INLINE int pack_blocks(const char* from, hy_dtype dtype, int64_t line, int lines, int depth,
+                           int width, float* packed) {
+  const __mmask16 store = hy__first16(lines);
+  const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+  int at = 0, step = dtype == HY_F32 ? 16 : 32;
+  for (; at + step <= depth; at += step, from += 64) {
+    __m512 block[16];
+    load_across(from, line, lines, block);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+      if (dtype == HY_F32) {
+        _mm512_mask_storeu_ps(packed + (int64_t)(at + i) * width, store, block[i]);
+        continue;
+      }
+      float* to = packed + (int64_t)(at + 2 * i) * width;
+      __m512i pair = _mm512_castps_si512(block[i]);
+      _mm512_mask_storeu_epi32(to, store, _mm512_slli_epi32(pair, 16));
+      _mm512_mask_storeu_epi32(to + width, store, _mm512_and_si512(pair, upper));
+    }
+  }
+  return at;
+}
+
 // `lines` of sixteen lines, `line` bytes apart, read along k and written transposed: packed[k *
 // width + i], the first `stored` of them.
 static void pack_transposed(const char* from, hy_dtype dtype, int64_t line, int lines, int depth,
@@ -49,25 +74,12 @@ static void pack_transposed(const char* from, hy_dtype dtype, int64_t line, int 
   __mmask16 store = hy__first16(stored);
   int64_t size = dtype == HY_F32 ? 4 : 2;
   int at = 0;
-  for (; lines >= 16 && dtype == HY_F32 && at + 16 <= depth; at += 16) {
-    __m512 block[16];
-    load_across(from + at * 4, line, block);
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++)
-      _mm512_mask_storeu_ps(packed + (int64_t)(at + i) * width, store, block[i]);
-  }
-  for (; lines >= 16 && dtype == HY_BF16 && at + 32 <= depth; at += 32) {
-    __m512 pairs[16];
-    load_across(from + at * 2, line, pairs);
-    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++) {
-      float* to = packed + (int64_t)(at + 2 * i) * width;
-      __m512i pair = _mm512_castps_si512(pairs[i]);
-      _mm512_mask_storeu_epi32(to, store, _mm512_slli_epi32(pair, 16));
-      _mm512_mask_storeu_epi32(to + width, store, _mm512_and_si512(pair, upper));
-    }
-  }
+  if (lines >= stored && dtype == HY_F32)
+    at = stored == 16 ? pack_blocks(from, HY_F32, line, 16, depth, width, packed)
+                      : pack_blocks(from, HY_F32, line, ROWS, depth, width, packed);
+  if (lines >= stored && dtype == HY_BF16)
+    at = stored == 16 ? pack_blocks(from, HY_BF16, line, 16, depth, width, packed)
+                      : pack_blocks(from, HY_BF16, line, ROWS, depth, width, packed);
   for (; at < depth; at += 16) {
     __m512 block[16];
     __mmask16 load = hy__first16(depth - at);
