@@ -158,6 +158,9 @@ static void choose_size(demo* d, double rate) {
     chosen_rate = here;
   }
   d->base.steps = (int64_t)(chosen_rate * seconds / (BATCH * LENGTH));
+  // Below some number of steps it writes nonsense: a slow or busy machine takes its time.
+  int64_t readable = 5 * d->base.steps / 2 < 480 ? 5 * d->base.steps / 2 : 480;
+  if (d->base.steps < readable) d->base.steps = readable;
   // An adapter's step takes about as long: no gradient of the weights, but products of its own.
   d->lora.steps = d->base.steps;
   say("  It trains about %.0f tokens a second here: a %s model, %lld steps, then %lld.\n", rate,
