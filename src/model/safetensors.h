@@ -27,8 +27,8 @@ const hy__weight* hy__weights_at(const hy__weights* weights, int index);  // sor
 const hy__weight* hy__weights_find(const hy__weights* weights,
                                    const char* name);  // NULL where there is none
 
-// Tells the system that the pages of a weight, or of some of its rows, are not needed any more; they
-// would come again from the file.
+// Tells the system that the pages of a weight, or of some of its rows, are not needed any more;
+// they would come again from the file.
 void hy__weights_forget(const hy_tensor* rows);
 // Numbers that change when one of the files does: of their headers, and of their sizes and times.
 void hy__weights_identify(const hy__weights* weights, int64_t* headers, int64_t* files);

@@ -182,8 +182,10 @@ hy__tolerance hy__tolerance_of(const hy__case* c, int output) {
 }
 
 // A gradient is a chain of a few ops. Steps in between round to the gradient's type, which a sum
-// over what was broadcast then adds up; the data keeps slopes below 16.
+// over what was broadcast then adds up; the data keeps slopes below 16. A gradient of a product of
+// all terms holds that product, whose roundings multiply.
 hy__tolerance hy__gradient_tolerance(const hy__case* c, hy_dtype dtype) {
   double one = unit(dtype), terms = fmax((double)c->terms, 16);
-  return (hy__tolerance){16 * one, 4 * one * fmax(c->scale, 1) * sqrt(terms) + least(dtype)};
+  double relative = c->call.op == HY_OP_prod ? fmax(16 * one, terms * 0x1p-23) : 16 * one;
+  return (hy__tolerance){relative, 4 * one * fmax(c->scale, 1) * sqrt(terms) + least(dtype)};
 }

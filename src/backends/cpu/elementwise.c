@@ -68,52 +68,45 @@ static void map_numbers(const hy__rows* rows, const hy_call* call, mapping* m) {
   }
 }
 
+// clang-format off
 static void map_op(const hy__rows* rows, const hy_call* call, mapping* m) {
-  bool by_tanh = call->attrs.gelu.approximate;
   *m = (mapping){.p = 1, .cost = 1};
   switch (call->op) {
-#define MAPS(op, name, times) \
-  case HY_OP_##op:            \
-    m->map = rows->name;      \
-    m->cost = times;          \
-    break;
+#define MAPS(op, name, times) case HY_OP_##op: m->map = rows->name; m->cost = times; break;
 #define SAME(name) MAPS(name, name, 1)
 #define FUNCTION(name) MAPS(name, name, 4)
-    SAME(add)
-    SAME(sub) SAME(mul) SAME(div) SAME(maximum) SAME(minimum) SAME(addcmul) SAME(addcdiv)
-        SAME(clamp) SAME(neg) SAME(abs) SAME(sign) SAME(floor) SAME(ceil) SAME(round) SAME(trunc)
-            SAME(relu) SAME(sqrt) SAME(rsqrt) SAME(reciprocal) FUNCTION(exp) FUNCTION(log)
-                FUNCTION(sin) FUNCTION(cos) FUNCTION(tanh) FUNCTION(sigmoid) FUNCTION(erf)
-                    FUNCTION(silu) SAME(sigmoid_backward) SAME(tanh_backward) SAME(relu_backward)
-                        FUNCTION(silu_backward) MAPS(pow, power, 32)
+    SAME(add) SAME(sub) SAME(mul) SAME(div) SAME(maximum) SAME(minimum) SAME(addcmul) SAME(addcdiv)
+    SAME(clamp) SAME(neg) SAME(abs) SAME(sign) SAME(floor) SAME(ceil) SAME(round) SAME(trunc)
+    SAME(relu) SAME(sqrt) SAME(rsqrt) SAME(reciprocal)
+    SAME(sigmoid_backward) SAME(tanh_backward) SAME(relu_backward)
+    FUNCTION(exp) FUNCTION(log) FUNCTION(sin) FUNCTION(cos) FUNCTION(tanh) FUNCTION(sigmoid)
+    FUNCTION(erf) FUNCTION(silu) FUNCTION(silu_backward)
+    MAPS(pow, power, 32)
 #undef FUNCTION
 #undef SAME
 #undef MAPS
-                            case HY_OP_gelu : m->map = by_tanh ? rows->gelu_tanh : rows->gelu;
-    break;
-    case HY_OP_gelu_backward:
-      m->map = by_tanh ? rows->gelu_tanh_backward : rows->gelu_backward;
+    case HY_OP_gelu:
+      m->map = call->attrs.gelu.approximate ? rows->gelu_tanh : rows->gelu;
       break;
-#define TESTS(name)       \
-  case HY_OP_##name:      \
-    m->test = rows->name; \
-    break;
-#define TESTS_NUMBER(name)    \
-  case HY_OP_##name##_scalar: \
-    m->test = rows->name;     \
-    m->has_number = true;     \
-    break;
-      TESTS(eq)
-      TESTS(ne) TESTS(lt) TESTS(le) TESTS(gt) TESTS(ge) TESTS(logical_and) TESTS(logical_or)
-          TESTS(logical_xor) TESTS(logical_not) TESTS(isnan) TESTS(isfinite) TESTS_NUMBER(eq)
-              TESTS_NUMBER(ne) TESTS_NUMBER(lt) TESTS_NUMBER(le) TESTS_NUMBER(gt) TESTS_NUMBER(ge)
+    case HY_OP_gelu_backward:
+      m->map = call->attrs.gelu.approximate ? rows->gelu_tanh_backward : rows->gelu_backward;
+      break;
+#define TESTS(name) case HY_OP_##name: m->test = rows->name; break;
+#define TESTS_NUMBER(name) \
+  case HY_OP_##name##_scalar: m->test = rows->name; m->has_number = true; break;
+    TESTS(eq) TESTS(ne) TESTS(lt) TESTS(le) TESTS(gt) TESTS(ge)
+    TESTS(logical_and) TESTS(logical_or) TESTS(logical_xor) TESTS(logical_not)
+    TESTS(isnan) TESTS(isfinite)
+    TESTS_NUMBER(eq) TESTS_NUMBER(ne) TESTS_NUMBER(lt) TESTS_NUMBER(le) TESTS_NUMBER(gt)
+    TESTS_NUMBER(ge)
 #undef TESTS_NUMBER
 #undef TESTS
-                  default : break;
+    default: break;
   }
   map_numbers(rows, call, m);
   if (m->has_number) m->p = rounded(call->attrs.value.value, call->in[0].dtype);
 }
+// clang-format on
 
 typedef struct job {
   const hy__cpu_kernels* kernels;
