@@ -150,6 +150,8 @@ static void finish_empty(const hy__gemm* g) {
 static void divide(job* j) {
   int64_t threads = hy__pool_threads(), panels = ceil_div(j->g->n, j->kernel->panel);
   int64_t soonest = INT64_MAX;
+  j->group = 1;
+  j->part = j->row_panels;
   for (int64_t parts = 1; parts <= least(threads, j->row_panels); parts++) {
     int64_t part = ceil_div(j->row_panels, parts);
     for (int64_t group = least(MAX_GROUP, panels); group > 0; group--) {

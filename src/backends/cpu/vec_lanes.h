@@ -63,7 +63,7 @@ HY__INLINE flags same(vec a, vec b) {
 }
 
 HY__INLINE flags is_nan(vec a) {
-  return a != a;
+  return ~same(a, a);
 }
 
 HY__INLINE flags odd(ints n) {
