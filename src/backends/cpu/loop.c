@@ -5,8 +5,9 @@
 enum { GRAIN = 32768, PAST_BYTES = 8 << 20 };  // additions that are worth a task
 
 bool hy__past_caches(const hy_call* call) {
+  if (call->out[0].dtype == HY_NONE) return false;
   for (int i = 0; i < call->n_in; i++) {
-    if (call->in[i].data == call->out[0].data) return false;
+    if (call->in[i].dtype != HY_NONE && call->in[i].data == call->out[0].data) return false;
   }
   return hy_tensor_bytes(&call->out[0]) >= PAST_BYTES;
 }

@@ -228,7 +228,8 @@ static bool describe(const hy_call* call, job* j) {
   const hy_dims* dims = &call->attrs.reduce.dims;  // the first field of both kinds
   static const hy_tensor none;
   uint32_t mask = dims->n == 0 ? (1u << x->ndim) - 1 : 0;
-  for (int64_t i = 0; i < dims->n; i++)
+  // A scalar has one element and dimensions 0 and -1 all the same.
+  for (int64_t i = 0; i < dims->n && x->ndim > 0; i++)
     mask |= 1u << (dims->dim[i] < 0 ? dims->dim[i] + x->ndim : dims->dim[i]);
   int first = 0, count = 0;
   while (first < x->ndim && !(mask >> first & 1)) first++;
