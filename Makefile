@@ -61,8 +61,8 @@ test-npu: setup-test all npu
 	cd build/npu && $(CTEST)
 	tests/integration/npu.sh $(BUILD)/bin/halyard build/npu/rtlmodel/libecho_rtlmodel.so
 
-# What takes too long for every change: true model sizes (about 5 minutes on 2 cores, 8 GB of memory, 2 GB of disk), and
-# the NPU's long comparisons (about 10 more).
+# What takes too long for every change: true model sizes (8 GB of memory, 2 GB of disk), and
+# the NPU's long comparisons.
 test-nightly: setup-test all npu
 	$(PYTHON) -m pytest -q -s tests/nightly
 	tests/integration/npu_nightly.sh $(BUILD)/bin/halyard build/npu

@@ -50,7 +50,7 @@ HY__INLINE void tile(int m, int lanes, const float* a, const float* b, float* c,
 static void multiply(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
                      int n, bool accumulate) {
   int lanes = (depth + 1) / 2;
-  // Heights in steps: rows past m are zero in the packed block, and never stored.
+  // The last rows of a product, one by one.
   if (m == ROWS) {
     tile(ROWS, lanes, a, b, c, stride, n, accumulate);
     return;

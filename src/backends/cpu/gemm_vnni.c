@@ -74,20 +74,7 @@ static void multiply(int depth, const float* packed_a, const float* packed_b, fl
   switch (m) {
 #define AS_CASE(rows) \
   case rows: tile(rows, lanes, a, b, c, stride, n, accumulate); return;
-    AS_CASE(1)
-    AS_CASE(2)
-    AS_CASE(3)
-    AS_CASE(4)
-    AS_CASE(5)
-    AS_CASE(6)
-    AS_CASE(7)
-    AS_CASE(8)
-    AS_CASE(9)
-    AS_CASE(10)
-    AS_CASE(11)
-    AS_CASE(12)
-    AS_CASE(13)
-    AS_CASE(14)
+    HY__HEIGHTS_TO_14(AS_CASE)
 #undef AS_CASE
     default: return;
   }
