@@ -155,11 +155,11 @@ static hy_status open_shard(hy__weights* w, const char* path) {
     HY_TRY(read_tensor(s, entry, s->file.data + 8 + header, s->file.size - 8 - header, &weight));
     HY_TRY(add(w, &weight));
   }
-  return check_overlap(s, w->list + first, w->count - first);
+  return w->count > first ? check_overlap(s, w->list + first, w->count - first) : HY_OK;
 }
 
 static hy_status finish_open(hy__weights* w) {
-  qsort(w->list, (size_t)w->count, sizeof *w->list, by_name);
+  if (w->count > 0) qsort(w->list, (size_t)w->count, sizeof *w->list, by_name);
   for (int i = 1; i < w->count; i++) {
     if (strcmp(w->list[i - 1].name, w->list[i].name) == 0)
       return hy_fail(HY_FORMAT, "%s: the weight %s stands there twice", w->shards[0].path,

@@ -429,6 +429,11 @@ static hy_status restore(hy__trainer* t, const hy__weights* saved) {
   if (!steps || steps->tensor.dtype != HY_I64 || steps->tensor.ndim != 0)
     return hy_fail(HY_FORMAT, "it is no saved training");
   HY_TRY(check_saved_options(t, hy__weights_find(saved, "options")));
+  int64_t done;
+  memcpy(&done, steps->tensor.data, sizeof done);
+  if (done < 0 || done > t->options.steps)
+    return hy_fail(HY_FORMAT, "%lld of %lld steps are done, it says", (long long)done,
+                   (long long)t->options.steps);
   for (int i = 0; i < t->n_parameters; i++) HY_TRY(restore_parameter(t, saved, i));
   for (int i = 0; i < hy__weights_count(saved); i++) {
     const hy__weight* w = hy__weights_at(saved, i);
@@ -439,7 +444,7 @@ static hy_status restore(hy__trainer* t, const hy__weights* saved) {
     hy_array_release(array);
     HY_TRY(status);
   }
-  memcpy(&t->steps, steps->tensor.data, sizeof t->steps);
+  t->steps = done;
   return hy_stream_sync(t->stream);
 }
 
