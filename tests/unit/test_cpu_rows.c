@@ -108,6 +108,108 @@ static void along_rows(void** state) {
   }
 }
 
+// Heads share the angles of their position, which may be floats beside bf16.
+static void rope_of_heads(void** state) {
+  (void)state;
+  enum { POSITIONS = 21, HEADS = 5, SIZE = 104 };
+  for (int d = 0; d < 4; d++) {
+    hy_dtype dtype = d < 3 ? dtypes[d] : HY_BF16, of_angles = d < 3 ? dtype : HY_F32;
+    hy_tensor in[3] = {tensor(memory[0], dtype, POSITIONS, HEADS, SIZE),
+                       tensor(memory[1], of_angles, POSITIONS, 1, SIZE / 2),
+                       tensor(memory[2], of_angles, POSITIONS, 1, SIZE / 2)};
+    fill(memory[0], dtype, POSITIONS * HEADS * SIZE);
+    for (int k = 1; k < 3; k++) fill(memory[k], of_angles, POSITIONS * SIZE / 2);
+    for (int way = 0; way < 4; way++)
+      agree(&hy__cpu_rope, HY_OP_rope, in, 3, in[0], (hy_attrs){.rope = {way % 2, way / 2}}, 4e-6);
+  }
+}
+
+// In place and with moments of another type than the parameter's.
+static void adamw(void** state) {
+  (void)state;
+  for (int d = 0; d < 4; d++) {
+    hy_dtype dtype = d < 3 ? dtypes[d] : HY_BF16, of_state = d < 3 ? dtype : HY_F32;
+    hy_attrs attrs = {.adamw = {0.01, 0.9, 0.999, 1e-8, 0.1, 3, d == 1}};
+    static unsigned char original[4][COUNT * 4];
+    hy_tensor in[4], out[3];
+    for (int k = 0; k < 4; k++) {
+      in[k] = tensor(memory[k], k == 1 || k == 2 ? of_state : dtype, COUNT);
+      fill(memory[k], in[k].dtype, COUNT);
+    }
+    for (int i = 0; i < COUNT; i++) {  // squares
+      char* at = (char*)memory[2] + i * (int64_t)hy_dtype_size(of_state);
+      hy__store1(at, of_state, fabsf(hy__load1(at, of_state)));
+    }
+    memcpy(original, memory, sizeof original);
+    memcpy(out, in, sizeof out);
+    out[0].data = want;
+    out[1].data = got[0];
+    out[2].data = got[1];
+    hy_call call = {.op = HY_OP_adamw, .n_in = 4, .n_out = 3, .in = in, .out = out, .attrs = attrs};
+    assert_int_equal(hy__reference(&call), HY_OK);
+    for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
+      memcpy(memory, original, sizeof original);
+      hy_call again = call;
+      again.out = in;
+      assert_int_equal((hy__cpu_adamw.run)(hy__cpu_kernels_up_to((hy__isa_level)level), &again),
+                       HY_OK);
+      for (int k = 0; k < 3; k++) {
+        int64_t size = (int64_t)hy_dtype_size(in[k].dtype);
+        double unit = in[k].dtype == HY_F32 ? 0x1p-22 : in[k].dtype == HY_F16 ? 0x1p-10 : 0x1p-7;
+        for (int64_t i = 0; i < COUNT; i++) {
+          double x = (double)hy__load1((char*)out[k].data + i * size, in[k].dtype);
+          double y = (double)hy__load1((char*)in[k].data + i * size, in[k].dtype);
+          if (!(fabs(x - y) <= unit * fabs(x) + 2e-7))
+            fail_msg("output %d of %s, %s: element %lld is %.9g and should be %.9g", k,
+                     hy_dtype_name(dtype), hy__isa_name((hy__isa_level)level), (long long)i, y, x);
+        }
+      }
+    }
+  }
+}
+
+// An output so large that its stores pass the caches by has the same bits as its halves, which are
+// not.
+static void outputs_past_the_caches(void** state) {
+  (void)state;
+  enum { POSITIONS = 2200, HEADS = 16, SIZE = 128, ROW = HEADS * SIZE };
+  static const struct {
+    const hy__cpu_family* family;
+    hy_op op;
+    int n_in;
+  } ops[] = {{&hy__cpu_rope, HY_OP_rope, 3},
+             {&hy__cpu_softmax, HY_OP_softmax, 1},
+             {&hy__cpu_elementwise, HY_OP_exp, 1},
+             {&hy__cpu_select, HY_OP_copy, 1}};
+  size_t bytes = (size_t)POSITIONS * ROW * 2;
+  char *x = aligned_alloc(64, bytes), *angles = malloc(2 * POSITIONS * SIZE);
+  char* outs[2] = {aligned_alloc(64, bytes), aligned_alloc(64, bytes)};
+  assert_true(x && angles && outs[0] && outs[1]);
+  fill(x, HY_BF16, (int64_t)POSITIONS * ROW);
+  fill(angles, HY_BF16, POSITIONS * SIZE);
+  const hy__cpu_kernels* kernels = hy__cpu_kernels_up_to(HY__ISA_AVX512);
+  for (size_t k = 0; k < sizeof ops / sizeof ops[0]; k++) {
+    for (int parts = 1; parts <= 2; parts++) {
+      int64_t rows = POSITIONS / parts;
+      for (int p = 0; p < parts; p++) {
+        int64_t first = p * rows, angle = first * SIZE;
+        hy_tensor in[3] = {tensor(x + first * ROW * 2, HY_BF16, rows, HEADS, SIZE),
+                           tensor(angles + angle, HY_BF16, rows, 1, SIZE / 2),
+                           tensor(angles + POSITIONS * SIZE + angle, HY_BF16, rows, 1, SIZE / 2)};
+        hy_tensor out = tensor(outs[parts - 1] + first * ROW * 2, HY_BF16, rows, HEADS, SIZE);
+        hy_call call = {.op = ops[k].op, .n_in = ops[k].n_in, .n_out = 1, .in = in, .out = &out};
+        if (call.op == HY_OP_softmax) call.attrs.dim.dim = 2;
+        assert_int_equal((ops[k].family->run)(kernels, &call), HY_OK);
+      }
+    }
+    assert_memory_equal(outs[0], outs[1], bytes);
+  }
+  free(outs[0]);
+  free(outs[1]);
+  free(angles);
+  free(x);
+}
+
 // Over columns, over rows, and over everything, which several threads share.
 static void reductions(void** state) {
   (void)state;
@@ -151,6 +253,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(elementwise),
       cmocka_unit_test(along_rows),
+      cmocka_unit_test(rope_of_heads),
+      cmocka_unit_test(adamw),
+      cmocka_unit_test(outputs_past_the_caches),
       cmocka_unit_test(reductions),
       cmocka_unit_test(extremes_lie_where_the_reference_finds_them),
   };

@@ -13,15 +13,30 @@ typedef struct job {
   int64_t size[7];
 } job;
 
+// Whether everything is contiguous and of one type that kernels take in place.
+static bool lined_up(const job* j, const int64_t* step) {
+  for (int k = 0; k < 7; k++) {
+    if (j->dtype[k] != j->dtype[0] || step[k] != j->size[k]) return false;
+  }
+  return j->dtype[0] != HY_F16;
+}
+
 static void step_row(const void* context, int64_t n, char* const* at, const int64_t* step) {
   const job* j = context;
+  if (lined_up(j, step)) {
+    const void* in[4] = {at[3], at[4], at[5], at[6]};
+    j->kernels->rows->adamw(n, &j->step, j->dtype[0], in, (void* const*)at);
+    return;
+  }
   float rows[4][ROW];
+  const void* in[4] = {rows[0], rows[1], rows[2], rows[3]};
+  void* out[3] = {rows[0], rows[1], rows[2]};
   for (int64_t i = 0; i < n; i += ROW) {
     int64_t count = n - i < ROW ? n - i : ROW;
     for (int k = 0; k < 4; k++)
       j->kernels->widen(count, at[3 + k] + i * step[3 + k], step[3 + k] / j->size[3 + k],
                         j->dtype[3 + k], rows[k]);
-    j->kernels->rows->adamw(count, &j->step, rows[0], rows[1], rows[2], rows[3]);
+    j->kernels->rows->adamw(count, &j->step, HY_F32, in, out);
     for (int k = 0; k < 3; k++)
       j->kernels->finish(count, rows[k], 1, 0, NULL, 0, at[k] + i * step[k], step[k] / j->size[k],
                          j->dtype[k]);

@@ -30,13 +30,16 @@ static float weight_of(const job* j, int64_t c) {
   return j->weight ? j->weight[c] : 1;
 }
 
-static float loss_of(const job* j, const float* x, int64_t t, float* scratch) {
+// x is a row of `dtype`, of f32 where labels are smoothed.
+static float loss_of(const job* j, const void* x, hy_dtype dtype, int64_t next, int64_t t,
+                     float* scratch) {
   const hy__rows* rows = j->kernels->rows;
   int64_t n = j->logits.n;
-  float most = rows->most(n, x, HY_F32);
-  float log_sum = logf(rows->exp_sum(n, x, HY_F32, most, NULL, 0));
+  float most = rows->most(n, x, dtype);
+  float log_sum = logf(rows->exp_sum(n, x, dtype, most, NULL, next));
+  float chosen = hy__load1((const char*)x + t * (int64_t)hy_dtype_size(dtype), dtype);
   float smoothing = (float)j->attrs.label_smoothing;
-  float hard = -weight_of(j, t) * (x[t] - most - log_sum);
+  float hard = -weight_of(j, t) * (chosen - most - log_sum);
   if (smoothing == 0) return hard;
   rows->shift_twice(n, x, HY_F32, most, log_sum, scratch, false);
   float smooth = j->weight ? rows->dot(n, j->weight, scratch) : rows->sum(n, scratch, HY_F32);
@@ -58,10 +61,28 @@ static void slopes_of(const job* j, const float* x, int64_t t, float g, float* o
   out[t] -= g * hard;
 }
 
+// A row is read where it lies unless labels are smoothed, which takes all its logarithms as floats.
+static float loss_at(const job* j, int64_t i, int64_t t, float* row) {
+  const hy__strips* x = &j->logits;
+  if (j->attrs.label_smoothing == 0 && hy__strips_are_rows(x))
+    return loss_of(j, hy__strip_at(x, i), x->t->dtype, hy__strip_next(x, i), t, NULL);
+  return loss_of(j, hy__strip_read(j->kernels, x, i, row), HY_F32, 0, t, row + x->n);
+}
+
+static void slopes_at(const job* j, int64_t i, int64_t t, bool counts, float* row) {
+  int64_t n = j->logits.n, at = j->each.count == 1 ? 0 : i;
+  float* out = hy__strip_target(&j->out, i, row + n);
+  double g = (double)hy__load1(hy__strip_at(&j->each, at), j->each.t->dtype);
+  if (counts)
+    slopes_of(j, hy__strip_read(j->kernels, &j->logits, i, row), t, (float)(g / j->total), out);
+  else
+    for (int64_t c = 0; c < n; c++) out[c] = 0;
+  hy__strip_write(j->kernels, &j->out, i, out);
+}
+
 static void run_range(void* context, int64_t first, int64_t last) {
   job* j = context;
-  int64_t n = j->logits.n;
-  float* row = hy__scratch_get(HY__SCRATCH_ROWS, (size_t)n * 2 * sizeof *row);
+  float* row = hy__scratch_get(HY__SCRATCH_ROWS, (size_t)j->logits.n * 2 * sizeof *row);
   if (!row) {
     atomic_store(&j->no_memory, true);
     return;
@@ -69,19 +90,10 @@ static void run_range(void* context, int64_t first, int64_t last) {
   for (int64_t i = first; i < last; i++) {
     int64_t t = target_of(j, i);
     bool counts = t != j->attrs.ignore_index;
-    const float* x = counts ? hy__strip_read(j->kernels, &j->logits, i, row) : NULL;
-    if (!j->is_backward) {
-      j->losses[i] = counts ? loss_of(j, x, t, row + n) : 0;
-      continue;
-    }
-    float* out = hy__strip_target(&j->out, i, row + n);
-    int64_t at = j->each.count == 1 ? 0 : i;
-    double g = (double)hy__load1(hy__strip_at(&j->each, at), j->each.t->dtype);
-    if (counts)
-      slopes_of(j, x, t, (float)(g / j->total), out);
+    if (j->is_backward)
+      slopes_at(j, i, t, counts, row);
     else
-      for (int64_t c = 0; c < n; c++) out[c] = 0;
-    hy__strip_write(j->kernels, &j->out, i, out);
+      j->losses[i] = counts ? loss_at(j, i, t, row) : 0;
   }
 }
 

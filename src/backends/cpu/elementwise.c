@@ -105,6 +105,9 @@ static void map_op(const hy__rows* rows, const hy_call* call, mapping* m) {
   }
   map_numbers(rows, call, m);
   if (m->has_number) m->p = rounded(call->attrs.value.value, call->in[0].dtype);
+  // The plainest NaN: rows of bf16 keep no other.
+  if (isnan(m->p)) m->p = NAN;
+  if (isnan(m->q)) m->q = NAN;
 }
 // clang-format on
 

@@ -87,7 +87,7 @@ static void run_task(void* context, int64_t i) {
 }
 
 void hy__loop_run(const hy__loop* loop, hy__loop_body* body, const void* context, int cost) {
-  work w = {loop, body, context, 1, GRAIN / cost};
+  work w = {loop, body, context, 1, cost < GRAIN ? GRAIN / cost : 1};
   for (int d = 0; d < loop->ndim; d++) w.total *= loop->shape[d];
   if (w.total <= 2 * w.grain)
     run_range(&w, 0, w.total);

@@ -11,7 +11,7 @@
 #include "backends/cpu/pool.h"
 #include "backends/cpu/strips.h"
 
-enum { SPAN = 4096, SPLIT = 16 * SPAN, COLUMNS = 1024, ROWS_IN_FLOAT = 256 };
+enum { SPAN = 4096, SPLIT = 16 * SPAN, COLUMNS = 4096, ROWS_IN_FLOAT = 256, BUFFER = 512 };
 
 // What is known of elements seen so far.
 typedef struct state {
@@ -29,6 +29,7 @@ typedef struct job {
   int64_t parts;  // of each strip
   state* states;  // one for each part
   int64_t inner;  // columns that lie beside one another; 1: strips are rows
+  float* blocks;  // of each ROWS_IN_FLOAT rows, what is joined of every column
 } job;
 
 static bool is_arg(hy_op op) {
@@ -176,39 +177,74 @@ static hy_status run_rows(const hy_call* call, job* j) {
 
 // ---- columns ----
 
-// A block of columns beside one another, from its first row to its last.
-static void reduce_block(void* context, int64_t block) {
-  const job* j = context;
+static bool sums(hy_op op) {
+  return op == HY_OP_sum || op == HY_OP_mean;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+static void join_row(const job* j, int64_t n, float* block, const char* row) {
   const hy__rows* rows = j->kernels->rows;
-  int64_t blocks = (j->inner + COLUMNS - 1) / COLUMNS;
-  int64_t first = block / blocks * j->inner + block % blocks * COLUMNS;
-  int64_t left = j->inner - block % blocks * COLUMNS, n = left < COLUMNS ? left : COLUMNS;
-  const char* base = hy__strip_at(&j->x, first);
-  state initial = start(j->op);
-  double totals[COLUMNS];
-  float part[COLUMNS], buffer[COLUMNS];
-  bool sums = j->op == HY_OP_sum || j->op == HY_OP_mean;
-  hy__map* map = (sums                ? rows->add
+  hy_dtype dtype = j->x.t->dtype;
+  if (sums(j->op) && dtype != HY_F16) {
+    rows->add_into(n, row, dtype, block);
+    return;
+  }
+  hy__map* map = (sums(j->op)         ? rows->add
                   : wants_most(j->op) ? rows->maximum
                                       : rows->minimum)[HY__ROW_F32];
-  for (int64_t c = 0; c < n; c++) totals[c] = initial.value;
-  for (int64_t r = 0; r < j->x.n; r += ROWS_IN_FLOAT) {
-    for (int64_t c = 0; c < n; c++) part[c] = (float)initial.value;
-    for (int64_t k = r; k < j->x.n && k < r + ROWS_IN_FLOAT; k++) {
-      const void *row = base + k * j->x.step * j->x.size, *in[2] = {part, row};
-      if (j->x.t->dtype != HY_F32) {
-        j->kernels->widen(n, row, 1, j->x.t->dtype, buffer);
-        in[1] = buffer;
-      }
-      map(n, in, 1, 0, part, false);
-    }
-    for (int64_t c = 0; c < n; c++) {
-      double x = (double)part[c];
-      bool beats = wants_most(j->op) ? x > totals[c] : x < totals[c];
-      totals[c] = sums ? totals[c] + x : x != x || beats ? x : totals[c];
-    }
+  const void* in[2];
+  float buffer[BUFFER];
+  for (int64_t c = 0; c < n; c += BUFFER) {
+    int64_t count = n - c < BUFFER ? n - c : BUFFER;
+    j->kernels->widen(count, row + c * j->x.size, 1, dtype, buffer);
+    in[0] = block + c;
+    in[1] = buffer;
+    map(count, in, 1, 0, block + c, false);
   }
-  for (int64_t c = 0; c < n; c++) store(j, first + c, &(state){totals[c], 0, false});
+}
+
+// A block is up to ROWS_IN_FLOAT rows of up to COLUMNS columns: memory is read in the order in
+// which it lies, and what is joined stays in the nearest cache.
+static void reduce_block(void* context, int64_t i) {
+  const job* j = context;
+  int64_t wide = ceil_div(j->inner, COLUMNS), high = ceil_div(j->x.n, ROWS_IN_FLOAT);
+  int64_t column = i % wide * COLUMNS, row = i / wide % high * ROWS_IN_FLOAT,
+          outer = i / wide / high;
+  int64_t n = j->inner - column < COLUMNS ? j->inner - column : COLUMNS;
+  const char* base = hy__strip_at(&j->x, outer * j->inner + column);
+  float *block = j->blocks + i / wide * j->inner + column, initial = (float)start(j->op).value;
+  for (int64_t c = 0; c < n; c++) block[c] = initial;
+  for (int64_t r = row; r < j->x.n && r < row + ROWS_IN_FLOAT; r++)
+    join_row(j, n, block, base + r * j->x.step * j->x.size);
+}
+
+// Strips first .. last - 1 of what the blocks hold, joined in double.
+static void join_blocks(void* context, int64_t first, int64_t last) {
+  const job* j = context;
+  int64_t high = ceil_div(j->x.n, ROWS_IN_FLOAT);
+  for (int64_t i = first; i < last; i++) {
+    const float* block = j->blocks + i / j->inner * high * j->inner + i % j->inner;
+    state s = start(j->op);
+    for (int64_t b = 0; b < high; b++) {
+      double x = (double)block[b * j->inner];
+      bool beats = wants_most(j->op) ? x > s.value : x < s.value;
+      s.value = sums(j->op) ? s.value + x : x != x || beats ? x : s.value;
+    }
+    store(j, i, &s);
+  }
+}
+
+static hy_status run_columns(const hy_call* call, job* j) {
+  int64_t outer = j->x.count / j->inner, high = ceil_div(j->x.n, ROWS_IN_FLOAT);
+  j->blocks = malloc((size_t)(outer * high * j->inner) * sizeof *j->blocks);
+  if (!j->blocks) return hy__cpu_no_memory(call);
+  hy__pool_run(reduce_block, j, outer * high * ceil_div(j->inner, COLUMNS));
+  hy__each_range(j->x.count, high, join_blocks, j);
+  free(j->blocks);
+  return HY_OK;
 }
 
 // How many of the last dimensions' elements lie beside one another.
@@ -252,10 +288,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   job j;
   describe(call, &j);
   j.kernels = kernels;
-  if (j.inner == 1) return run_rows(call, &j);
-  int64_t blocks = (j.inner + COLUMNS - 1) / COLUMNS;
-  hy__pool_run(reduce_block, &j, j.x.count / j.inner * blocks);
-  return HY_OK;
+  return j.inner == 1 ? run_rows(call, &j) : run_columns(call, &j);
 }
 
 static hy_support supports(const hy_call* call) {

@@ -102,6 +102,7 @@ typedef struct hy__rows {
   float (*most)(int64_t n, const void* x, hy_dtype dtype);   // the greatest, whatever NaN is among
   float (*least)(int64_t n, const void* x, hy_dtype dtype);  // the same
   float (*dot)(int64_t n, const float* x, const float* y);
+  void (*add_into)(int64_t n, const void* x, hy_dtype dtype, float* sums);  // sums += x
   // Returns the sum of exp(x - shift). `terms`, unless NULL, gets them, in an order that is only
   // scale_terms' to know unless the type is f32; it has room for HY__ROW_SPARE more than n.
   float (*exp_sum)(int64_t n, const void* x, hy_dtype dtype, float shift, float* terms,
@@ -122,13 +123,20 @@ typedef struct hy__rows {
   // out = scale (g - mean_g - h mean_gh)
   void (*norm_backward)(int64_t n, const float* g, const float* h, float scale, float mean_g,
                         float mean_gh, float* out);
-  // `half` pairs turned by angles, backwards where the direction is -1: i with i + half, or 2i with
-  // 2i + 1.
-  void (*turn_halves)(int64_t half, const float* x, const float* cosine, const float* sine,
-                      float direction, float* out);
-  void (*turn_pairs)(int64_t half, const float* x, const float* cosine, const float* sine,
-                     float direction, float* out);
-  void (*adamw)(int64_t n, const hy__adamw* a, float* param, float* m, float* v, const float* grad);
+  // Cosines or sines times a factor, in the order in which rows of `dtype` are turned by them.
+  // `out` has room for HY__ROW_SPARE more than n.
+  void (*spread_angles)(int64_t n, const float* angles, hy_dtype dtype, bool interleaved,
+                        float factor, float* out);
+  // `half` pairs turned by angles: i with i + half, or 2i with 2i + 1. Rows are short: what passed
+  // the caches by is waited for at the end of many, by finish_turns.
+  void (*turn_halves)(int64_t half, const void* x, hy_dtype dtype, const float* cosine,
+                      const float* sine, void* out, bool past);
+  void (*turn_pairs)(int64_t half, const void* x, hy_dtype dtype, const float* cosine,
+                     const float* sine, void* out, bool past);
+  void (*finish_turns)(void);
+  // in: parameter, both moments, gradient; out: the first three anew.
+  void (*adamw)(int64_t n, const hy__adamw* a, hy_dtype dtype, const void* const* in,
+                void* const* out);
 } hy__rows;
 
 extern const hy__rows hy__rows_scalar, hy__rows_avx2, hy__rows_avx512;

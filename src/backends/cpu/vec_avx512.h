@@ -134,15 +134,19 @@ HY__INLINE float add_up(vec x) {
   return _mm512_reduce_add_ps(x);
 }
 
-// A bfloat16 in the upper half of each lane, rounded to even; NaN stays NaN.
+// A bfloat16 in the upper half of each lane, rounded to even. A NaN stays one where its lower half
+// is 0: so are all that come of bfloat16, and those that the processor makes.
 HY__INLINE ints round_to_bf16(vec x) {
   __m512i bits = _mm512_castps_si512(x);
   __mmask16 up = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
   __m512i sum = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
-  sum = _mm512_mask_add_epi32(sum, up, sum, _mm512_set1_epi32(1));
-  // For both kinds of NaN, the quiet one of x.
-  __m512i table = _mm512_set1_epi32(0x22);
-  return (ints)_mm512_castps_si512(_mm512_fixupimm_ps(_mm512_castsi512_ps(sum), x, table, 0));
+  return (ints)_mm512_mask_add_epi32(sum, up, sum, _mm512_set1_epi32(1));
+}
+
+// As many bfloat16 as there are lanes, in their order.
+HY__INLINE vec load_bf16(const uint16_t* p) {
+  __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
 // Two vectors as the low and the high halves of lanes.

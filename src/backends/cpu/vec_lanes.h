@@ -149,8 +149,14 @@ HY__INLINE float add_up(vec x) {
 }
 
 HY__INLINE ints round_to_bf16(vec x) {
-  ints bits = (ints)x, sum = bits + 0x7fff + ((bits >> 16) & 1);
-  return (ints)choose(is_nan(x), (vec)(bits | 0x400000), (vec)sum);
+  ints bits = (ints)x;
+  return bits + 0x7fff + ((bits >> 16) & 1);
+}
+
+HY__INLINE vec load_bf16(const uint16_t* p) {
+  ints wide;
+  for (int i = 0; i < WIDTH; i++) wide[i] = (int32_t)((uint32_t)p[i] << 16);
+  return (vec)wide;
 }
 
 HY__INLINE ints join_halves(ints low, ints high) {
