@@ -316,18 +316,20 @@ static hy_status merge_layer(void* context, const char* name, hy__linear* layer,
     return hy_fail(HY_UNSUPPORTED,
                    "%s is quantised; an adapter is merged into f32, bf16 or f16 weights", name);
   hy_dtype type = hy_array_tensor(layer->weight)->dtype;
-  hy_array *a = NULL, *b = NULL, *wide = NULL, *merged = NULL, *weight = NULL;
+  hy_array *a = NULL, *b = NULL, *wide = NULL, *merged = NULL;
   hy_status status = hy_array_cast(tape, &a, lora->a, HY_F32);
   if (status == HY_OK) status = hy_array_cast(tape, &b, lora->b, HY_F32);
   if (status == HY_OK) status = hy_array_cast(tape, &wide, layer->weight, HY_F32);
   if (status == HY_OK)
     status = hy_array_addmm(tape, &merged, wide, b, a, hy_int(1), hy_float(lora->scaling));
-  if (status == HY_OK) status = hy_array_cast(tape, &weight, merged, type);
   if (status == HY_OK) {
-    hy_array_release(layer->weight);
+    // In place: the layer may be rows of a joined one.
+    hy_attrs attrs = {.cast = {type}};
+    status = hy_array_apply_into(tape, HY_OP_cast, &merged, 1, &attrs, &layer->weight, 1);
+  }
+  if (status == HY_OK) {
     hy_array_release(lora->a);
     hy_array_release(lora->b);
-    layer->weight = weight;
     memset(lora, 0, sizeof *lora);
   }
   hy_array_release(a);

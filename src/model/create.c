@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/internal.h"
+#include "model/pack.h"
 
 typedef struct creating {
   hy_model* model;
@@ -19,9 +20,9 @@ static hy_status create_one(void* context, const char* name, hy_array** slot, in
                             const int64_t* shape) {
   creating* c = context;
   const hy__config* config = &c->model->transformer.config;
-  HY_TRY(hy_array_zeros(c->model->stream, slot, config->dtype, ndim, shape));
-  if (ends_with(name, ".bias")) return HY_OK;
-  if (ndim == 1) return hy_array_fill(c->model->tape, slot, hy_float(1));
+  if (!*slot) HY_TRY(hy_array_empty(c->model->stream, slot, config->dtype, ndim, shape));
+  HY_TRY(hy_array_fill(c->model->tape, slot, hy_float(ndim == 1 && !ends_with(name, ".bias"))));
+  if (ndim == 1) return HY_OK;
   // What keeps the size of the activations, whatever the width; layers that add to the residual
   // stream share it. Narrow models learn several times slower from the usual 0.02 everywhere.
   bool closing = ends_with(name, "o_proj.weight") || ends_with(name, "down_proj.weight");
@@ -38,6 +39,7 @@ static hy_status create(hy_model* model, hy_device* device, const hy__config* co
   HY_TRY(hy_tape_create(model->stream, &model->tape));
   hy_tape_set_recording(model->tape, false);
   HY_TRY(hy__transformer_init(&model->transformer, config));
+  HY_TRY(hy__transformer_join(model->stream, HY_WEIGHTS_AS_FILE, &model->transformer));
   creating c = {.model = model, .seed = seed};
   return hy__transformer_visit(&model->transformer, create_one, &c);
 }

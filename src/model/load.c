@@ -44,6 +44,29 @@ hy_status hy__find_parameter(const hy__weights* weights, const char* folder, con
   return HY_OK;
 }
 
+// Before anything is allocated: sizes of config.json are those of the files.
+static hy_status check_one(void* context, const char* name, hy_array** slot, int ndim,
+                           const int64_t* shape) {
+  const loading* l = context;
+  const hy__weight* w;
+  (void)slot;
+  return hy__find_parameter(l->weights, l->folder, name, ndim, shape, &w);
+}
+
+// Into memory that is there already.
+static hy_status load_into(const loading* l, const hy_tensor* from, hy_array* to) {
+  const hy_tensor* own = hy_array_tensor(to);
+  if (from->dtype == own->dtype)
+    return hy_memcpy(l->stream, own->data, from->data, hy_tensor_bytes(from),
+                     HY_COPY_HOST_TO_DEVICE);
+  hy_array* raw = NULL;
+  HY_TRY(hy_array_from_host(l->stream, &raw, from->dtype, from->ndim, from->shape, from->data));
+  hy_attrs attrs = {.cast = {own->dtype}};
+  hy_status status = hy_array_apply_into(l->tape, HY_OP_cast, &raw, 1, &attrs, &to, 1);
+  hy_array_release(raw);
+  return status;
+}
+
 static hy_status load_one(void* context, const char* name, hy_array** slot, int ndim,
                           const int64_t* shape) {
   const loading* l = context;
@@ -51,15 +74,11 @@ static hy_status load_one(void* context, const char* name, hy_array** slot, int 
   bool own_embedding = !l->tied && strcmp(name, "model.embed_tokens.weight") == 0;
   if (l->packed && ndim == 2 && !own_embedding) return HY_OK;
   HY_TRY(hy__find_parameter(l->weights, l->folder, name, ndim, shape, &w));
-  hy_array* raw = NULL;
-  HY_TRY(hy_array_from_host(l->stream, &raw, w->tensor.dtype, ndim, shape, w->tensor.data));
+  if (!*slot) HY_TRY(hy_array_empty(l->stream, slot, l->dtype, ndim, shape));
+  hy_status status = load_into(l, &w->tensor, *slot);
+  // The copy from the mapped file may still be under way.
+  if (status == HY_OK) status = hy_stream_sync(l->stream);
   hy__weights_forget(&w->tensor);
-  if (w->tensor.dtype == l->dtype) {
-    *slot = raw;
-    return HY_OK;
-  }
-  hy_status status = hy_array_cast(l->tape, slot, raw, l->dtype);
-  hy_array_release(raw);
   return status;
 }
 
@@ -85,6 +104,8 @@ hy_status hy__transformer_load(hy_stream* stream, const char* folder, hy_weight_
                config.dtype,
                hy__format_is_packed(format),
                config.tied_embeddings};
+  if (status == HY_OK) status = hy__transformer_visit(model, check_one, &l);
+  if (status == HY_OK) status = hy__transformer_join(stream, format, model);
   if (status == HY_OK) status = hy__transformer_visit(model, load_one, &l);
   if (status == HY_OK && l.packed)
     status = hy__pack_load(stream, folder, weights, format, cached, model);

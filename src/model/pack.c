@@ -29,6 +29,15 @@ static hy_status choose_group(hy_dtype dtype, const char* name, int64_t in, int6
                  (long long)in, Q4_GROUP);
 }
 
+hy_status hy__pack_choose(hy_weight_format format, const char* name, int64_t in, hy_dtype* dtype,
+                          int64_t* scales) {
+  int64_t group;
+  *dtype = format == HY_WEIGHTS_Q8 ? HY_I8 : HY_I4;
+  HY_TRY(choose_group(*dtype, name, in, &group));
+  *scales = group > 0 ? in / group : 1;
+  return HY_OK;
+}
+
 // ---- from the model's own weights ----
 
 // Rows first .. first + rows - 1 of a matrix.
@@ -175,8 +184,8 @@ static hy_status pack_layer(packing* p, const char* name, hy_dtype dtype, hy__li
   int64_t group;
   HY_TRY(choose_group(dtype, name, in, &group));
   const int64_t shape[2] = {out, in}, scales[2] = {out, group > 0 ? in / group : 1};
-  HY_TRY(hy_array_empty(p->stream, &layer->weight, dtype, 2, shape));
-  HY_TRY(hy_array_empty(p->stream, &layer->scale, HY_F32, 2, scales));
+  if (!layer->weight) HY_TRY(hy_array_empty(p->stream, &layer->weight, dtype, 2, shape));
+  if (!layer->scale) HY_TRY(hy_array_empty(p->stream, &layer->scale, HY_F32, 2, scales));
   if (p->cache) {
     HY_TRY(copy_from_cache(p, name, "weight", layer->weight));
     return copy_from_cache(p, name, "scale", layer->scale);
@@ -230,19 +239,11 @@ hy_status hy__pack_load(hy_stream* stream, const char* folder, const hy__weights
 
 // ---- a model that is there already ----
 
-typedef struct quantising {
-  hy_tape* tape;
-  hy_dtype dtype;
-} quantising;
-
-static hy_status quantise_one(void* context, const char* name, hy__linear* layer, int64_t out,
-                              int64_t in) {
-  (void)out;
-  const quantising* q = context;
+static hy_status quantise(hy_tape* tape, const char* name, hy_dtype dtype, hy__linear* layer) {
   int64_t group;
   hy_array *weight = NULL, *scale = NULL;
-  HY_TRY(choose_group(q->dtype, name, in, &group));
-  HY_TRY(hy_array_quantize(q->tape, &weight, &scale, layer->weight, q->dtype, group));
+  HY_TRY(choose_group(dtype, name, hy_array_tensor(layer->weight)->shape[1], &group));
+  HY_TRY(hy_array_quantize(tape, &weight, &scale, layer->weight, dtype, group));
   hy_array_release(layer->weight);
   layer->weight = weight;
   layer->scale = scale;
@@ -251,10 +252,15 @@ static hy_status quantise_one(void* context, const char* name, hy__linear* layer
 
 hy_status hy__transformer_quantise(hy_tape* tape, hy__transformer* model, hy_weight_format format) {
   if (!hy__format_is_packed(format)) return HY_OK;
-  quantising q = {tape, HY_I8};
-  HY_TRY(quantise_one(&q, "lm_head", &model->head, model->config.vocab_size,
-                      model->config.hidden_size));
+  hy_dtype dtype = format == HY_WEIGHTS_Q8 ? HY_I8 : HY_I4;
+  HY_TRY(quantise(tape, "lm_head", HY_I8, &model->head));
   tie(model);
-  if (format == HY_WEIGHTS_Q4) q.dtype = HY_I4;
-  return hy__transformer_visit_linears(model, quantise_one, &q);
+  for (int64_t i = 0; i < model->config.n_layers; i++) {
+    hy__block* b = &model->blocks[i];
+    HY_TRY(quantise(tape, "q_proj", dtype, &b->qkv));
+    HY_TRY(quantise(tape, "o_proj", dtype, &b->o));
+    HY_TRY(quantise(tape, "gate_proj", dtype, &b->gate_up));
+    HY_TRY(quantise(tape, "down_proj", dtype, &b->down));
+  }
+  return hy__transformer_share_out(model);
 }

@@ -22,6 +22,17 @@ static inline bool hy__format_is_packed(hy_weight_format format) {
 hy_status hy__pack_load(hy_stream* stream, const char* folder, const hy__weights* weights,
                         hy_weight_format format, bool cached, hy__transformer* model);
 
+// Type and number of scales of a row of `in` weights; HY_UNSUPPORTED names a row that does not
+// divide.
+hy_status hy__pack_choose(hy_weight_format format, const char* name, int64_t in, hy_dtype* dtype,
+                          int64_t* scales);
+
+// Gives the blocks of a transformer that has no weights yet memory for q, k and v as one matrix,
+// and for gate and up, in the format; those layers' own arrays are rows of these.
+hy_status hy__transformer_join(hy_stream* stream, hy_weight_format format, hy__transformer* model);
+// Makes them rows of these again, after these were replaced.
+hy_status hy__transformer_share_out(hy__transformer* model);
+
 // Replaces the weights of linear layers and head of a whole transformer by packed ones.
 hy_status hy__transformer_quantise(hy_tape* tape, hy__transformer* model, hy_weight_format format);
 

@@ -25,8 +25,9 @@ static void release_linear(hy__linear* layer) {
 void hy__transformer_release(hy__transformer* model) {
   for (int64_t i = 0; model->blocks && i < model->config.n_layers; i++) {
     hy__block* b = &model->blocks[i];
-    hy__linear* linears[] = {&b->q, &b->k, &b->v, &b->o, &b->gate, &b->up, &b->down};
-    for (int l = 0; l < 7; l++) release_linear(linears[l]);
+    hy__linear* linears[] = {&b->q,  &b->k,    &b->v,   &b->o,      &b->gate,
+                             &b->up, &b->down, &b->qkv, &b->gate_up};
+    for (int l = 0; l < 9; l++) release_linear(linears[l]);
     hy_array_release(b->input_norm);
     hy_array_release(b->post_norm);
     hy_array_release(b->q_norm);

@@ -226,6 +226,57 @@ static hy_status project_heads(hy_tape* tape, const hy__config* c, const hy__lin
   return status;
 }
 
+// Whether a joined layer serves: outside of training, without adapters on its parts, and where the
+// parts of its output lie in one piece each, as those of a single token do.
+static bool use_joined(const hy__linear* whole, const hy__linear* a, const hy__linear* b,
+                       const hy__linear* c, const hy_array* x, const hy__draws* draws) {
+  return whole->weight && !draws && !a->lora.a && !b->lora.a && !(c && c->lora.a) &&
+         hy_array_tensor(x)->shape[0] == 1;
+}
+
+// q, k and v of a single token by one product. Heads of q and k turn together where no norm comes
+// between.
+static hy_status project_joined(hy_tape* tape, const hy__config* c, const hy__block* block,
+                                input* in, hy_array* cos, hy_array* sin, hy_array** q, hy_array** k,
+                                hy_array** v) {
+  int64_t queries = c->n_heads, turned = queries + c->n_kv_heads, all = turned + c->n_kv_heads;
+  temporaries t = {.count = 0};
+  hy_array **flat = temporary(&t), **heads = temporary(&t), **front = temporary(&t);
+  hy_array **both = temporary(&t), **raw_q = temporary(&t), **raw_k = temporary(&t);
+  hy_array **normed_q = temporary(&t), **normed_k = temporary(&t);
+  hy_status status = apply_linear(tape, &block->qkv, in, NULL, flat);
+  if (status == HY_OK)
+    status = hy_array_view(tape, heads, *flat, 3, (int64_t[]){1, all, c->head_dim});
+  if (status == HY_OK) status = hy_array_slice(tape, v, *heads, 1, turned, all, 1);
+  if (!block->q_norm) {
+    if (status == HY_OK) status = hy_array_slice(tape, front, *heads, 1, 0, turned, 1);
+    if (status == HY_OK) status = hy_array_rope(tape, both, *front, cos, sin, false, false);
+    if (status == HY_OK) status = hy_array_slice(tape, q, *both, 1, 0, queries, 1);
+    if (status == HY_OK) status = hy_array_slice(tape, k, *both, 1, queries, turned, 1);
+  } else {
+    if (status == HY_OK) status = hy_array_slice(tape, raw_q, *heads, 1, 0, queries, 1);
+    if (status == HY_OK) status = hy_array_slice(tape, raw_k, *heads, 1, queries, turned, 1);
+    if (status == HY_OK)
+      status = hy_array_rms_norm(tape, normed_q, NULL, *raw_q, block->q_norm, 1, c->norm_eps);
+    if (status == HY_OK)
+      status = hy_array_rms_norm(tape, normed_k, NULL, *raw_k, block->k_norm, 1, c->norm_eps);
+    if (status == HY_OK) status = hy_array_rope(tape, q, *normed_q, cos, sin, false, false);
+    if (status == HY_OK) status = hy_array_rope(tape, k, *normed_k, cos, sin, false, false);
+  }
+  release_all(&t);
+  return status;
+}
+
+static hy_status project(hy_tape* tape, const hy__config* c, const hy__block* block, input* in,
+                         hy_array* cos, hy_array* sin, hy__draws* draws, hy_array** q, hy_array** k,
+                         hy_array** v) {
+  if (use_joined(&block->qkv, &block->q, &block->k, &block->v, in->x, draws))
+    return project_joined(tape, c, block, in, cos, sin, q, k, v);
+  HY_TRY(project_heads(tape, c, &block->q, c->n_heads, block->q_norm, in, cos, sin, draws, q));
+  HY_TRY(project_heads(tape, c, &block->k, c->n_kv_heads, block->k_norm, in, cos, sin, draws, k));
+  return project_heads(tape, c, &block->v, c->n_kv_heads, NULL, in, NULL, NULL, draws, v);
+}
+
 // x + o(attention(norm(x)))
 static hy_status attention_half(hy_tape* tape, const hy__transformer* model, int layer, hy_array* x,
                                 hy_array* cos, hy_array* sin, const hy__attention* attention,
@@ -237,13 +288,7 @@ static hy_status attention_half(hy_tape* tape, const hy__transformer* model, int
   hy_array **mixed = temporary(&t), **flat = temporary(&t), **projected = temporary(&t);
   hy_status status = hy_array_rms_norm(tape, normed, NULL, x, block->input_norm, 1, c->norm_eps);
   input in = {.x = *normed};
-  if (status == HY_OK)
-    status = project_heads(tape, c, &block->q, c->n_heads, block->q_norm, &in, cos, sin, draws, q);
-  if (status == HY_OK)
-    status =
-        project_heads(tape, c, &block->k, c->n_kv_heads, block->k_norm, &in, cos, sin, draws, k);
-  if (status == HY_OK)
-    status = project_heads(tape, c, &block->v, c->n_kv_heads, NULL, &in, NULL, NULL, draws, v);
+  if (status == HY_OK) status = project(tape, c, block, &in, cos, sin, draws, q, k, v);
   release_input(&in);
   if (status == HY_OK)
     status = attention->attend(attention->context, tape, layer, *q, *k, *v, mixed);
@@ -252,6 +297,20 @@ static hy_status attention_half(hy_tape* tape, const hy__transformer* model, int
   if (status == HY_OK) status = hy__linear_apply(tape, &block->o, *flat, draws, projected);
   if (status == HY_OK) status = hy_array_add(tape, out, x, *projected, hy_int(1));
   release_all(&t);
+  return status;
+}
+
+static hy_status gate_and_up(hy_tape* tape, int64_t size, const hy__block* block, input* in,
+                             hy__draws* draws, hy_array** gate, hy_array** up) {
+  if (!use_joined(&block->gate_up, &block->gate, &block->up, NULL, in->x, draws)) {
+    HY_TRY(apply_linear(tape, &block->gate, in, draws, gate));
+    return apply_linear(tape, &block->up, in, draws, up);
+  }
+  hy_array* both = NULL;
+  hy_status status = apply_linear(tape, &block->gate_up, in, NULL, &both);
+  if (status == HY_OK) status = hy_array_slice(tape, gate, both, 1, 0, size, 1);
+  if (status == HY_OK) status = hy_array_slice(tape, up, both, 1, size, 2 * size, 1);
+  hy_array_release(both);
   return status;
 }
 
@@ -265,8 +324,8 @@ static hy_status mlp_half(hy_tape* tape, const hy__transformer* model, int layer
   hy_status status =
       hy_array_rms_norm(tape, normed, NULL, x, block->post_norm, 1, model->config.norm_eps);
   input in = {.x = *normed};
-  if (status == HY_OK) status = apply_linear(tape, &block->gate, &in, draws, gate);
-  if (status == HY_OK) status = apply_linear(tape, &block->up, &in, draws, up);
+  if (status == HY_OK)
+    status = gate_and_up(tape, model->config.intermediate_size, block, &in, draws, gate, up);
   release_input(&in);
   if (status == HY_OK) status = hy_array_silu(tape, active, *gate);
   if (status == HY_OK) status = hy_array_mul(tape, product, *active, *up);

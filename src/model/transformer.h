@@ -29,6 +29,9 @@ typedef struct hy__block {
   hy_array *input_norm, *post_norm;  // (D)
   hy_array *q_norm, *k_norm;         // (E), Qwen3 only
   hy__linear q, k, v, o, gate, up, down;
+  // Where the memory of q, k and v, and of gate and up, lies in a row (hy__transformer_join): for a
+  // single token one product is faster than several.
+  hy__linear qkv, gate_up;
 } hy__block;
 
 typedef struct hy__transformer {

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from models import PROGRAM, Model, halyard, make_ids, make_model, relative_error
+from test_models import quantise_model
 from test_tokenizers import corpus, qwen
 
 MASK = (1 << 64) - 1
@@ -165,6 +166,50 @@ def test_bfloat16_base(base, tmp_path):
     assert half[-1]["loss"] < half[0]["loss"]
     assert max(abs(a["loss"] - b["loss"]) for a, b in zip(wide, half)) < 0.05
     assert all(t.dtype == torch.float32 for t in load_file(tmp_path / "half/adapter_model.safetensors").values())
+
+
+@pytest.mark.parametrize("format", ["q8", "q4"])
+def test_quantised_base(base, tmp_path, format):
+    """LoRA on packed weights: PEFT's curve on the same weights, rounded as they are."""
+    folder, _ = base
+    steps, lr = 20, 5e-3
+    model = adapted(folder, r=8, lora_alpha=16, target_modules=["q_proj", "v_proj", "down_proj"])
+    model.save_pretrained(tmp_path / "start")
+    quantise_model(model, format, activations=False)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=lr, weight_decay=0.0)
+    theirs = []
+    for step, (tokens, wanted) in enumerate(batches(base, 7, steps, BATCH, LENGTH)):
+        loss = torch.nn.functional.cross_entropy(model(tokens).logits.flatten(0, 1), wanted.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.param_groups[0]["lr"] = schedule(step, 0, steps, lr)
+        optimizer.step()
+        theirs.append(loss.item())
+    ours = finetune(base, tmp_path / "out", "--adapter", tmp_path / "start", "--steps", steps, "--lr", lr, "--seed", 7,
+                    "--dtype", format)
+    assert theirs[-1] < theirs[0] - 0.1
+    assert max(abs(a["loss"] - b) for a, b in zip(ours, theirs)) < 1e-3
+    halyard("run", "--model", folder, "--adapter", tmp_path / "out", "--dtype", format, "--ids", "1,2,3", "--max-tokens", 4, "--json")
+
+
+def test_recomputed_activations(base, tmp_path):
+    """--checkpoint changes memory and time, and no bit of the result, dropout included."""
+    common = ["--steps", 3, "--lr", 5e-3, "--dropout", 0.2, "--batch", 64]
+    kept, again = finetune(base, tmp_path / "kept", *common), finetune(base, tmp_path / "again", "--checkpoint", *common)
+    assert [row["loss"] for row in kept] == [row["loss"] for row in again]
+    assert again[-1]["memory_peak"] < 0.8 * kept[-1]["memory_peak"]
+    same = [(tmp_path / name / "adapter_model.safetensors").read_bytes() for name in ("kept", "again")]
+    assert same[0] == same[1]
+
+
+def test_logits_are_never_whole(base, tmp_path):
+    """Rows of 30000 logits and their gradients for 4096 tokens would take 980 MB."""
+    folder, data = base
+    make_model("qwen2", vocab_size=30000, num_hidden_layers=1).save_pretrained(tmp_path / "wide")
+    (tmp_path / "wide/tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
+    rows = finetune((tmp_path / "wide", data), tmp_path / "out", "--steps", 1, "--batch", 8, "--seq", 512)
+    assert rows[0]["memory_peak"] < 300e6
 
 
 def test_killed_and_resumed(base, tmp_path):

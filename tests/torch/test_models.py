@@ -1,12 +1,13 @@
 """Models of every family against transformers, with random weights."""
 
 import json
+import os
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from models import Model, halyard, make_ids, make_model, relative_error, run_greedy
+from models import BUILD, LLAMA3, Model, halyard, make_ids, make_model, relative_error, run_greedy
 
 FAMILIES = ["qwen2", "qwen3", "llama"]
 
@@ -92,6 +93,38 @@ def test_bfloat16(checkpoints, family, tmp_path):
         assert relative_error(ours.logits(ids), exact) < 1e-4
 
 
+def test_float16(checkpoints, tmp_path):
+    make_model("llama", seed=5).to(torch.float16).save_pretrained(tmp_path)
+    ids = make_ids(50)
+    exact = logits_of(AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32), ids)
+    with Model(tmp_path) as ours:
+        assert relative_error(ours.logits(ids), exact) < 0.01
+    with Model(tmp_path, format="f32") as ours:
+        assert relative_error(ours.logits(ids), exact) < 1e-4
+
+
+@pytest.mark.parametrize("scaling", [None, {**LLAMA3, "rope_theta": 5000.0},
+                                     {"rope_type": "linear", "factor": 3.0, "rope_theta": 5000.0}])
+def test_both_styles_of_config(tmp_path, scaling):
+    """config.json as transformers 5 writes it, and with the names that 4 had."""
+    parameters = scaling or {"rope_type": "default", "rope_theta": 5000.0}
+    model = make_model("llama", seed=6, rope_parameters=parameters)
+    model.save_pretrained(tmp_path)
+    ids = make_ids(150)
+    path = tmp_path / "config.json"
+    new = json.loads(path.read_text())
+    assert "rope_theta" not in new and new["rope_parameters"]["rope_theta"] == 5000 and "dtype" in new
+    old = {key: value for key, value in new.items() if key not in ("rope_parameters", "dtype")}
+    old.update(rope_theta=5000.0, torch_dtype=new["dtype"], rope_scaling=None)
+    if scaling:
+        old["rope_scaling"] = {key: value for key, value in scaling.items() if key not in ("rope_theta", "rope_type")}
+        old["rope_scaling"]["type"] = scaling["rope_type"]
+    for config in (new, old):
+        path.write_text(json.dumps(config))
+        with Model(tmp_path) as ours:
+            assert relative_error(ours.logits(ids), logits_of(model, ids)) < 1e-4
+
+
 def quantised(values, levels, group):
     """The values as symmetric integers with one scale for each group of a row would have them."""
     grouped = values.reshape(*values.shape[:-1], -1, group)
@@ -103,21 +136,21 @@ def int8_group(size):
     return next((group for group in (128, 64, 32) if size % group == 0), size)
 
 
-def quantise_model(model, format):
+def quantise_model(model, format, activations=True):
     """Rounds what Halyard rounds: weights, the vocabulary's matrix, and activations where they meet them."""
     with torch.no_grad():
         for name, module in model.named_modules():
-            size = getattr(module, "in_features", None)
+            size = module.in_features if isinstance(module, torch.nn.Linear) and "lora_" not in name else None
             if isinstance(module, torch.nn.Embedding) and model.config.tie_word_embeddings:
                 module.weight.copy_(quantised(module.weight, 127, int8_group(module.weight.shape[1])))
-            elif size and name == "lm_head":
+            elif size and name.endswith("lm_head"):
                 if not model.config.tie_word_embeddings:
                     module.weight.copy_(quantised(module.weight, 127, int8_group(size)))
             elif size and format == "q8":
                 module.weight.copy_(quantised(module.weight, 127, int8_group(size)))
             elif size:
                 module.weight.copy_(quantised(module.weight, 7, 32))
-            if size:
+            if size and activations:
                 module.register_forward_pre_hook(lambda m, x: (quantised(x[0], 127, 32),))
 
 
@@ -144,7 +177,17 @@ def test_quantised_elsewhere(checkpoints, format):
     options = ["run", "--model", folder, "--ids", "5,6,7", "--max-tokens", "8", "--dtype", format, "--json"]
     here, there = halyard(*options), halyard(*options, "--backend", "echo")
     ids = [json.loads(result.stdout.splitlines()[-1])["ids"] for result in (here, there)]
-    assert ids[0] == ids[1] and "linear_int8" in there.stderr and "linear_int8" not in here.stderr
+    assert ids[0] == ids[1] and "fell back" in there.stderr and "fell back" not in here.stderr
+
+
+@pytest.mark.parametrize("format", ["file", "bf16", "q8", "q4"])
+def test_protected_memory(checkpoints, format):
+    """The asynchronous device whose memory no host code may touch gives the cpu's tokens."""
+    _, folder = checkpoints["qwen2"]
+    options = ["--dtype", format] if format != "file" else []
+    there = run_greedy(folder, make_ids(9, seed=2), 24, *options, "--backend", "guarded",
+                       env={**os.environ, "HALYARD_PLUGIN_PATH": str(BUILD / "tests/plugins")})
+    assert there["ids"] == run_greedy(folder, make_ids(9, seed=2), 24, *options)["ids"]
 
 
 @pytest.mark.parametrize("format", ["q8", "q4"])
