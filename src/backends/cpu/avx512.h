@@ -7,11 +7,6 @@
 #include "backends/cpu/target.h"
 #include "halyard/tensor.h"
 
-// Tiles of 14 rows at most have their height as a constant: one case for each.
-// clang-format off
-#define HY__HEIGHTS_TO_14(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
-// clang-format on
-
 HY__TARGET_AVX512
 
 // The first n of sixteen lanes; n may lie outside 0 .. 16.

@@ -6,15 +6,13 @@
 #include "backends/cpu/pool.h"
 #include "backends/cpu/scratch.h"
 
-// Packed A lies in the cache that the cores share, a chunk of its row panels in a core's second
-// one, beside the panels of B that a task packs at once. Sums kept aside over several passes should
-// stay in the shared cache too.
+// Packed A lies in the cache that the cores share, the panels of B that a task packs at once in a
+// core's second one. Sums kept aside over several passes should stay in the shared cache too.
 enum {
   PACKED_LANES = 4 << 20,
-  MAX_PASS = 32 * HY__GEMM_DEPTH,
+  MAX_PASS = 24 * HY__GEMM_DEPTH,
   OWN_SUMS = 2 << 20,
-  CHUNK = 24,
-  MAX_GROUP = 16
+  GROUP_LANES = 192 << 10,  // of the panels of B
 };
 
 // A block of rows, and a pass over part of the inner dimension: what is packed of A at once.
@@ -57,7 +55,8 @@ static float* panel_of_a(const job* j, int64_t k, int64_t panel) {
 
 static void pack_rows(void* context, int64_t task) {
   const job* j = context;
-  int64_t panel = task % j->row_panels, k = j->first_k + task / j->row_panels * j->depth;
+  int64_t blocks = ceil_div(j->end_k - j->first_k, j->depth);
+  int64_t panel = task / blocks, k = j->first_k + task % blocks * j->depth;
   int64_t row = panel * j->kernel->rows;
   int m = (int)least(j->kernel->rows, j->rows - row);
   j->kernel->pack_a(&j->g->a, j->first_row + row, m, k, depth_at(j, k), panel_of_a(j, k, panel));
@@ -71,15 +70,15 @@ typedef struct region {
   int64_t stride;
 } region;
 
-static void multiply_panel(const job* j, const region* t, int64_t k, int64_t first, int64_t end,
-                           int64_t column, const float* packed_b) {
-  const hy__gemm_kernel* kernel = j->kernel;
-  int n = (int)least(kernel->panel, t->width - column);
-  for (int64_t r = first; r < end; r++) {
-    int m = (int)least(kernel->rows, j->rows - r * kernel->rows);
-    float* c = t->c + (r - t->row) * kernel->rows * t->stride + column;
-    kernel->multiply(depth_at(j, k), panel_of_a(j, k, r), packed_b, c, t->stride, m, n,
-                     k > 0 || j->g->accumulate);
+static void pack_columns(const job* j, const region* t, int64_t k, int64_t lanes, float* packed) {
+  const hy__gemm* g = j->g;
+  int depth = depth_at(j, k), panel = j->kernel->panel;
+  for (int64_t p = 0; p < t->width; p += panel, packed += panel * lanes) {
+    int n = (int)least(panel, t->width - p);
+    if (g->pack_b)
+      g->pack_b(g->context, k, depth, t->column + p, n, panel, packed);
+    else
+      j->kernel->pack_b(&g->b, k, depth, t->column + p, n, packed);
   }
 }
 
@@ -88,21 +87,18 @@ static void multiply_block(const job* j, const region* t, int64_t k, float* pack
   const hy__gemm_kernel* kernel = j->kernel;
   int depth = depth_at(j, k), panel = kernel->panel;
   int64_t lanes = hy__gemm_lanes(kernel, depth) + kernel->extra;
-  for (int64_t p = 0; p < t->width; p += panel) {
-    int n = (int)least(panel, t->width - p);
-    if (g->pack_b)
-      g->pack_b(g->context, k, depth, t->column + p, n, panel, packed_b + p * lanes);
-    else
-      kernel->pack_b(&g->b, k, depth, t->column + p, n, packed_b + p * lanes);
-  }
-  for (int64_t first = t->row; first < t->row_end; first += CHUNK) {
-    int64_t end = least(first + CHUNK, t->row_end), row = first * kernel->rows;
+  bool add = k > 0 || g->accumulate;
+  pack_columns(j, t, k, lanes, packed_b);
+  float* c = t->c;
+  for (int64_t r = t->row; r < t->row_end; r++, c += kernel->rows * t->stride) {
+    const float* packed_a = panel_of_a(j, k, r);
+    int m = (int)least(kernel->rows, j->rows - r * kernel->rows);
     for (int64_t p = 0; p < t->width; p += panel)
-      multiply_panel(j, t, k, first, end, p, packed_b + p * lanes);
+      kernel->multiply(depth, packed_a, packed_b + p * lanes, c + p, t->stride, m,
+                       (int)least(panel, t->width - p), add);
     if (g->finish && k + depth == g->k)
-      g->finish(g->context, j->first_row + row, t->column,
-                (int)(least(end * kernel->rows, j->rows) - row), (int)t->width,
-                t->c + (row - t->row * kernel->rows) * t->stride, t->stride);
+      g->finish(g->context, j->first_row + r * kernel->rows, t->column, m, (int)t->width, c,
+                t->stride);
   }
 }
 
@@ -149,14 +145,15 @@ static void finish_empty(const hy__gemm* g) {
 // the shared cache costs about half of one, and is done again for each group of columns.
 static void divide(job* j) {
   int64_t threads = hy__pool_threads(), panels = ceil_div(j->g->n, j->kernel->panel);
+  int64_t fit = GROUP_LANES / (hy__gemm_lanes(j->kernel, j->depth) * j->kernel->panel);
   int64_t soonest = INT64_MAX;
   j->group = 1;
   j->part = j->row_panels;
   for (int64_t parts = 1; parts <= least(threads, j->row_panels); parts++) {
     int64_t part = ceil_div(j->row_panels, parts);
-    for (int64_t group = least(MAX_GROUP, panels); group > 0; group--) {
+    for (int64_t group = least(fit > 0 ? fit : 1, panels); group > 0; group--) {
       int64_t tasks = ceil_div(panels, group) * ceil_div(j->row_panels, part);
-      int64_t takes = ceil_div(tasks, threads) * (group * (part + 1) + part / 2);
+      int64_t takes = ceil_div(tasks, threads) * (2 * group * (part + 1) + part);
       if (takes >= soonest) continue;
       soonest = takes;
       j->group = group;
@@ -174,7 +171,7 @@ bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
   }
   job j = {.kernel = kernel, .g = g};
   // Blocks of k of about equal depth, each of as many whole lanes as any kernel aligns to.
-  int64_t blocks = ceil_div(g->k, (int64_t)HY__GEMM_DEPTH * kernel->unit);
+  int64_t blocks = ceil_div(g->k, (int64_t)kernel->depth * kernel->unit);
   int64_t whole = 16 * kernel->unit;
   j.depth = (int)(ceil_div(ceil_div(g->k, blocks), whole) * whole);
   int64_t pass = (int64_t)MAX_PASS * kernel->unit / j.depth * j.depth;

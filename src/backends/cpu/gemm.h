@@ -1,16 +1,16 @@
 // C = A B of any strides: float32, bfloat16 or float16 in float32 arithmetic, int8 in int32.
 //
-// B is cut into panels of columns and A into panels of rows, both in blocks of at most
-// HY__GEMM_DEPTH lanes of the inner dimension. A is packed once by all threads; then each task
-// packs a few panels of B at a time and multiplies them with A. A panel of B stays in the first
-// cache while a chunk of A passes by from the second. Every element of C is summed in one order, k
-// ascending within a block and blocks ascending, whatever the number of threads.
+// B is cut into panels of columns and A into panels of rows, both in blocks of the inner dimension.
+// A is packed once by all threads; then each task packs a few panels of B at a time and multiplies
+// them with A. A panel of A stays in the first cache while the panels of B pass by from the second,
+// which the tile asks for ahead. Every element of C is summed in one order, k ascending within a
+// block and blocks ascending, whatever the number of threads.
 #ifndef HALYARD_CPU_GEMM_H_
 #define HALYARD_CPU_GEMM_H_
 
 #include "halyard/tensor.h"
 
-enum { HY__GEMM_DEPTH = 256, HY__GEMM_MAX_ROWS = 32, HY__GEMM_MAX_PANEL = 32 };
+enum { HY__GEMM_DEPTH = 384, HY__GEMM_MAX_ROWS = 32, HY__GEMM_MAX_PANEL = 64 };
 
 // A matrix in memory: element (i, j) lies at data + i * row + j * column, in elements.
 typedef struct hy__matrix {
@@ -28,6 +28,7 @@ static inline char* hy__matrix_at(const hy__matrix* m, int64_t i, int64_t j) {
 // two bf16 or four i8 that follow one another along k; sums are f32, or i32 for i8.
 typedef struct hy__gemm_kernel {
   int rows, panel;
+  int depth;  // lanes of a block of k, HY__GEMM_DEPTH at most
   int unit;   // numbers in a lane
   int align;  // lanes along k are a multiple of this
   int extra;  // lanes that a column of packed B has beyond those, for the kernel's own use

@@ -8,6 +8,7 @@
 
 const hy__gemm_kernel hy__gemm_amx_bf16 = {.rows = ROWS,
                                            .panel = PANEL,
+                                           .depth = 256,
                                            .unit = UNIT,
                                            .align = TILE,
                                            .pack_a = pack_a,

@@ -1,4 +1,4 @@
-// Products of bfloat16 with AVX-512 BF16: the tile of gemm_avx512.c with two products to a lane.
+// Products of bfloat16 with AVX-512 BF16: 14 rows by 32 columns, two products to a lane.
 #include "backends/cpu/kernels.h"
 
 #if defined(__x86_64__)
@@ -62,6 +62,7 @@ HY__TARGET_END
 
 const hy__gemm_kernel hy__gemm_bf16 = {.rows = ROWS,
                                        .panel = PANEL,
+                                       .depth = HY__GEMM_DEPTH,
                                        .unit = UNIT,
                                        .align = 1,
                                        .pack_a = pack_a,
