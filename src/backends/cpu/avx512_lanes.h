@@ -61,27 +61,40 @@ static void pack_scattered(const char* data, int64_t line, int64_t along, int li
   }
 }
 
-// Sixteen columns of UNIT rows that lie across k, interleaved.
-HY__INLINE __m512i interleave(const char* data, int64_t row, int rows, int columns) {
-  __mmask16 mask = hy__first16(columns);
 #if UNIT == 4
+enum { ACROSS = 16 };  // columns that are interleaved at once
+
+HY__INLINE void interleave(const char* data, int64_t row, int rows, int columns, uint32_t* to) {
+  __mmask16 mask = hy__first16(columns);
   __m128i r[4];
   for (int u = 0; u < 4; u++)
     r[u] = u < rows ? _mm_maskz_loadu_epi8(mask, data + u * row) : _mm_setzero_si128();
   __m128i low01 = _mm_unpacklo_epi8(r[0], r[1]), high01 = _mm_unpackhi_epi8(r[0], r[1]);
   __m128i low23 = _mm_unpacklo_epi8(r[2], r[3]), high23 = _mm_unpackhi_epi8(r[2], r[3]);
-  __m512i all = _mm512_castsi128_si512(_mm_unpacklo_epi16(low01, low23));
-  all = _mm512_inserti32x4(all, _mm_unpackhi_epi16(low01, low23), 1);
-  all = _mm512_inserti32x4(all, _mm_unpacklo_epi16(high01, high23), 2);
-  return _mm512_inserti32x4(all, _mm_unpackhi_epi16(high01, high23), 3);
-#else
-  __m512i first = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, data));
-  if (rows < 2) return first;
-  __m512i second = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, data + row * SIZE));
-  return _mm512_or_si512(first, _mm512_slli_epi32(second, 16));
-#endif
+  _mm_storeu_si128((__m128i*)to, _mm_unpacklo_epi16(low01, low23));
+  _mm_storeu_si128((__m128i*)(to + 4), _mm_unpackhi_epi16(low01, low23));
+  _mm_storeu_si128((__m128i*)(to + 8), _mm_unpacklo_epi16(high01, high23));
+  _mm_storeu_si128((__m128i*)(to + 12), _mm_unpackhi_epi16(high01, high23));
 }
+#else
+enum { ACROSS = 32 };
 
+// Numbers 0 of both rows, 1 of both, ... in one shuffle for each half.
+HY__INLINE void interleave(const char* data, int64_t row, int rows, int columns, uint32_t* to) {
+  const __m512i pairs = _mm512_add_epi32(
+      _mm512_set1_epi32(32 << 16),
+      _mm512_mullo_epi32(_mm512_set1_epi32(0x10001),
+                         _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)));
+  __m512i first = load_bytes(data, (int64_t)columns * SIZE);
+  __m512i second =
+      rows < 2 ? _mm512_setzero_si512() : load_bytes(data + row * SIZE, (int64_t)columns * SIZE);
+  _mm512_storeu_si512(to, _mm512_permutex2var_epi16(first, pairs, second));
+  _mm512_storeu_si512(to + 16, _mm512_permutex2var_epi16(
+                                   first, _mm512_add_epi16(pairs, _mm512_set1_epi16(16)), second));
+}
+#endif
+
+// UNIT rows that lie across k become lanes of their columns.
 static void pack_columns(const hy__matrix* b, int64_t k, int depth, int64_t j, int n,
                          uint32_t* packed) {
   const char* data = hy__matrix_at(b, k, j);
@@ -89,10 +102,9 @@ static void pack_columns(const hy__matrix* b, int64_t k, int depth, int64_t j, i
     for (int p = 0; p < depth; p += UNIT) {
       for (int u = 0; u < UNIT; u++)
         _mm_prefetch(data + (int64_t)(p + AHEAD + u) * b->row * SIZE, _MM_HINT_T0);
-      for (int h = 0; h < PANEL; h += 16)
-        _mm512_storeu_si512(
-            packed + (int64_t)(p / UNIT) * PANEL + h,
-            interleave(data + ((int64_t)p * b->row + h) * SIZE, b->row, depth - p, n - h));
+      for (int h = 0; h < PANEL; h += ACROSS)
+        interleave(data + ((int64_t)p * b->row + h) * SIZE, b->row, depth - p, n - h,
+                   packed + (int64_t)(p / UNIT) * PANEL + h);
     }
   } else if (b->row == 1) {
     for (int h = 0; h < PANEL; h += 16)

@@ -15,18 +15,25 @@ enum {
   GROUP_LANES = 192 << 10,  // of the panels of B
 };
 
+// Panels of rows of A, packed: block of k after block of k, in each panel after panel.
+typedef struct packed_rows {
+  float* data;
+  int64_t first, count;  // panels
+} packed_rows;
+
 // A block of rows, and a pass over part of the inner dimension: what is packed of A at once.
 typedef struct job {
   const hy__gemm_kernel* kernel;
   const hy__gemm* g;
-  float* packed_a;  // block of k after block of k, in each panel after panel
-  float* c;         // of the block's first row; NULL where each task has sums of its own
+  packed_rows a;  // what all tasks share, unless own_rows
+  float* c;       // of the block's first row; NULL where each task has sums of its own
   int64_t c_row;
   int64_t first_row, rows, row_panels;
   int64_t first_k, end_k;  // of the pass
   int depth;               // of a block of k, but the last
   int64_t group;           // panels of B to a task
   int64_t parts, part;     // the row panels divided among tasks, and panels of one part
+  bool own_rows;           // each task packs its rows of A
   atomic_bool failed;
 } job;
 
@@ -42,28 +49,28 @@ static int depth_at(const job* j, int64_t k) {
   return (int)least(j->depth, j->end_k - k);
 }
 
-// Where the packed panels of a block of k begin.
-static float* block_of_a(const job* j, int64_t k) {
-  return j->packed_a +
-         (k - j->first_k) / j->kernel->unit * j->row_panels * (int64_t)j->kernel->rows;
+static float* panel_of_a(const job* j, const packed_rows* a, int64_t k, int64_t panel) {
+  int64_t rows = j->kernel->rows, lanes = hy__gemm_lanes(j->kernel, depth_at(j, k));
+  return a->data + (k - j->first_k) / j->kernel->unit * a->count * rows +
+         (panel - a->first) * rows * lanes;
 }
 
-static float* panel_of_a(const job* j, int64_t k, int64_t panel) {
-  int64_t lanes = hy__gemm_lanes(j->kernel, depth_at(j, k));
-  return block_of_a(j, k) + panel * j->kernel->rows * lanes;
+static void pack_panel_of_a(const job* j, const packed_rows* a, int64_t k, int64_t panel) {
+  int64_t row = panel * j->kernel->rows;
+  int m = (int)least(j->kernel->rows, j->rows - row);
+  j->kernel->pack_a(&j->g->a, j->first_row + row, m, k, depth_at(j, k), panel_of_a(j, a, k, panel));
 }
 
+// Neighbours in a row of A follow one another.
 static void pack_rows(void* context, int64_t task) {
   const job* j = context;
   int64_t blocks = ceil_div(j->end_k - j->first_k, j->depth);
-  int64_t panel = task / blocks, k = j->first_k + task % blocks * j->depth;
-  int64_t row = panel * j->kernel->rows;
-  int m = (int)least(j->kernel->rows, j->rows - row);
-  j->kernel->pack_a(&j->g->a, j->first_row + row, m, k, depth_at(j, k), panel_of_a(j, k, panel));
+  pack_panel_of_a(j, &j->a, j->first_k + task % blocks * j->depth, task / blocks);
 }
 
 // The part of C that a task computes.
 typedef struct region {
+  packed_rows a;
   int64_t row, row_end;  // panels of rows
   int64_t column, width;
   float* c;  // of the first row and column
@@ -91,7 +98,7 @@ static void multiply_block(const job* j, const region* t, int64_t k, float* pack
   pack_columns(j, t, k, lanes, packed_b);
   float* c = t->c;
   for (int64_t r = t->row; r < t->row_end; r++, c += kernel->rows * t->stride) {
-    const float* packed_a = panel_of_a(j, k, r);
+    const float* packed_a = panel_of_a(j, &t->a, k, r);
     int m = (int)least(kernel->rows, j->rows - r * kernel->rows);
     for (int64_t p = 0; p < t->width; p += panel)
       kernel->multiply(depth, packed_a, packed_b + p * lanes, c + p, t->stride, m,
@@ -102,12 +109,20 @@ static void multiply_block(const job* j, const region* t, int64_t k, float* pack
   }
 }
 
+// What panels of rows take packed, over the blocks of k of a pass.
+static size_t rows_bytes(const job* j, int64_t panels) {
+  int64_t blocks = ceil_div(j->end_k - j->first_k, j->depth);
+  return (size_t)(panels * j->kernel->rows * blocks * hy__gemm_lanes(j->kernel, j->depth)) *
+         sizeof(float);
+}
+
 static void multiply_region(void* context, int64_t task) {
   job* j = context;
   const hy__gemm* g = j->g;
   const hy__gemm_kernel* kernel = j->kernel;
   int64_t row = task % j->parts * j->part, width = j->group * kernel->panel;
-  region t = {.row = row,
+  region t = {.a = j->a,
+              .row = row,
               .row_end = least(row + j->part, j->row_panels),
               .column = task / j->parts * width,
               .stride = j->c ? j->c_row : width};
@@ -117,9 +132,14 @@ static void multiply_region(void* context, int64_t task) {
   float* packed_b = hy__scratch_get(HY__SCRATCH_GEMM_B, (size_t)width * lanes * sizeof *packed_b);
   t.c = j->c ? j->c + row * kernel->rows * j->c_row + t.column
              : hy__scratch_get(HY__SCRATCH_GEMM_C, sums);
-  if (!packed_b || !t.c) {
+  if (j->own_rows)
+    t.a = (packed_rows){hy__scratch_get(HY__SCRATCH_GEMM_A, rows_bytes(j, j->part)), row, j->part};
+  if (!packed_b || !t.c || !t.a.data) {
     atomic_store(&j->failed, true);
     return;
+  }
+  for (int64_t r = row; j->own_rows && r < t.row_end; r++) {
+    for (int64_t k = j->first_k; k < j->end_k; k += j->depth) pack_panel_of_a(j, &t.a, k, r);
   }
   if (kernel->begin) kernel->begin();
   for (int64_t k = j->first_k; k < j->end_k; k += j->depth) multiply_block(j, &t, k, packed_b);
@@ -142,7 +162,9 @@ static void finish_empty(const hy__gemm* g) {
 
 // Tasks such that the thread with the most of them is done soonest. Packing a panel of B costs
 // about what a tile does, and is done again for each part of the rows; bringing a panel of A from
-// the shared cache costs about half of one, and is done again for each group of columns.
+// the shared cache costs about half of one, and is done again for each group of columns. With no
+// more tasks than threads, and rows divided, each packs its own rows: no thread waits for another
+// before it multiplies, and what it packed is in its own cache.
 static void divide(job* j) {
   int64_t threads = hy__pool_threads(), panels = ceil_div(j->g->n, j->kernel->panel);
   int64_t fit = GROUP_LANES / (hy__gemm_lanes(j->kernel, j->depth) * j->kernel->panel);
@@ -153,9 +175,11 @@ static void divide(job* j) {
     int64_t part = ceil_div(j->row_panels, parts);
     for (int64_t group = least(fit > 0 ? fit : 1, panels); group > 0; group--) {
       int64_t tasks = ceil_div(panels, group) * ceil_div(j->row_panels, part);
-      int64_t takes = ceil_div(tasks, threads) * (2 * group * (part + 1) + part);
+      bool own = tasks <= threads && part < j->row_panels;
+      int64_t takes = ceil_div(tasks, threads) * (2 * group * (part + 1) + (own ? 0 : part));
       if (takes >= soonest) continue;
       soonest = takes;
+      j->own_rows = own;
       j->group = group;
       j->part = part;
     }
@@ -182,10 +206,9 @@ bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
   if (own_c) most = least(most, OWN_SUMS / g->n);
   int64_t panels = ceil_div(g->m, kernel->rows), fit = most / kernel->rows;
   int64_t block = (fit > 0 ? ceil_div(panels, ceil_div(panels, fit)) : 1) * kernel->rows;
-  j.packed_a = hy__scratch_get(HY__SCRATCH_GEMM_A, (size_t)(block * lanes) * sizeof(float));
   float* sums =
       own_c ? hy__scratch_get(HY__SCRATCH_GEMM_C, (size_t)(block * g->n) * sizeof *sums) : NULL;
-  if (!j.packed_a || (own_c && !sums)) return false;
+  if (own_c && !sums) return false;
   for (int64_t i = 0; i < g->m; i += block) {
     j.first_row = i;
     j.rows = least(block, g->m - i);
@@ -196,7 +219,12 @@ bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
     int64_t tasks = ceil_div(ceil_div(g->n, kernel->panel), j.group) * j.parts;
     for (j.first_k = 0; j.first_k < g->k; j.first_k = j.end_k) {
       j.end_k = least(j.first_k + pass, g->k);
-      hy__pool_run(pack_rows, &j, j.row_panels * ceil_div(j.end_k - j.first_k, j.depth));
+      if (!j.own_rows) {
+        float* rows = hy__scratch_get(HY__SCRATCH_GEMM_A, rows_bytes(&j, j.row_panels));
+        if (!rows) return false;
+        j.a = (packed_rows){rows, 0, j.row_panels};
+        hy__pool_run(pack_rows, &j, j.row_panels * ceil_div(j.end_k - j.first_k, j.depth));
+      }
       hy__pool_run(multiply_region, &j, tasks);
     }
   }
