@@ -113,6 +113,44 @@ static void rows(void** state) {
     total.ndim = 0;
     call = (hy_call){.op = HY_OP_sum, .n_in = 1, .n_out = 1, .in = &whole};
     same_bits(&call, &total);
+    hy_tensor column = tensor(NULL, dtypes[d], 700);
+    call.in = in;
+    call.attrs.reduce.dims = hy_one_dim(0);
+    same_bits(&call, &column);
+    hy_tensor step[3] = {in[0], tensor(inputs[2], dtypes[d], 300, 700),
+                         tensor(inputs[3], dtypes[d], 300, 700)};
+    hy_tensor stepped[2] = {in[0], in[0]};
+    call = (hy_call){.op = HY_OP_sgd, .n_in = 3, .n_out = 2, .in = step};
+    call.attrs.sgd = (hy_attrs_sgd){0.1, 0.9, 0, 0.01, false, false, false};
+    same_bits(&call, stepped);
+  }
+}
+
+static void images(void** state) {
+  (void)state;
+  for (int d = 0; d < 2; d++) {
+    fill(dtypes[d]);
+    hy_tensor x = tensor(inputs[0], dtypes[d], 3, 37, 40, 41), absent = hy_tensor_absent();
+    hy_tensor vector = tensor(inputs[1], dtypes[d], 37),
+              norm[5] = {x, vector, vector, absent, absent};
+    hy_tensor out[3] = {x, vector, vector};
+    hy_call call = {.op = HY_OP_batch_norm, .n_in = 5, .n_out = 3, .in = norm};
+    call.attrs.batch_norm = (hy_attrs_batch_norm){true, 0.1, 1e-5};
+    same_bits(&call, out);
+    hy_tensor back[5] = {tensor(inputs[2], dtypes[d], 3, 37, 40, 41), x, vector, vector, vector};
+    call.op = HY_OP_batch_norm_backward;
+    call.in = back;
+    same_bits(&call, out);
+    hy_tensor pooled[2] = {tensor(NULL, dtypes[d], 3, 37, 20, 20),
+                           tensor(NULL, HY_I64, 3, 37, 20, 20)};
+    call = (hy_call){.op = HY_OP_max_pool2d, .n_in = 1, .n_out = 2, .in = &x};
+    call.attrs.max_pool = (hy_attrs_max_pool){{2, 2}, {2, 2}, {0, 0}, {1, 1}, false};
+    same_bits(&call, pooled);
+    hy_tensor slopes[2] = {tensor(inputs[2], dtypes[d], 3, 37, 20, 21), x};
+    call = (hy_call){.op = HY_OP_avg_pool2d_backward, .n_in = 2, .n_out = 1, .in = slopes};
+    call.attrs.avg_pool = (hy_attrs_avg_pool){{3, 3}, {2, 2}, {1, 1}, false, true, 0};
+    hy_tensor dx = x;
+    same_bits(&call, &dx);
   }
 }
 
@@ -121,6 +159,7 @@ int main(void) {
       cmocka_unit_test(products),
       cmocka_unit_test(attention),
       cmocka_unit_test(rows),
+      cmocka_unit_test(images),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

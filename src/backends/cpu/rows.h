@@ -81,6 +81,12 @@ typedef struct hy__adamw {
   float keep, step_size, inverse_root, beta1, beta2, rest1, rest2, eps;
 } hy__adamw;
 
+// The numbers of a step of SGD. `rest`: how much of the slope goes into the velocity.
+typedef struct hy__sgd {
+  float lr, sign, decay, momentum, rest;
+  bool has_momentum, nesterov, first;
+} hy__sgd;
+
 // The output may be one of the inputs. `past`: stores pass the caches by, for outputs that are much
 // larger; `out` is then aligned to 64 bytes and no input.
 typedef void hy__map(int64_t n, const void* const* in, float p, float q, void* out, bool past);
@@ -137,6 +143,7 @@ typedef struct hy__rows {
   // in: parameter, both moments, gradient; out: the first three anew.
   void (*adamw)(int64_t n, const hy__adamw* a, hy_dtype dtype, const void* const* in,
                 void* const* out);
+  void (*sgd)(int64_t n, const hy__sgd* s, float* param, float* velocity, const float* grad);
 } hy__rows;
 
 extern const hy__rows hy__rows_scalar, hy__rows_avx2, hy__rows_avx512;
