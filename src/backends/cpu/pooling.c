@@ -138,7 +138,9 @@ static void run_range(void* context, int64_t first, int64_t last) {
       memset(to, 0, (size_t)j->to.n * sizeof *to);
     switch (op) {
       case HY_OP_max_pool2d: most_of(j, from, to, index); break;
-      case HY_OP_max_pool2d_backward: most_backward(j, from, index, to); break;
+      case HY_OP_max_pool2d_backward:
+        if (index) most_backward(j, from, index, to);
+        break;
       case HY_OP_avg_pool2d: average(j, from, to); break;
       default: average_backward(j, from, to);
     }
