@@ -1,4 +1,4 @@
-"""The benchmarks of `halyard bench gemm gemv attention elementwise softmax norm` in PyTorch, for comparison.
+"""The benchmarks of `halyard bench gemm gemv attention elementwise softmax norm image` in PyTorch, for comparison.
 
 Run with an interpreter that has torch:
 
@@ -121,30 +121,78 @@ def time_cross_entropy(row):
     return best_time(lambda _: torch.nn.functional.cross_entropy(x, target))
 
 
+def time_rope(row):
+    positions, heads, size = sizes(row["shape"])
+    dtype = DTYPES[row["dtype"]]
+    x = torch.randn(positions, heads, size).to(dtype)
+    cos, sin = (torch.randn(positions, 1, size // 2).to(dtype).repeat(1, 1, 2) for _ in range(2))
+
+    def rotate(_):
+        half = size // 2
+        return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
+
+    return best_time(rotate)
+
+
+def time_adamw(row):
+    x, grad, _ = row_inputs(row)
+    x.grad = grad
+    optimizer = torch.optim.AdamW([x.requires_grad_()], fused=True)
+    return best_time(lambda _: optimizer.step())
+
+
+def images(row):
+    shape = sizes(row["shape"].split()[0])
+    return torch.randn(shape).to(DTYPES[row["dtype"]])
+
+
+def time_conv2d(row):
+    x = images(row)
+    channels = x.shape[1]
+    weight = torch.randn(channels, channels, 3, 3).to(x.dtype)
+    return best_time(lambda _: torch.nn.functional.conv2d(x, weight, padding=1))
+
+
+def time_batch_norm(row):
+    x, w = images(row), torch.ones(sizes(row["shape"])[1]).to(DTYPES[row["dtype"]])
+    return best_time(lambda _: torch.nn.functional.batch_norm(x, None, None, w, w, training=True))
+
+
+def time_batch_norm_backward(row):
+    x, w = images(row).requires_grad_(), torch.ones(sizes(row["shape"])[1]).to(DTYPES[row["dtype"]])
+    w.requires_grad_()
+    out = torch.nn.functional.batch_norm(x, None, None, w, w, training=True)
+    grad = torch.randn_like(out)
+    return best_time(lambda _: torch.autograd.grad(out, (x, w), grad, retain_graph=True))
+
+
+def time_max_pool2d(row):
+    x = images(row)
+    return best_time(lambda _: torch.nn.functional.max_pool2d(x, 2, return_indices=True))
+
+
+def time_avg_pool2d(row):
+    x = images(row)
+    return best_time(lambda _: torch.nn.functional.avg_pool2d(x, 2))
+
+
 TIMERS = {
     **{name: time_row_op for name in ROW_OPS},
     "sum": time_sum,
     "cross_entropy": time_cross_entropy,
+    "rope": time_rope,
+    "adamw": time_adamw,
+    "conv2d": time_conv2d,
+    "batch_norm": time_batch_norm,
+    "batch_norm_backward": time_batch_norm_backward,
+    "max_pool2d": time_max_pool2d,
+    "avg_pool2d": time_avg_pool2d,
     "mm": time_mm,
     "int_mm": time_int_mm,
     "linear": time_linear,
     "sdpa": time_sdpa,
     "sdpa_backward": time_sdpa_backward,
 }
-
-
-def amount(row):
-    """What the row's rate counts, in 1e9: flops, or the bytes that must be read and written."""
-    if TIMERS[row["name"]] in (time_row_op, time_sum, time_cross_entropy):
-        m, n = sizes(row["shape"].split()[0])
-        size = torch.empty(0, dtype=DTYPES[row["dtype"]]).element_size()
-        tensors = {"add": 3, "mul": 3, "cast": 6 / size, "sum": 1, "mean": 1, "max": 1,
-                   "cross_entropy": 1}.get(row["name"], 2)
-        return 1e-9 * m * n * size * tensors
-    m, n, k = sizes(row["shape"])
-    if row["unit"] == "GFLOP/s":
-        return 2e-9 * m * n * k
-    return 1e-9 * (n * k + m * (n + k)) * torch.empty(0, dtype=DTYPES[row["dtype"]]).element_size()
 
 
 def main():
@@ -164,13 +212,12 @@ def main():
     for row in rows:
         if row["name"] not in TIMERS or (row["name"] != "int_mm" and row["dtype"] not in DTYPES):
             continue
-        with torch.set_grad_enabled(row["name"] == "sdpa_backward"):
+        with torch.set_grad_enabled(row["name"].endswith("_backward")):
             seconds = TIMERS[row["name"]](row)
         higher_is_better = row["unit"] != "ms"
         row["peer"] = "torch " + torch.__version__
-        row["peer_value"] = amount(row) / seconds if higher_is_better else seconds * 1e3
-        ours, theirs = row["value"], row["peer_value"]
-        row["ratio"] = ours / theirs if higher_is_better else theirs / ours
+        row["ratio"] = seconds / row["seconds"]
+        row["peer_value"] = row["value"] / row["ratio"] if higher_is_better else seconds * 1e3
         print(json.dumps(row), flush=True)
 
 

@@ -32,6 +32,7 @@ static const benchmark benchmarks[] = {
     {"elementwise", bench_elementwise},
     {"softmax", bench_softmax},
     {"norm", bench_norm},
+    {"image", bench_image},
 };
 #define N_BENCHMARKS ((int)(sizeof benchmarks / sizeof benchmarks[0]))
 
@@ -66,6 +67,8 @@ void bench_print(const bench_row* row) {
            row->unit);
     if (row->peer) printf("  %10.4g %-16s %6.2fx", row->peer_value, row->peer, row->ratio);
     if (row->floor > 0) printf("  floor %.4g, reached %.0f%%", row->floor, 100 * row->of_floor);
+    if (row->memcpy > 0)
+      printf("; memcpy %.4g, %.0f%%", row->memcpy, 100 * row->value / row->memcpy);
     printf("\n");
     fflush(stdout);
     return;
@@ -92,6 +95,11 @@ void bench_print(const bench_row* row) {
     json_null(&j, "floor");
     json_null(&j, "of_floor");
   }
+  if (row->memcpy > 0) {
+    json_real(&j, "memcpy", row->memcpy);
+    json_real(&j, "of_memcpy", row->value / row->memcpy);
+  }
+  if (row->seconds > 0) json_real(&j, "seconds", row->seconds);
   json_end_object(&j);
   json_newline(&j);
   fflush(stdout);
@@ -113,7 +121,7 @@ static int run(int argc, char** argv) {
   int n;
   const cli_option options[] = {
       {"peer", CLI_TEXT, &bench_peer, "NAME", "a provider to compare with, such as openblas"},
-      {"only", CLI_TEXT, &only, "TEXT", "of products and attention, rows that contain this"},
+      {"only", CLI_TEXT, &only, "TEXT", "rows whose name, shape and type contain this"},
       {"model", CLI_TEXT, &bench_model, "DIR",
        "for decode, prefill and train (random weights of Qwen2.5-0.5B's shape)"},
       {"dtype", CLI_TEXT, &bench_dtype, "f32|bf16|q8|q4", "how its weights are kept (bf16)"},

@@ -18,6 +18,8 @@ typedef struct bench_row {
   double ratio;     // ours to the peer's
   double floor;     // what the machine allows, in the same unit; 0 where unknown
   double of_floor;  // how much of it was reached
+  double memcpy;    // the C library's copy as a rate in the same unit; 0: no measure of this row
+  double seconds;   // of one call; 0 where the value says it
 } bench_row;
 
 void bench_print(const bench_row* row);
@@ -46,5 +48,6 @@ hy_status bench_load(hy_device* device);
 hy_status bench_elementwise(hy_device* device);
 hy_status bench_softmax(hy_device* device);
 hy_status bench_norm(hy_device* device);
+hy_status bench_image(hy_device* device);
 
 #endif  // HALYARD_CLI_BENCH_H_

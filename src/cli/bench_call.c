@@ -116,6 +116,17 @@ static bool peer_runs(bench_session* session, const hy_call* call) {
          strcmp(placement.provider, session->peer) == 0;
 }
 
+static hy_status time_copies(bench_session* session, bench_copies* copies) {
+  hy_call call = {.op = HY_OP_copy, .n_in = 1, .n_out = 1, .in = &copies->from, .out = &copies->to};
+  double best = DBL_MAX, bytes = (double)hy_tensor_bytes(&copies->from);
+  HY_TRY(time_one(session, NULL, &call, &best));
+  if (2 * bytes / best > copies->own) copies->own = 2 * bytes / best;
+  if (!hy_device_is_host(session->device)) return HY_OK;
+  double rate = hy__floor_copy(copies->to.data, copies->from.data, (size_t)bytes);
+  if (rate > copies->memcpy) copies->memcpy = rate;
+  return HY_OK;
+}
+
 static double as_unit(const bench_work* work, double seconds) {
   return strcmp(work->unit, "ms") == 0 ? seconds * 1e3 : work->amount / seconds / 1e9;
 }
@@ -129,22 +140,26 @@ hy_status bench_calls(bench_session* session, const bench_work* work, const hy_c
     if (round >= LEAST_ROUNDS && bench_now() - begin > seconds_a_row) break;
     HY_TRY(time_one(session, own, &calls[round % n], &ours));
     if (has_peer) HY_TRY(time_one(session, session->peer, &calls[(round + n / 2) % n], &theirs));
+    if (work->copies) HY_TRY(time_copies(session, work->copies));
   }
   hy_set_preferred_provider(session->device, own);
   bench_row row = {.name = work->name,
                    .shape = work->shape,
                    .dtype = hy_dtype_name(work->dtype),
                    .value = as_unit(work, ours),
-                   .unit = work->unit};
+                   .unit = work->unit,
+                   .seconds = ours};
   if (has_peer) {
     row.peer = session->peer;
     row.peer_value = as_unit(work, theirs);
     row.ratio = theirs / ours;
   }
-  if (work->least > 0) {
-    row.floor = as_unit(work, work->least);
-    row.of_floor = work->least / ours;
+  double least = work->copies ? work->amount / work->copies->own : work->least;
+  if (least > 0) {
+    row.floor = as_unit(work, least);
+    row.of_floor = least / ours;
   }
+  if (work->copies) row.memcpy = work->copies->memcpy / 1e9;
   bench_print(&row);
   return HY_OK;
 }

@@ -31,7 +31,16 @@ typedef struct bench_work {
   const char* unit;  // "GFLOP/s", "GB/s" or "ms"
   double amount;     // flops or bytes of one call; unused for ms
   double least;      // the least seconds a call can take; 0: unknown
+  // Copies of bytes, timed in turns with the calls; NULL where they are not what bounds them.
+  struct bench_copies* copies;
 } bench_work;
+
+// Rates of copying what is much larger than the caches, in bytes a second: by the library's own
+// op, which bounds ops that read and write as much, and by memcpy on the same threads.
+typedef struct bench_copies {
+  hy_tensor from, to;
+  double own, memcpy;  // the best so far
+} bench_copies;
 
 // Times the calls by turns, so that those with different tensors do not find their data in a cache,
 // and prints the row.

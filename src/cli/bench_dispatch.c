@@ -2,6 +2,7 @@
 #include <float.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli/bench.h"
 
@@ -57,6 +58,27 @@ static hy_status time_switch(hy_device* device, double* look_up, double* make_cu
   return HY_OK;
 }
 
+// Processor time that the process takes while it has nothing to do, its threads being there.
+static hy_status time_idleness(hy_stream* stream, double* milliseconds) {
+  enum { MANY = 1 << 20 };
+  const int64_t shape[1] = {MANY};
+  hy_tensor x;
+  void* memory;
+  HY_TRY(hy_alloc(stream, MANY * 4, &memory));
+  hy_status status = hy_tensor_init(&x, memory, HY_F32, 1, shape);
+  for (int i = 0; i < 100 && status == HY_OK; i++) status = hy_fill(stream, &x, hy_int(1));
+  if (status == HY_OK) status = hy_stream_sync(stream);
+  struct timespec settle = {.tv_nsec = 100000000}, idle = {.tv_sec = 2}, begin, end;
+  nanosleep(&settle, NULL);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+  nanosleep(&idle, NULL);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
+  *milliseconds =
+      1e3 * (double)(end.tv_sec - begin.tv_sec) + 1e-6 * (double)(end.tv_nsec - begin.tv_nsec);
+  hy_free(hy_stream_device(stream), memory);
+  return status;
+}
+
 hy_status bench_dispatch(hy_device* device) {
   hy_stream* stream;
   HY_TRY(hy_stream_default(device, &stream));
@@ -76,5 +98,8 @@ hy_status bench_dispatch(hy_device* device) {
                            .dtype = "",
                            .value = make_current,
                            .unit = "ns"});
+  HY_TRY(time_idleness(stream, &value));
+  bench_print(&(bench_row){
+      .name = "idle threads", .shape = "2 s", .dtype = "", .value = value, .unit = "ms"});
   return HY_OK;
 }

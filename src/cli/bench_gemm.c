@@ -15,7 +15,8 @@ static hy_status square(bench_session* session, hy_op op, hy_dtype dtype, int64_
   char text[48];
   snprintf(text, sizeof text, "%lldx%lldx%lld", (long long)size, (long long)size, (long long)size);
   double flops = 2.0 * (double)size * (double)size * (double)size;
-  bench_work work = {hy_op_name(op), text, dtype, "GFLOP/s", flops, 0};
+  bench_work work = {
+      .name = hy_op_name(op), .shape = text, .dtype = dtype, .unit = "GFLOP/s", .amount = flops};
   if (session->floors.flops > 0) work.least = flops / session->floors.flops;
   return bench_calls(session, &work, &call, 1);
 }
