@@ -47,7 +47,7 @@ module echo_npu_alu (
     end
   endfunction
 
-  integer i;
+  reg [31:0] i;
   always @(posedge clk)
     if (en)
       for (i = 0; i < 16; i = i + 1) z[32*i+:32] <= lane(op, a[32*i+:32], b[32*i+:32], c[32*i+:32]);

@@ -28,7 +28,7 @@ module echo_npu_pack (
     endcase
   endfunction
 
-  integer i;
+  reg [31:0] i;
   reg [31:0] v;
   always @(posedge clk)
     if (clear) push <= 0;

@@ -52,7 +52,7 @@ module echo_npu_pe_row #(
       .rdata(acc1));
 
   reg [32*N-1:0] sums;
-  integer lane;
+  reg [31:0] lane;
   always @* begin
     sums = 0;
     if (valid && integers)

@@ -10,7 +10,7 @@ module echo_npu_unpack (
 );
   `include "echo_npu_convert.vh"
 
-  integer i;
+  reg [31:0] i;
   always @(posedge clk)
     if (en)
       case (dtype)
