@@ -33,6 +33,7 @@ static const benchmark benchmarks[] = {
     {"softmax", bench_softmax},
     {"norm", bench_norm},
     {"image", bench_image},
+    {"npu", bench_npu},
 };
 #define N_BENCHMARKS ((int)(sizeof benchmarks / sizeof benchmarks[0]))
 
@@ -111,6 +112,7 @@ static int run_one(const char* what, hy_device* device) {
     if (!all && strcmp(what, benchmarks[i].name) != 0) continue;
     found = true;
     if (all && benchmarks[i].run == bench_load && !bench_model) continue;  // of files alone
+    if (all && benchmarks[i].run == bench_npu && !hy_backend_is_available("echo")) continue;
     hy_status status = benchmarks[i].run(device);
     if (status != HY_OK) return cli_fail(status);
   }

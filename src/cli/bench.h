@@ -49,5 +49,6 @@ hy_status bench_elementwise(hy_device* device);
 hy_status bench_softmax(hy_device* device);
 hy_status bench_norm(hy_device* device);
 hy_status bench_image(hy_device* device);
+hy_status bench_npu(hy_device* device);
 
 #endif  // HALYARD_CLI_BENCH_H_
