@@ -1,28 +1,14 @@
 // echo_driver_cmodel.c - the functional model as a bottom of the runtime. Packets run inside wait.
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "echo_cmodel.h"
-#include "echo_driver.h"
-
-static int count(char* reason, size_t size) {
-  const char* text = getenv("ECHO_NPU_DEVICE_COUNT");
-  if (!text) return 1;
-  char* end;
-  long n = strtol(text, &end, 10);
-  if (*text && !*end && n >= 0 && n <= 64) {
-    if (n == 0) snprintf(reason, size, "ECHO_NPU_DEVICE_COUNT is 0");
-    return (int)n;
-  }
-  snprintf(reason, size, "ECHO_NPU_DEVICE_COUNT is '%s', not a number from 0 to 64", text);
-  return 0;
-}
+#include "echo_simulated.h"
 
 static int open_model(int index, echo_board* board, void** device, char* reason, size_t size) {
   (void)index;
   echo_area areas[ECHO_NPU_AREAS];
-  for (int i = 0; i < ECHO_NPU_AREAS; ++i) areas[i] = (echo_area){board->base[i], board->limit[i]};
+  echo_simulated_areas(board, areas);
   *device = echo_cmodel_create(areas, board->memory_fd);
   if (*device) return 0;
   snprintf(reason, size, "cmodel: no memory or threads for the simulated board");
@@ -71,7 +57,7 @@ static int track(void* device, uint64_t address, uint64_t bytes, int allocated) 
 const echo_driver echo_driver_cmodel = {
     "cmodel",
     "functional bit-exact f32 bf16 int8 timing-estimate allocation-checks",
-    count,
+    echo_simulated_count,
     open_model,
     close_model,
     read_register,

@@ -1,6 +1,7 @@
 #include "echo_timing.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static uint64_t ceil_div(uint64_t a, uint64_t b) {
   return (a + b - 1) / b;
@@ -40,8 +41,18 @@ echo_timing echo_timing_of(uint32_t n, uint32_t ram_latency) {
 }
 
 echo_timing echo_timing_from_environment(void) {
-  return echo_timing_of(number("ECHO_NPU_ARRAY", 16, 4, 128),
-                        number("ECHO_NPU_RAM_LATENCY", 40, 1, 10000));
+  echo_timing t = echo_timing_of(number("ECHO_NPU_ARRAY", 16, 4, 128),
+                                 number("ECHO_NPU_RAM_LATENCY", 40, 1, 10000));
+  const char* bus = getenv("ECHO_NPU_RTL_BUS");
+  const char* stall = bus ? strstr(bus, "stall=") : NULL;
+  const unsigned long percent = stall ? strtoul(stall + strlen("stall="), NULL, 10) : 0;
+  if (percent < 100) t.stall_percent = (uint32_t)percent;
+  return t;
+}
+
+// Cycles in which a channel of the bus that stalls now and then moves `count` beats.
+static uint64_t stalled(const echo_timing* t, uint64_t count) {
+  return ceil_div(100 * count, 100 - t->stall_percent);
 }
 
 // Beats to move `rows` rows of `bytes` each.
@@ -59,10 +70,10 @@ static uint64_t moves(const echo_timing* t, uint64_t rows, uint64_t columns) {
 static uint64_t arrival(const echo_timing* t, uint64_t count, uint64_t run) {
   const uint64_t burst = run < t->burst_beats ? run : t->burst_beats;
   const uint64_t flying = t->read_beats - t->burst_beats + burst;
-  const uint64_t trip = t->ram_latency + t->bus_cost + burst;
-  if (trip <= flying || count == 0) return count;
+  const uint64_t trip = t->ram_latency + t->bus_cost + stalled(t, burst);
+  if (trip <= stalled(t, flying) || count == 0) return stalled(t, count);
   const uint64_t waits = (count - 1) / flying;
-  return count + waits * (trip - flying);
+  return stalled(t, count) + waits * (trip - stalled(t, flying));
 }
 
 // Cycles that `bursts` written bursts wait for answers to earlier ones.
@@ -138,7 +149,8 @@ static void run_tile(const echo_timing* t, const echo_command* c, const tiling* 
   }
   // Two more cycles a row: its run is announced, its first word is read.
   const uint64_t bursts = rows * ceil_div(cols * dst->size, t->bus_bytes * t->burst_beats);
-  const uint64_t store = max64(moves(t, rows, cols) + 2 * rows, answers(t, bursts));
+  const uint64_t store =
+      max64(max64(moves(t, rows, cols) + 2 * rows, stalled(t, tile_beats)), answers(t, bursts));
   p->stored_before = p->stored;
   p->stored = max64(p->stored, p->computed + t->settle_cost) + store;
   cost->write_beats += tile_beats;
@@ -197,8 +209,8 @@ static void vector(const echo_timing* t, const echo_command* c, echo_cost* cost)
                 !!(p->store & ECHO_NPU_STORE_SCALAR));
   }
   const uint64_t run = ceil_div(ECHO_NPU_PARTIALS * s1, t->bus_bytes);
-  cost->vector_busy = max64(rows * row_cycles, arrival(t, cost->read_beats, run)) +
-                      2 * t->ram_latency + t->unit_cost;
+  const uint64_t bus = max64(arrival(t, cost->read_beats, run), stalled(t, cost->write_beats));
+  cost->vector_busy = max64(rows * row_cycles, bus) + 2 * t->ram_latency + t->unit_cost;
   cost->cycles += cost->vector_busy;
 }
 
@@ -230,8 +242,8 @@ static void copy(const echo_timing* t, const echo_command* c, echo_cost* cost) {
   const uint64_t bursts = c->opcode == ECHO_NPU_OP_MEMCPY
                               ? ceil_div(writes, t->burst_beats)
                               : rows * ceil_div(ceil_div(writes, rows), t->burst_beats);
-  cost->copy_busy =
-      max64(max64(arrival(t, reads, run), writes), answers(t, bursts)) + waits + t->unit_cost;
+  cost->copy_busy = max64(max64(arrival(t, reads, run), stalled(t, writes)), answers(t, bursts)) +
+                    waits + t->unit_cost;
   cost->cycles += cost->copy_busy;
 }
 

@@ -16,13 +16,14 @@ typedef struct echo_timing {
   uint32_t write_bursts;  // announced and not answered at most
   uint32_t fma_latency;   // cycles
   uint32_t ram_latency;   // cycles from read request to first data, and from write to its answer
-  uint32_t bus_cost;      // cycles that a request and its data take inside the device
-  uint32_t packet_cost;   // decode and check, beyond the fetch
-  uint32_t locate_cost;   // addresses of an iteration, and handing it to its unit
-  uint32_t unit_cost;     // start and end of a command in its unit
-  uint32_t block_cost;    // a block of 128 columns of a vector pass, beyond its beats
-  uint32_t uop_loop;      // cycles before the result of a micro-operation can be used
-  uint32_t tree_cost;     // adding up the partial results of a reduction
+  uint32_t stall_percent;  // share of the cycles in which a channel of the bus moves nothing
+  uint32_t bus_cost;       // cycles that a request and its data take inside the device
+  uint32_t packet_cost;    // decode and check, beyond the fetch
+  uint32_t locate_cost;    // addresses of an iteration, and handing it to its unit
+  uint32_t unit_cost;      // start and end of a command in its unit
+  uint32_t block_cost;     // a block of 128 columns of a vector pass, beyond its beats
+  uint32_t uop_loop;       // cycles before the result of a micro-operation can be used
+  uint32_t tree_cost;      // adding up the partial results of a reduction
 } echo_timing;
 
 typedef struct echo_cost {
@@ -33,7 +34,8 @@ typedef struct echo_cost {
 
 // An n x n array behind a memory of this latency; everything else as in rtl/.
 echo_timing echo_timing_of(uint32_t n, uint32_t ram_latency);
-// The same with ECHO_NPU_ARRAY (default 16) and ECHO_NPU_RAM_LATENCY (40).
+// The same with ECHO_NPU_ARRAY (default 16), ECHO_NPU_RAM_LATENCY (40) and the stalls of
+// ECHO_NPU_RTL_BUS (none).
 echo_timing echo_timing_from_environment(void);
 
 // One iteration of a command.

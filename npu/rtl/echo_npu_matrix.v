@@ -223,7 +223,12 @@ module echo_npu_matrix #(
   wire is_load = g_valid && g_kind == 2'd2;
   wire [511:0] out_lanes;
   wire [N*32*N-1:0] unloaded;
-  wire [32*N-1:0] unload_word = unloaded[32*N*d_row[NL-1:0]+:32*N];
+  reg [32*N-1:0] unload_word;
+  reg [31:0] u;
+  always @* begin
+    unload_word = unloaded[32*N-1:0];
+    for (u = 1; u < N; u = u + 1) if (d_row[NL-1:0] == u[NL-1:0]) unload_word = unloaded[32*N*u+:32*N];
+  end
   generate
     if (N <= 16) begin : one_group
       assign load_word = lanes[32*N-1:0];

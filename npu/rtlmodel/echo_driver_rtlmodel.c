@@ -1,32 +1,18 @@
 // echo_driver_rtlmodel.c - the compiled hardware as a bottom of the runtime. The clock runs inside
 // wait.
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "echo_driver.h"
 #include "echo_rtlmodel.h"
+#include "echo_simulated.h"
 
 #define SLICE 4096  // cycles between looks at the clock on the wall
-
-static int count(char* reason, size_t size) {
-  const char* text = getenv("ECHO_NPU_DEVICE_COUNT");
-  if (!text) return 1;
-  char* end;
-  long n = strtol(text, &end, 10);
-  if (*text && !*end && n >= 0 && n <= 64) {
-    if (n == 0) snprintf(reason, size, "ECHO_NPU_DEVICE_COUNT is 0");
-    return (int)n;
-  }
-  snprintf(reason, size, "ECHO_NPU_DEVICE_COUNT is '%s', not a number from 0 to 64", text);
-  return 0;
-}
 
 static int open_model(int index, echo_board* board, void** device, char* reason, size_t size) {
   (void)index;
   echo_area areas[ECHO_NPU_AREAS];
-  for (int i = 0; i < ECHO_NPU_AREAS; ++i) areas[i] = (echo_area){board->base[i], board->limit[i]};
+  echo_simulated_areas(board, areas);
   *device = echo_rtlmodel_create(areas, board->memory_fd);
   if (*device) return 0;
   snprintf(reason, size, "rtlmodel: no memory for the simulated board");
@@ -77,7 +63,7 @@ static echo_wait wait_model(void* device, uint32_t milliseconds) {
 __attribute__((visibility("default"))) const echo_driver echo_driver_rtlmodel_1 = {
     "rtlmodel",
     "verilog cycle-exact bit-exact f32 bf16 int8 waveform",
-    count,
+    echo_simulated_count,
     open_model,
     close_model,
     read_register,

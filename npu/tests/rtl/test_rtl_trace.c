@@ -27,13 +27,11 @@ static double off_by(uint64_t estimated, uint64_t counted) {
   return counted ? (double)estimated / (double)counted - 1 : 0;
 }
 
-// A decoding step of the demo's model, recorded on the functional model.
-static void the_estimate_of_a_decoding_step_holds(void** state) {
-  (void)state;
+// A decoding step of the demo's model, recorded on the functional model, on this bus.
+static void the_estimate_holds(const echo_rtl_bus* bus) {
   char reason[256] = "";
   echo_trace trace;
   const char* path = getenv("ECHO_NPU_TRACE_FILE");
-  const uint32_t latency = (uint32_t)rtl_number("ECHO_NPU_RAM_LATENCY", 40);
   const int each = getenv("ECHO_NPU_TRACE_EACH") != NULL;
   if (echo_trace_read(path ? path : ECHO_NPU_TEST_DATA "/demo_decode.trace", &trace, reason,
                       sizeof reason) != 0)
@@ -42,10 +40,10 @@ static void the_estimate_of_a_decoding_step_holds(void** state) {
   echo_rtlmodel* m = echo_rtlmodel_create(board, -1);
   echo_cost* costs = calloc(trace.count, sizeof *costs);
   assert_true(m && costs);
-  const echo_rtl_bus bus = {.latency = latency};
-  echo_rtlmodel_set_bus(m, &bus);
-  const echo_timing timing =
-      echo_timing_of(echo_rtlmodel_read(m, ECHO_NPU_REG_CONFIG) & 0xff, latency);
+  echo_rtlmodel_set_bus(m, bus);
+  echo_timing timing =
+      echo_timing_of(echo_rtlmodel_read(m, ECHO_NPU_REG_CONFIG) & 0xff, bus->latency);
+  timing.stall_percent = bus->stall_percent;
   assert_int_equal(echo_trace_time(&trace, &timing, costs, reason, sizeof reason), 0);
 
   // The ring lies where no recorded address does.
@@ -75,8 +73,8 @@ static void the_estimate_of_a_decoding_step_holds(void** state) {
     s->packets += 1, s->counted += cycles, s->estimated += costs[i].cycles;
     all.packets += 1, all.counted += cycles, all.estimated += costs[i].cycles;
   }
-  print_message("  N = %u, memory latency %u\n  %-20s %7s %10s %10s\n", timing.n, latency, "",
-                "packets", "cycles", "estimate");
+  print_message("  N = %u, memory latency %u, bus stalls %u%%\n  %-20s %7s %10s %10s\n", timing.n,
+                bus->latency, bus->stall_percent, "", "packets", "cycles", "estimate");
   for (int i = 0; i < MOST_LABELS && sums[i].label; ++i)
     print_message("  %-20s %7llu %10llu %10llu %+6.1f%%\n", sums[i].label,
                   (unsigned long long)sums[i].packets, (unsigned long long)sums[i].counted,
@@ -91,7 +89,23 @@ static void the_estimate_of_a_decoding_step_holds(void** state) {
   echo_trace_free(&trace);
 }
 
+static void a_decoding_step(void** state) {
+  (void)state;
+  const echo_rtl_bus bus = {.latency = (uint32_t)rtl_number("ECHO_NPU_RAM_LATENCY", 40)};
+  the_estimate_holds(&bus);
+}
+
+static void a_decoding_step_on_a_bus_that_stalls(void** state) {
+  (void)state;
+  static const echo_rtl_bus buses[] = {{.latency = 40, .stall_percent = 10, .seed = 1},
+                                       {.latency = 40, .stall_percent = 30, .seed = 2},
+                                       {.latency = 40, .stall_percent = 50, .seed = 3},
+                                       {.latency = 100, .stall_percent = 30, .seed = 4}};
+  for (size_t i = 0; i < sizeof buses / sizeof *buses; ++i) the_estimate_holds(&buses[i]);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_estimate_of_a_decoding_step_holds)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_decoding_step),
+                                     cmocka_unit_test(a_decoding_step_on_a_bus_that_stalls)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
