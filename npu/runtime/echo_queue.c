@@ -1,8 +1,9 @@
-// echo_queue.c - the thread that feeds the device.
+// echo_queue.c - feeding the device.
 //
-// One thread per device takes the first job of any stream that is ready, runs it to its end, and
-// only then takes the next: it alone talks to the driver. Consecutive packets of a stream go to the
-// ring together.
+// One thread at a time serves a device: it takes the first job of any stream that is ready, runs it
+// to its end, and only then takes the next; nobody else talks to the driver. There is a thread for
+// it, and whoever waits for the device serves meanwhile, which spares waking one thread for a job
+// and another at its end. Consecutive packets of a stream go to the ring together.
 #include "echo_queue.h"
 
 #include <stdlib.h>
@@ -194,45 +195,63 @@ static size_t free_list(echo_device* d, echo_job* list, int dropped) {
   return n;
 }
 
+// Runs what is first in the line of a stream. Called with the lock held, which is given up
+// meanwhile.
+static void serve(echo_device* d, echoNpuStream s) {
+  move_to_end(d, s);
+  size_t jobs = 1;
+  if (s->head->kind == JOB_PACKETS)
+    for (echo_job* j = s->head->next; j && j->kind == JOB_PACKETS; j = j->next) ++jobs;
+  echo_job* list = detach(s, jobs);
+  int lost = d->lost;
+  d->serving = 1;
+  pthread_mutex_unlock(&d->lock);
+
+  echoNpuFault fault = {0};
+  echoNpuError error =
+      lost && list->kind <= JOB_READ ? ECHO_NPU_ERROR_DEVICE_LOST : run_job(d, list, jobs, &fault);
+  size_t finished = free_list(d, list, 0);
+
+  pthread_mutex_lock(&d->lock);
+  if (error) {
+    s->error = error;
+    s->fault = fault;
+    if (error == ECHO_NPU_ERROR_DEVICE_LOST || d->dead) d->lost = 1;
+    echo_job* rest = s->head;
+    s->head = s->tail = NULL;
+    pthread_mutex_unlock(&d->lock);
+    finished += free_list(d, rest, 1);
+    pthread_mutex_lock(&d->lock);
+  }
+  d->serving = 0;
+  s->completed += finished;
+  pthread_cond_broadcast(&d->progress);
+}
+
 static void* queue_main(void* argument) {
   echo_device* d = argument;
   pthread_mutex_lock(&d->lock);
   for (;;) {
-    echoNpuStream s = next_ready(d);
-    if (!s) {
-      if (d->stopping) break;
+    echoNpuStream s = d->serving ? NULL : next_ready(d);
+    if (s)
+      serve(d, s);
+    else if (d->stopping && !d->serving)
+      break;
+    else
       pthread_cond_wait(&d->work, &d->lock);
-      continue;
-    }
-    move_to_end(d, s);
-    size_t jobs = 1;
-    if (s->head->kind == JOB_PACKETS)
-      for (echo_job* j = s->head->next; j && j->kind == JOB_PACKETS; j = j->next) ++jobs;
-    echo_job* list = detach(s, jobs);
-    int lost = d->lost;
-    pthread_mutex_unlock(&d->lock);
-
-    echoNpuFault fault = {0};
-    echoNpuError error = lost && list->kind <= JOB_READ ? ECHO_NPU_ERROR_DEVICE_LOST
-                                                        : run_job(d, list, jobs, &fault);
-    size_t finished = free_list(d, list, 0);
-
-    pthread_mutex_lock(&d->lock);
-    if (error) {
-      s->error = error;
-      s->fault = fault;
-      if (error == ECHO_NPU_ERROR_DEVICE_LOST || d->dead) d->lost = 1;
-      echo_job* rest = s->head;
-      s->head = s->tail = NULL;
-      pthread_mutex_unlock(&d->lock);
-      finished += free_list(d, rest, 1);
-      pthread_mutex_lock(&d->lock);
-    }
-    s->completed += finished;
-    pthread_cond_broadcast(&d->progress);
   }
   pthread_mutex_unlock(&d->lock);
   return NULL;
+}
+
+void echo__await_progress(echo_device* d) {
+  echoNpuStream s = d->serving ? NULL : next_ready(d);
+  if (!s) {
+    pthread_cond_wait(&d->progress, &d->lock);
+    return;
+  }
+  serve(d, s);
+  pthread_cond_signal(&d->work);  // the thread may have looked while this one served
 }
 
 echoNpuStream echo__stream_new(echo_device* d) {

@@ -46,6 +46,8 @@ echo_job* echo__job(job_kind kind, size_t packets);
 echoNpuError echo__enqueue(echoNpuStream stream, echo_job* job);
 // The stream's pending error, with its message. Called with the device's lock held.
 echoNpuError echo__stream_error(echoNpuStream stream);
+// Runs a job that is ready, or waits until one has ended. Called with the device's lock held.
+void echo__await_progress(echo_device* device);
 // Adds a stream to the device; NULL without host memory.
 echoNpuStream echo__stream_new(echo_device* device);
 

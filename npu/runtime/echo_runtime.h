@@ -51,7 +51,7 @@ typedef struct echo_device {
   uint32_t watchdog;    // cycles, for the register
 
   uint64_t ring;            // physical
-  uint32_t tail;            // this and the next: used by the queue thread only
+  uint32_t tail;            // this and the next two: used by the thread that serves
   echo_recorder* recorder;  // NULL: nothing is recorded
   int dead;                 // it did not even obey a reset
 
@@ -62,6 +62,7 @@ typedef struct echo_device {
   struct echoNpuStream_st* streams;
   struct echoNpuStream_st* default_stream;
   int stopping, lost;
+  int serving;  // a thread is talking to the driver
 } echo_device;
 
 // The device, opened at first use.
@@ -70,7 +71,7 @@ echoNpuError echo__current_device(echo_device** device);
 // Device and physical address of `bytes` bytes of device memory.
 echoNpuError echo__resolve(const void* ptr, uint64_t bytes, echo_device** device,
                            uint64_t* address);
-// On the queue thread.
+// On the thread that serves.
 void echo__read_counters(echo_device* device, uint64_t* counters);
 // Wakes the queue threads of all devices; an event has completed.
 void echo__wake_all(void);
@@ -93,7 +94,7 @@ echoNpuError echo__submit_write(echoNpuStream stream, uint64_t to, const void* f
 echoNpuError echo__submit_read(echoNpuStream stream, void* to, uint64_t from, uint64_t bytes);
 // Releases the block when the stream gets there.
 echoNpuError echo__submit_release(echoNpuStream stream, uint64_t address);
-// Runs call(device, argument) on the queue thread and waits for it.
+// Runs call(device, argument) on the thread that serves and waits for it.
 echoNpuError echo__call(echo_device* device, void (*call)(echo_device*, void*), void* argument);
 echoNpuError echo__stream_wait(echoNpuStream stream);
 echoNpuError echo__device_wait(echo_device* device);

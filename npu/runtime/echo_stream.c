@@ -7,9 +7,7 @@
 
 // Called with the lock held. The error is left where it is.
 static echoNpuError wait_locked(echoNpuStream s) {
-  echo_device* d = s->device;
-  for (uint64_t target = s->submitted; s->completed < target;)
-    pthread_cond_wait(&d->progress, &d->lock);
+  for (uint64_t target = s->submitted; s->completed < target;) echo__await_progress(s->device);
   return s->error ? echo__stream_error(s) : ECHO_NPU_SUCCESS;
 }
 
@@ -30,7 +28,7 @@ static int is_idle(const echo_device* d) {
 static echoNpuError wait_idle(echo_device* d, int take) {
   echoNpuError error = ECHO_NPU_SUCCESS;
   pthread_mutex_lock(&d->lock);
-  while (!is_idle(d)) pthread_cond_wait(&d->progress, &d->lock);
+  while (!is_idle(d)) echo__await_progress(d);
   for (echoNpuStream s = d->streams; s; s = s->next) {
     if (s->error && !error) error = echo__stream_error(s);
     if (take) s->error = ECHO_NPU_SUCCESS;
