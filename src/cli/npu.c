@@ -6,7 +6,6 @@
 
 #include "cli/cli.h"
 #include "cli/shapes.h"
-#include "core/internal.h"
 #include "echo_report.h"
 #include "model/create.h"
 #include "model/load.h"
@@ -39,8 +38,8 @@ static hy_status recorded(echoNpuError error) {
 // Runs `context` tokens, then records the pass over `tokens` more.
 static hy_status record_step(hy_model* model, int64_t context, int64_t tokens, const char* path) {
   const int64_t vocab = hy_model_vocab_size(model), all = context + tokens;
-  float* logits = hy__malloc((size_t)vocab * sizeof *logits);
-  int32_t* ids = hy__malloc((size_t)all * sizeof *ids);
+  float* logits = malloc((size_t)vocab * sizeof *logits);
+  int32_t* ids = malloc((size_t)all * sizeof *ids);
   hy__cache* cache = NULL;
   hy__sequence sequence = {0};
   hy__sequence* sequences[] = {&sequence};
@@ -61,8 +60,8 @@ static hy_status record_step(hy_model* model, int64_t context, int64_t tokens, c
   if (status == HY_OK) status = recorded(echoNpuRecordStop());
   hy__sequence_free(cache, &sequence);
   hy__cache_destroy(cache);
-  hy__mfree(ids);
-  hy__mfree(logits);
+  free(ids);
+  free(logits);
   return status;
 }
 
