@@ -1,7 +1,6 @@
 #include "model/sample.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/internal.h"
@@ -11,13 +10,18 @@ typedef struct candidate {
   int32_t id;
 } candidate;
 
+typedef struct choice {
+  double weight;
+  int32_t id;
+} choice;
+
 struct hy__sampler {
   hy_generate_options options;
   int64_t vocab_size;
   uint64_t state;
   uint8_t* seen;
   candidate* candidates;
-  double* weights;
+  choice* kept;
 };
 
 hy_status hy__sampler_create(int64_t vocab_size, const hy_generate_options* options, uint64_t seed,
@@ -42,9 +46,9 @@ hy_status hy__sampler_create(int64_t vocab_size, const hy_generate_options* opti
     s->state = seed;
     s->seen = hy__calloc((size_t)vocab_size, 1);
     s->candidates = hy__malloc((size_t)vocab_size * sizeof *s->candidates);
-    s->weights = hy__malloc((size_t)vocab_size * sizeof *s->weights);
+    s->kept = hy__malloc((size_t)vocab_size * sizeof *s->kept);
   }
-  if (!s || !s->seen || !s->candidates || !s->weights) {
+  if (!s || !s->seen || !s->candidates || !s->kept) {
     hy__sampler_destroy(s);
     return hy_fail(HY_OUT_OF_MEMORY, "no memory to sample from %lld tokens", (long long)vocab_size);
   }
@@ -56,7 +60,7 @@ void hy__sampler_destroy(hy__sampler* s) {
   if (!s) return;
   hy__mfree(s->seen);
   hy__mfree(s->candidates);
-  hy__mfree(s->weights);
+  hy__mfree(s->kept);
   hy__mfree(s);
 }
 
@@ -73,10 +77,31 @@ static double draw(hy__sampler* s) {
   return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
 }
 
-static int by_logit(const void* a, const void* b) {
-  const candidate *x = a, *y = b;
-  if (x->logit != y->logit) return x->logit > y->logit ? -1 : 1;
-  return x->id < y->id ? -1 : x->id > y->id;
+// ---- candidates, likeliest first ----
+
+// Among equals the smaller id comes first.
+static bool comes_before(const candidate* a, const candidate* b) {
+  return a->logit != b->logit ? a->logit > b->logit : a->id < b->id;
+}
+
+static void sink(candidate* heap, int64_t n, int64_t at) {
+  candidate moved = heap[at];
+  for (int64_t child; (child = 2 * at + 1) < n; at = child) {
+    if (child + 1 < n && comes_before(&heap[child + 1], &heap[child])) child++;
+    if (!comes_before(&heap[child], &moved)) break;
+    heap[at] = heap[child];
+  }
+  heap[at] = moved;
+}
+
+// Takes the first of n off the heap and puts it behind the rest: a few of a large vocabulary are
+// wanted in order, and seldom all.
+static candidate* take_first(candidate* heap, int64_t n) {
+  candidate first = heap[0];
+  heap[0] = heap[n - 1];
+  heap[n - 1] = first;
+  sink(heap, n - 1, 0);
+  return &heap[n - 1];
 }
 
 static void penalise(const hy__sampler* s, float* logits) {
@@ -86,51 +111,83 @@ static void penalise(const hy__sampler* s, float* logits) {
   }
 }
 
-static bool find_likeliest(const float* logits, int64_t n, int32_t* id) {
-  int64_t best = -1;
-  for (int64_t i = 0; i < n; i++) {
-    if (!isnan(logits[i]) && (best < 0 || logits[i] > logits[best])) best = i;
+// Sixteen side by side, which compilers turn into vectors. NaN is never the largest.
+static float find_largest(const float* logits, int64_t n) {
+  float best[16], largest = -INFINITY;
+  int64_t i = 0;
+  for (int k = 0; k < 16; k++) best[k] = -INFINITY;
+  for (; i + 16 <= n; i += 16) {
+    for (int k = 0; k < 16; k++) best[k] = logits[i + k] > best[k] ? logits[i + k] : best[k];
   }
-  *id = (int32_t)best;
-  return best >= 0 && logits[best] > -INFINITY;
+  for (; i < n; i++) largest = logits[i] > largest ? logits[i] : largest;
+  for (int k = 0; k < 16; k++) largest = best[k] > largest ? best[k] : largest;
+  return largest;
 }
 
-// Sorted candidates with their weights (not normalised); returns how many are left after top-k,
-// top-p and min-p.
-static int64_t gather(hy__sampler* s, const float* logits, double* total) {
-  const hy_generate_options* o = &s->options;
+// ---- choosing ----
+
+enum { NEGLIGIBLE = 40 };  // exp(-40) of the likeliest: below what the sum of all can tell
+
+static double weight_of(const hy__sampler* s, const candidate* c, float largest) {
+  return exp(((double)c->logit - (double)largest) / s->options.temperature);
+}
+
+static int64_t gather(hy__sampler* s, const float* logits, float largest) {
+  double least = (double)largest - NEGLIGIBLE * s->options.temperature;
   int64_t n = 0;
   for (int64_t i = 0; i < s->vocab_size; i++) {
-    if (!isnan(logits[i])) s->candidates[n++] = (candidate){logits[i], (int32_t)i};
+    if ((double)logits[i] >= least) s->candidates[n++] = (candidate){logits[i], (int32_t)i};
   }
-  qsort(s->candidates, (size_t)n, sizeof *s->candidates, by_logit);
-  if (o->top_k > 0 && o->top_k < n) n = o->top_k;
-  *total = 0;
-  for (int64_t i = 0; i < n; i++) {
-    s->weights[i] =
-        exp(((double)s->candidates[i].logit - (double)s->candidates[0].logit) / o->temperature);
-    *total += s->weights[i];
+  for (int64_t i = n / 2 - 1; i >= 0; i--) sink(s->candidates, n, i);
+  return n;
+}
+
+// The sum of the weights of those that top-k leaves.
+static double sum_weights(hy__sampler* s, int64_t n, int64_t limit, float largest) {
+  double total = 0;
+  if (limit == n) {
+    for (int64_t i = 0; i < n; i++) total += weight_of(s, &s->candidates[i], largest);
+    return total;
   }
-  // top-p keeps the smallest head whose probability reaches p; min-p those at least p times as
-  // likely as the first.
-  double sum = 0;
-  int64_t kept = 0;
-  while (kept < n && (kept == 0 || (sum < o->top_p * *total && s->weights[kept] >= o->min_p)))
-    sum += s->weights[kept++];
-  *total = sum;
-  return kept;
+  for (int64_t i = 0; i < limit; i++)
+    total += weight_of(s, take_first(s->candidates, n - i), largest);
+  for (int64_t i = n - limit; i < n; i++) s->candidates[i - (n - limit)] = s->candidates[i];
+  for (int64_t i = limit / 2 - 1; i >= 0; i--) sink(s->candidates, limit, i);
+  return total;
+}
+
+// top-p keeps the smallest head whose probability reaches p; min-p those at least p times as likely
+// as the first. Then a number in 0 .. sum of what is kept says which.
+static int32_t choose(hy__sampler* s, const float* logits, float largest) {
+  const hy_generate_options* o = &s->options;
+  int64_t n = gather(s, logits, largest);
+  int64_t limit = o->top_k > 0 && o->top_k < n ? o->top_k : n, kept = 0;
+  double total = sum_weights(s, n, limit, largest), sum = 0, at = draw(s);
+  bool all = o->top_p >= 1 && o->min_p <= 0;
+  while (kept < limit) {
+    const candidate* c = take_first(s->candidates, limit - kept);
+    double weight = weight_of(s, c, largest);
+    if (kept > 0 && !all && (sum >= o->top_p * total || weight < o->min_p)) break;
+    s->kept[kept++] = (choice){weight, c->id};
+    sum += weight;
+    if (all && at * total < sum) break;
+  }
+  at *= all ? total : sum;
+  int64_t i = 0;
+  for (; i < kept - 1 && at >= s->kept[i].weight; i++) at -= s->kept[i].weight;
+  return s->kept[i].id;
 }
 
 hy_status hy__sampler_choose(hy__sampler* s, float* logits, int32_t* id) {
   penalise(s, logits);
-  if (!find_likeliest(logits, s->vocab_size, id))
+  float largest = find_largest(logits, s->vocab_size);
+  if (largest == -INFINITY)
     return hy_fail(HY_DEVICE_FAILED,
                    "the model gave no usable logits: all are NaN or minus infinity");
-  if (s->options.temperature == 0) return HY_OK;
-  double total, at;
-  int64_t n = gather(s, logits, &total), i = 0;
-  at = draw(s) * total;
-  for (; i < n - 1 && at >= s->weights[i]; i++) at -= s->weights[i];
-  *id = s->candidates[i].id;
+  if (s->options.temperature == 0) {
+    for (*id = 0; logits[*id] != largest;) ++*id;
+    return HY_OK;
+  }
+  *id = choose(s, logits, largest);
   return HY_OK;
 }
