@@ -59,12 +59,14 @@ def peft_rate(dtype, rounds):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--halyard", default="build/release/bin/halyard")
+    parser.add_argument("--model", help="a folder of the shape, for Halyard; without it its weights are random")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--dtype", choices=list(DTYPES), default="f32", help="of Halyard's weights")
     parser.add_argument("--peer-dtype", choices=list(DTYPES), default="f32", help="of PEFT's; f32 is its faster one")
     parser.add_argument("--rounds", type=int, default=2, help="steps of PEFT")
     options = parser.parse_args()
     command = [options.halyard, "bench", "train", "--dtype", options.dtype, "--json", "--threads", str(options.threads)]
+    command += ["--model", options.model] if options.model else []
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     row = next(row for row in map(json.loads, output.splitlines()) if row["name"] == "train")
     torch.set_num_threads(options.threads)

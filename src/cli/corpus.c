@@ -13,14 +13,14 @@
                                              "\"\n" CORPUS_SYMBOL(name) "_end:\n.byte 0\n.text\n")
 
 CORPUS_EMBED("corpus_code_bytes", "code.txt");
-CORPUS_EMBED("corpus_prose_bytes", "prose.txt");
+CORPUS_EMBED("corpus_verilog_bytes", "verilog.txt");
 extern const char corpus_code_bytes[], corpus_code_bytes_end[];
-extern const char corpus_prose_bytes[], corpus_prose_bytes_end[];
+extern const char corpus_verilog_bytes[], corpus_verilog_bytes_end[];
 
 corpus_text corpus_code(void) {
   return (corpus_text){corpus_code_bytes, (size_t)(corpus_code_bytes_end - corpus_code_bytes)};
 }
 
-corpus_text corpus_prose(void) {
-  return (corpus_text){corpus_prose_bytes, (size_t)(corpus_prose_bytes_end - corpus_prose_bytes)};
+corpus_text corpus_verilog(void) {
+  return (corpus_text){corpus_verilog_bytes, (size_t)(corpus_verilog_bytes_end - corpus_verilog_bytes)};
 }

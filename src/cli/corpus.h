@@ -1,5 +1,4 @@
-// Texts that the program carries with it: the project's own C, and the sentences of its documents
-// and comments.
+// Texts that the program carries with it: some of the project's own C and Verilog.
 #ifndef HALYARD_CLI_CORPUS_H_
 #define HALYARD_CLI_CORPUS_H_
 
@@ -11,6 +10,6 @@ typedef struct corpus_text {
 } corpus_text;
 
 corpus_text corpus_code(void);
-corpus_text corpus_prose(void);
+corpus_text corpus_verilog(void);
 
 #endif  // HALYARD_CLI_CORPUS_H_

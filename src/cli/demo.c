@@ -1,7 +1,7 @@
 // halyard demo: a small language model from nothing, in about a minute.
 //
-// Learns a tokenizer and a model of Qwen2's shape from the project's own prose, then an adapter
-// from its own C, and writes both as folders that `halyard run` and transformers load.
+// Learns a tokenizer and a model of Qwen2's shape from the project's own C, then an adapter from
+// its own Verilog, and writes both as folders that `halyard run` and transformers load.
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -50,15 +50,17 @@ typedef struct demo {
   const demo_size* size;
   int64_t parameters;
   hy_model* model;
-  hy__dataset *code, *prose;
+  hy__dataset *code, *verilog;
   phase base, lora;
-  char samples[4][SAMPLE];  // untrained, code, prose without the adapter, prose with it
+  char samples[4][SAMPLE];  // untrained, C, Verilog without the adapter and with it
 } demo;
 
-// What it is asked to go on from.
+// What it is asked to go on from: nothing of it stands in the texts.
 enum { N_PROMPTS = 2 };
-static const char* const code_prompts[N_PROMPTS] = {"hy_status hy_stream", "hy_status hy_event"};
-static const char* const prose_prompts[N_PROMPTS] = {"Every function", "A call"};
+static const char* const code_prompts[N_PROMPTS] = {"hy_status hy_event_copy(",
+                                                    "static bool is_same_device("};
+static const char* const verilog_prompts[N_PROMPTS] = {"module echo_npu_counter (",
+                                                       "  always @(posedge clk)\n    if (enable"};
 
 static void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
 static void say(const char* format, ...) {
@@ -225,17 +227,28 @@ static bool take_text(void* context, int32_t id, const char* text, size_t length
   return !interrupt_asked();
 }
 
+// The length of the longest stretch of a text that stands in another.
+static size_t longest_copy(const char* text, size_t length, corpus_text source) {
+  size_t longest = 0;
+  for (size_t at = 0; at + longest < length; at++) {
+    while (at + longest < length && memmem(source.text, source.length, text + at, longest + 1))
+      longest++;
+  }
+  return longest;
+}
+
 // Goes on from each prompt to the end of the text, or for so many tokens. `text` gets the first
 // answer.
 static hy_status write_samples(demo* d, const char* heading, const char* const* prompts, int n,
-                               int64_t tokens, char* text) {
+                               int64_t tokens, corpus_text source, char* text) {
   char unused[SAMPLE];
   double made = 0, seconds = 0;
+  size_t written = 0, copied = 0;
   hy_generate_options options;
   hy_generate_defaults(&options);
   options.max_tokens = tokens;
   options.temperature = d->options.temperature;
-  options.top_p = 0.95;
+  options.top_p = 0.9;
   options.seed = (uint64_t)d->options.seed;
   say("\n%s\n", heading);
   for (int i = 0; i < n; i++) {
@@ -249,9 +262,15 @@ static hy_status write_samples(demo* d, const char* heading, const char* const* 
     HY_TRY(hy_model_generate(d->model, ids, count + 1, &options, take_text, &s, NULL, &result));
     made += (double)(result.tokens - 1);
     seconds += result.decode_seconds;
+    size_t here = longest_copy(s.text, s.length, source);
+    written += s.length;
+    if (here > copied) copied = here;
     if (s.length == 0 || s.text[s.length - 1] != '\n') say("\n");
   }
-  say("\n  (%.0f tokens a second)\n", seconds > 0 ? made / seconds : 0);
+  say("\n  (%.0f tokens a second; of these %zu characters, %zu in a row are the longest copy of "
+      "its "
+      "source)\n",
+      seconds > 0 ? made / seconds : 0, written, copied);
   return HY_OK;
 }
 
@@ -306,17 +325,17 @@ static hy_status choose(demo* d) {
 }
 
 static hy_status prepare(demo* d) {
-  corpus_text code = corpus_code(), prose = corpus_prose();
+  corpus_text code = corpus_code(), verilog = corpus_verilog();
   say("Halyard trains a language model on its own source, on %s.\n\n",
       hy_device_selector(d->device));
   HY_TRY(learn_tokenizer(d));
-  say("  Texts: %zu KB of C and %zu KB of prose; a vocabulary of %d tokens learnt from the C.\n",
-      code.length / 1000, prose.length / 1000, HY__BYTE_TOKENS + d->n_merges);
+  say("  Texts: %zu KB of C and %zu KB of Verilog; a vocabulary of %d tokens learnt from the C.\n",
+      code.length / 1000, verilog.length / 1000, HY__BYTE_TOKENS + d->n_merges);
   HY_TRY(choose(d));
   HY_TRY(make_model(d, d->size, &d->model));
   d->parameters = hy__config_parameters(&d->model->transformer.config);
   HY_TRY(make_dataset(d, code, "\n\n", &d->code));
-  HY_TRY(make_dataset(d, prose, "\n", &d->prose));
+  HY_TRY(make_dataset(d, verilog, "\n\n", &d->verilog));
   say("  Model: Qwen2's shape, %lld layers of %lld, %.2f million parameters, random at first.\n",
       (long long)d->size->layers, (long long)d->size->hidden, 1e-6 * (double)d->parameters);
   return HY_OK;
@@ -325,18 +344,19 @@ static hy_status prepare(demo* d) {
 static hy_status show(demo* d) {
   char path[4096];
   d->base.title = "C, all parameters";
-  d->lora.title = "prose, a LoRA adapter";
+  d->lora.title = "Verilog, a LoRA adapter";
   HY_TRY(prepare(d));
   int64_t tokens = d->options.tokens;
   HY_TRY(write_samples(d, "Before any training it writes:", code_prompts, 1, tokens / 4 + 1,
-                       d->samples[0]));
+                       corpus_code(), d->samples[0]));
   say("\n");
   HY_TRY(train(d, &d->base, d->code, 3e-3, true));
   show_curve(&d->base);
-  HY_TRY(
-      write_samples(d, "Trained on C it writes:", code_prompts, N_PROMPTS, tokens, d->samples[1]));
-  HY_TRY(write_samples(d, "Asked for prose it still writes:", prose_prompts, 1, tokens / 3 + 1,
-                       d->samples[2]));
+  HY_TRY(write_samples(
+      d, "Trained on C, and asked for functions that it has never seen, it writes:", code_prompts,
+      N_PROMPTS, tokens, corpus_code(), d->samples[1]));
+  HY_TRY(write_samples(d, "Asked for Verilog it still writes:", verilog_prompts, 1, tokens / 3 + 1,
+                       corpus_code(), d->samples[2]));
   HY_TRY(save_model(d, path, sizeof path));
   hy__adapter_options adapter = {
       .rank = 64,
@@ -345,10 +365,10 @@ static hy_status show(demo* d) {
   HY_TRY(hy__adapter_create(d->model->stream, &adapter, HY_F32, (uint64_t)d->options.seed,
                             &d->model->transformer));
   say("\n");
-  HY_TRY(train(d, &d->lora, d->prose, 4e-3, false));
+  HY_TRY(train(d, &d->lora, d->verilog, 4e-3, false));
   show_curve(&d->lora);
-  HY_TRY(write_samples(d, "With the adapter it writes:", prose_prompts, N_PROMPTS, tokens,
-                       d->samples[3]));
+  HY_TRY(write_samples(d, "With the adapter it writes:", verilog_prompts, N_PROMPTS, tokens,
+                       corpus_verilog(), d->samples[3]));
   return save_adapter(d, &adapter, path);
 }
 
@@ -369,7 +389,7 @@ static void write_json(const demo* d) {
   json_text(&j, "size", d->size->name);
   write_phase(&j, "base", &d->base);
   write_phase(&j, "lora", &d->lora);
-  static const char* const names[] = {"untrained", "code", "prose_before", "prose"};
+  static const char* const names[] = {"untrained", "code", "verilog_before", "verilog"};
   for (int i = 0; i < 4; i++) json_text(&j, names[i], d->samples[i]);
   json_text(&j, "out", d->options.out);
   json_end_object(&j);
@@ -378,7 +398,7 @@ static void write_json(const demo* d) {
 
 static int parse(demo_options* o, int argc, char** argv, int* extra) {
   *o = (demo_options){
-      .out = "halyard-demo", .seconds = 60, .tokens = 200, .seed = 1, .temperature = 0.3};
+      .out = "halyard-demo", .seconds = 60, .tokens = 200, .seed = 1, .temperature = 0.5};
   const cli_option options[] = {
       {"out", CLI_TEXT, &o->out, "DIR", "where model, adapter and loss.svg go (halyard-demo)"},
       {"seconds", CLI_INT, &o->seconds, "N", "about how long it may take (60)"},
@@ -386,7 +406,7 @@ static int parse(demo_options* o, int argc, char** argv, int* extra) {
       {"lora-steps", CLI_INT, &o->lora_steps, "N", "of the adapter, with --steps"},
       {"size", CLI_TEXT, &o->size, "small|medium|large|huge", "of the model, with --steps"},
       {"tokens", CLI_INT, &o->tokens, "N", "of each text it writes (200)"},
-      {"temperature", CLI_REAL, &o->temperature, "T", "of the texts (0.3)"},
+      {"temperature", CLI_REAL, &o->temperature, "T", "of the texts (0.5)"},
       {"seed", CLI_INT, &o->seed, "S", "of weights, order and texts (1)"},
   };
   int code = cli_parse(&cli_demo, options, 8, argc, argv, extra);
@@ -417,15 +437,14 @@ static int run(int argc, char** argv) {
     write_json(&d);
   if (status == HY_OK)
     say("\nThe model, the adapter and the loss curve are in %s. Try:\n"
-        "  halyard run --model %s/model --prompt 'hy_status hy_stream' --temperature 0.3\n"
-        "  halyard run --model %s/model --adapter %s/adapter --prompt 'Every function' "
-        "--temperature "
-        "0.3\n",
+        "  halyard run --model %s/model --prompt 'hy_status hy_' --temperature 0.5\n"
+        "  halyard run --model %s/model --adapter %s/adapter --prompt 'module echo_npu_' "
+        "--temperature 0.5\n",
         d.options.out, d.options.out, d.options.out, d.options.out);
   hy__mfree(d.base.losses);
   hy__mfree(d.lora.losses);
   hy__dataset_free(d.code);
-  hy__dataset_free(d.prose);
+  hy__dataset_free(d.verilog);
   hy_model_free(d.model);
   return stopped ? CLI_INTERRUPTED : code;
 }
