@@ -10,8 +10,8 @@ trap 'rm -rf "$work"' EXIT
 for device in cpu "$@"; do
   "$halyard" demo --backend "$device" --out "$work/$device" --steps 2 --lora-steps 2 --size small --tokens 12 \
     --temperature 0 --json > "$work/$device.json"
-  # Losses to four places: the devices add in other orders. Rates and names are theirs alone.
-  sed -E 's/"(device|out)": "[^"]*"//; s/"tok_s": [0-9.e+-]*//g; s/("(first_)?loss": [0-9]*\.[0-9]{4})[0-9]*/\1/g' \
+  # Losses to three places: the devices add in other orders. Rates and names are theirs alone.
+  sed -E 's/"(device|out)": "[^"]*"//; s/"tok_s": [0-9.e+-]*//g; s/("(first_)?loss": [0-9]*\.[0-9]{3})[0-9]*/\1/g' \
     "$work/$device.json" | sed -E 's/"out": "[^"]*"//' > "$work/$device.txt"
   for file in model/config.json model/model.safetensors model/tokenizer.json adapter/adapter_config.json \
               adapter/adapter_model.safetensors loss.svg; do
