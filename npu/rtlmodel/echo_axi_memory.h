@@ -5,6 +5,8 @@
 
 #include <cstring>
 #include <deque>
+#include <map>
+#include <mutex>
 
 #include "Vecho_npu_top.h"
 #include "echo_rtlmodel.h"
@@ -16,6 +18,21 @@ class EchoAxiMemory {
   void set_bus(const echo_rtl_bus& bus) {
     bus_ = bus;
     random_ = bus.seed * 2 + 1;
+  }
+
+  // Once a block has been told, beats outside all blocks are answered with DECERR; the ring may be
+  // read. From any thread.
+  void track(uint64_t addr, uint64_t bytes, bool allocated) {
+    std::lock_guard<std::mutex> hold(lock_);
+    tracked_ = true;
+    if (allocated)
+      blocks_[addr] = bytes;
+    else
+      blocks_.erase(addr);
+  }
+  void set_ring(uint64_t base, uint64_t bytes) {
+    ring_base_ = base;
+    ring_bytes_ = bytes;
   }
 
   // Before the clock edge of `cycle`: looks at what the device drives, decides what the memory
@@ -80,8 +97,19 @@ class EchoAxiMemory {
     return addr < bus_.error_limit && addr + kBeat > bus_.error_base;
   }
 
+  // Blocks are aligned to beats, so that a beat lies in one or in none.
+  bool allocated(uint64_t addr) {
+    std::lock_guard<std::mutex> hold(lock_);
+    if (!tracked_) return true;
+    auto after = blocks_.upper_bound(addr);
+    if (after == blocks_.begin()) return false;
+    --after;
+    return addr - after->first < after->second;
+  }
+
   uint8_t load(uint64_t addr) {
-    const void* from = echo_ram_at(ram_, addr, kBeat);
+    const bool mine = addr - ring_base_ < ring_bytes_ || allocated(addr);
+    const void* from = mine ? echo_ram_at(ram_, addr, kBeat) : nullptr;
     if (!from || injected(addr)) {
       memset(&top_->m_axi_rdata, 0xee, kBeat);
       return from ? kSlaveError : kDecodeError;
@@ -93,7 +121,8 @@ class EchoAxiMemory {
   uint8_t store(uint64_t addr) {
     uint64_t strobes = top_->m_axi_wstrb;
     if (!strobes) return 0;
-    uint8_t* to = static_cast<uint8_t*>(echo_ram_at(ram_, addr, kBeat));
+    uint8_t* to =
+        allocated(addr) ? static_cast<uint8_t*>(echo_ram_at(ram_, addr, kBeat)) : nullptr;
     if (!to || injected(addr)) return to ? kSlaveError : kDecodeError;
     const uint8_t* from = reinterpret_cast<const uint8_t*>(&top_->m_axi_wdata);
     if (strobes == ~uint64_t{0} >> (64 - kBeat))
@@ -108,6 +137,10 @@ class EchoAxiMemory {
   const echo_ram* ram_;
   echo_rtl_bus bus_{40, 0, 0, 0, 0, 0};
   uint64_t random_ = 1;
+  uint64_t ring_base_ = 0, ring_bytes_ = 0;
+  std::mutex lock_;  // guards the next two
+  bool tracked_ = false;
+  std::map<uint64_t, uint64_t> blocks_;
   std::deque<Burst> reads_, writes_, answers_;
 };
 

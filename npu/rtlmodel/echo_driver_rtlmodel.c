@@ -27,6 +27,10 @@ static uint32_t read_register(void* device, uint32_t offset) {
 }
 static void write_register(void* device, uint32_t offset, uint32_t value) {
   echo_rtlmodel_write(device, offset, value);
+  if (offset != ECHO_NPU_REG_RING_LOG2) return;
+  const uint64_t low = echo_rtlmodel_read(device, ECHO_NPU_REG_RING_BASE_LO);
+  const uint64_t high = echo_rtlmodel_read(device, ECHO_NPU_REG_RING_BASE_HI);
+  echo_rtlmodel_set_ring(device, high << 32 | low, (uint64_t)ECHO_NPU_PACKET_BYTES << (value & 31));
 }
 
 static int read_memory(void* device, uint64_t address, void* to, uint64_t bytes) {
@@ -60,9 +64,13 @@ static echo_wait wait_model(void* device, uint32_t milliseconds) {
   return ECHO_WAIT_DONE;
 }
 
+static int track(void* device, uint64_t address, uint64_t bytes, int allocated) {
+  return echo_rtlmodel_track(device, address, bytes, allocated);
+}
+
 __attribute__((visibility("default"))) const echo_driver echo_driver_rtlmodel_1 = {
     "rtlmodel",
-    "verilog cycle-exact bit-exact f32 bf16 int8 waveform",
+    "verilog cycle-exact bit-exact f32 bf16 int8 waveform allocation-checks",
     echo_simulated_count,
     open_model,
     close_model,
@@ -72,6 +80,6 @@ __attribute__((visibility("default"))) const echo_driver echo_driver_rtlmodel_1 
     write_memory,
     doorbell,
     wait_model,
-    NULL,
+    track,
     0,
 };

@@ -126,6 +126,19 @@ void* echo_rtlmodel_memory(echo_rtlmodel* m, uint64_t addr, uint64_t bytes) {
   return echo_ram_at(&m->ram, addr, bytes);
 }
 
+int echo_rtlmodel_track(echo_rtlmodel* m, uint64_t addr, uint64_t bytes, int allocated) {
+  try {
+    m->memory->track(addr, bytes, allocated != 0);
+  } catch (const std::bad_alloc&) {
+    return -1;
+  }
+  return 0;
+}
+
+void echo_rtlmodel_set_ring(echo_rtlmodel* m, uint64_t ring, uint64_t ring_bytes) {
+  m->memory->set_ring(ring, ring_bytes);
+}
+
 void echo_rtlmodel_set_bus(echo_rtlmodel* m, const echo_rtl_bus* bus) { m->memory->set_bus(*bus); }
 
 void echo_rtlmodel_step(echo_rtlmodel* m, uint64_t cycles) {

@@ -33,6 +33,12 @@ uint32_t echo_rtlmodel_read(echo_rtlmodel* model, uint32_t offset);
 void echo_rtlmodel_write(echo_rtlmodel* model, uint32_t offset, uint32_t value);
 void* echo_rtlmodel_memory(echo_rtlmodel* model, uint64_t addr, uint64_t bytes);
 
+// Tells of a block that was allocated or freed. From the first one on, the memory answers a beat
+// outside all blocks with an error, but for reads of the `ring_bytes` at `ring`. 0, or -1 without
+// host memory.
+int echo_rtlmodel_track(echo_rtlmodel* model, uint64_t addr, uint64_t bytes, int allocated);
+void echo_rtlmodel_set_ring(echo_rtlmodel* model, uint64_t ring, uint64_t ring_bytes);
+
 void echo_rtlmodel_set_bus(echo_rtlmodel* model, const echo_rtl_bus* bus);
 void echo_rtlmodel_step(echo_rtlmodel* model, uint64_t cycles);
 // Runs until STATUS is not BUSY or `limit` cycles have passed; returns whether it is not BUSY.

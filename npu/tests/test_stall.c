@@ -101,11 +101,43 @@ static void bus_errors_have_a_code_and_an_address(void** state) {
   OK(echoNpuDeviceReset());
 }
 
+// The memory refuses beats that nobody has allocated; the fault names the first of them.
+static void commands_outside_allocations_fault(void** state) {
+  (void)state;
+  configure("", "2000", "0");
+  float *p, *good;
+  uint64_t address;
+  OK(echoNpuMalloc((void**)&p, 256));
+  OK(echoNpuMalloc((void**)&good, 256));
+  OK(echoNpuGetAddress(p, NULL, &address));
+  OK(echoNpuFree(good));
+  const uint64_t outside = address + 256;
+  const echo_npu_packet packets[] = {
+      {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = address, .dst = address + 64, .param = {64}},
+      {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = outside - 64, .dst = address, .param = {128}},
+      {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = address, .dst = outside, .param = {64}}};
+  const uint32_t codes[] = {0, ECHO_NPU_FAULT_BUS_READ, ECHO_NPU_FAULT_BUS_WRITE};
+  for (int i = 0; i < 3; ++i) {
+    OK(echoNpuSubmit(&packets[i], 1, NULL));
+    assert_int_equal(echoNpuDeviceSynchronize(),
+                     codes[i] ? ECHO_NPU_ERROR_FAULT : ECHO_NPU_SUCCESS);
+    if (!codes[i]) continue;
+    echoNpuFault fault;
+    OK(echoNpuStreamGetFault(NULL, &fault));
+    assert_int_equal(fault.code, codes[i]);
+    assert_int_equal(fault.address, outside);
+  }
+  OK(echoNpuMalloc((void**)&good, 256));
+  OK(add(good));
+  OK(echoNpuDeviceReset());
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_watchdog_ends_a_stalled_bus),
       cmocka_unit_test(the_time_limit_ends_it_without_a_watchdog),
       cmocka_unit_test(bus_errors_have_a_code_and_an_address),
+      cmocka_unit_test(commands_outside_allocations_fault),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
