@@ -121,8 +121,7 @@ class EchoAxiMemory {
   uint8_t store(uint64_t addr) {
     uint64_t strobes = top_->m_axi_wstrb;
     if (!strobes) return 0;
-    uint8_t* to =
-        allocated(addr) ? static_cast<uint8_t*>(echo_ram_at(ram_, addr, kBeat)) : nullptr;
+    uint8_t* to = allocated(addr) ? static_cast<uint8_t*>(echo_ram_at(ram_, addr, kBeat)) : nullptr;
     if (!to || injected(addr)) return to ? kSlaveError : kDecodeError;
     const uint8_t* from = reinterpret_cast<const uint8_t*>(&top_->m_axi_wdata);
     if (strobes == ~uint64_t{0} >> (64 - kBeat))
