@@ -2,6 +2,7 @@
 #include <immintrin.h>
 #include <math.h>
 
+#include "backends/cpu/avx512.h"
 #include "backends/cpu/half.h"
 #include "backends/cpu/target.h"
 
@@ -20,6 +21,25 @@ HY__INLINE vec load(const float* p) {
 
 HY__INLINE void store(float* p, vec x) {
   _mm512_storeu_ps(p, x);
+}
+
+// The first n lanes, and `fill` in the others; n may lie outside 0 .. 16. Neither touches memory
+// beyond them.
+HY__INLINE vec load_first(const float* p, int64_t n, vec fill) {
+  return _mm512_mask_loadu_ps(fill, hy__first16(n), p);
+}
+
+HY__INLINE void store_first(float* p, int64_t n, vec x) {
+  _mm512_mask_storeu_ps(p, hy__first16(n), x);
+}
+
+// The same of up to 32 halves of lanes.
+HY__INLINE ints load_first_halves(const uint16_t* p, int64_t n, ints fill) {
+  return (ints)_mm512_mask_loadu_epi16((__m512i)fill, (__mmask32)((1ull << n) - 1), p);
+}
+
+HY__INLINE void store_first_halves(uint16_t* p, int64_t n, ints x) {
+  _mm512_mask_storeu_epi16(p, (__mmask32)((1ull << n) - 1), (__m512i)x);
 }
 
 // Past the caches; p is aligned to 64 bytes.

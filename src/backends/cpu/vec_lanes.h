@@ -159,6 +159,24 @@ HY__INLINE vec load_bf16(const uint16_t* p) {
   return (vec)wide;
 }
 
+HY__INLINE vec load_first(const float* p, int64_t n, vec fill) {
+  if (n > 0) memcpy(&fill, p, (size_t)(n < WIDTH ? n : WIDTH) * sizeof *p);
+  return fill;
+}
+
+HY__INLINE void store_first(float* p, int64_t n, vec x) {
+  if (n > 0) memcpy(p, &x, (size_t)(n < WIDTH ? n : WIDTH) * sizeof *p);
+}
+
+HY__INLINE ints load_first_halves(const uint16_t* p, int64_t n, ints fill) {
+  memcpy(&fill, p, (size_t)n * sizeof *p);
+  return fill;
+}
+
+HY__INLINE void store_first_halves(uint16_t* p, int64_t n, ints x) {
+  memcpy(p, &x, (size_t)n * sizeof *p);
+}
+
 HY__INLINE ints join_halves(ints low, ints high) {
   return ((low >> 16) & 0xffff) | (high & (int32_t)0xffff0000);
 }
