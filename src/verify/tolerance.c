@@ -41,7 +41,8 @@ typedef enum op_class {
   ROUNDED,     // + - * /: each step rounds right, a fused multiply-add may skip one rounding
   FUNCTION,    // exp, tanh, pow ...: device libraries promise a few units
   SLOPE,       // a function's derivative times a gradient
-  SUM,         // sums and products of many terms
+  SUM,         // sums of many terms, each perhaps a product
+  PRODUCT,     // products of many factors, whose roundings multiply
   NORMALISED,  // softmax and norms: a sum, then functions of it
   ATTENTION,   // products, softmax, products; probabilities may be held in the output's type
   QUANTISED    // a value on the border of two steps may fall to either side
@@ -107,7 +108,6 @@ static op_class class_of(hy_op op) {
     case HY_OP_gelu_backward: return SLOPE;
     case HY_OP_sum:
     case HY_OP_mean:
-    case HY_OP_prod:
     case HY_OP_cumsum:
     case HY_OP_mm:
     case HY_OP_bmm:
@@ -126,6 +126,7 @@ static op_class class_of(hy_op op) {
     case HY_OP_linear_quantized:
     case HY_OP_linear_int8:
     case HY_OP_linear_sparse_2_4: return SUM;
+    case HY_OP_prod: return PRODUCT;
     case HY_OP_var:
     case HY_OP_softmax:
     case HY_OP_log_softmax:
@@ -170,6 +171,8 @@ hy__tolerance hy__tolerance_of(const hy__case* c, int output) {
     case SLOPE: return (hy__tolerance){one + 8 * inside, 8 * inside * c->scale + floor};
     // One unit of the output, and the sum's own.
     case SUM: return (hy__tolerance){one + (double)c->terms * inside, sum + floor};
+    // One unit of the output, and one of the arithmetic for each factor; nothing cancels.
+    case PRODUCT: return (hy__tolerance){one + (double)c->terms * inside, floor};
     // The sum's error passes through exp or rsqrt, whose slope is below 8 on the data used.
     case NORMALISED: return (hy__tolerance){2 * one + 16 * inside, 8 * sum + floor};
     // As NORMALISED; a probability held in the output's type is one unit off before it weighs the
@@ -182,10 +185,11 @@ hy__tolerance hy__tolerance_of(const hy__case* c, int output) {
 }
 
 // A gradient is a chain of a few ops. Steps in between round to the gradient's type, which a sum
-// over what was broadcast then adds up; the data keeps slopes below 16. A gradient of a product of
-// all terms holds that product, whose roundings multiply.
+// over what was broadcast then adds up; the data keeps slopes below 16. The gradient of a product
+// holds that product, with all its roundings.
 hy__tolerance hy__gradient_tolerance(const hy__case* c, hy_dtype dtype) {
   double one = unit(dtype), terms = fmax((double)c->terms, 16);
-  double relative = c->call.op == HY_OP_prod ? fmax(16 * one, terms * 0x1p-23) : 16 * one;
-  return (hy__tolerance){relative, 4 * one * fmax(c->scale, 1) * sqrt(terms) + least(dtype)};
+  double steps = class_of(c->call.op) == PRODUCT ? (double)c->terms * fmin(one, 0x1p-23) : 0;
+  return (hy__tolerance){16 * one + steps,
+                         4 * one * fmax(c->scale, 1) * sqrt(terms) + least(dtype)};
 }

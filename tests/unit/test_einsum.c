@@ -122,6 +122,61 @@ static void finds_the_cheapest_order(void** state) {
   assert_true(plan.step[0].a + plan.step[0].b == 3);
 }
 
+// Five matrices in a row whose sizes lead astray who takes them from the left, or the smallest pair
+// first: the least of all fourteen orders, by the textbook's recurrence, and the same numbers.
+static void five_operands_in_the_cheapest_order(void** state) {
+  (void)state;
+  enum { N = 5 };
+  static const int64_t size[N + 1] = {30, 35, 15, 5, 10, 20};
+  static float data[N][35 * 35], result[30 * 20];
+  hy_tensor in[N], out = tensor(result, HY_F32, 30, 20);
+  double least[N][N] = {{0}};
+  for (int length = 1; length < N; length++) {
+    for (int i = 0; i + length < N; i++) {
+      least[i][i + length] = INFINITY;
+      for (int k = i; k < i + length; k++) {
+        double cost = least[i][k] + least[k + 1][i + length] +
+                      (double)(size[i] * size[k + 1] * size[i + length + 1]);
+        least[i][i + length] = fmin(least[i][i + length], cost);
+      }
+    }
+  }
+  for (int k = 0; k < N; k++) {
+    in[k] = tensor(data[k], HY_F32, size[k], size[k + 1]);
+    for (int64_t i = 0; i < size[k] * size[k + 1]; i++) data[k][i] = (float)((i * 7 + k) % 3) - 1;
+  }
+  hy__einsum_plan plan;
+  make_plan("ab,bc,cd,de,ef->af", in, N, &plan);
+  double from_the_left = 30 * 35 * 15 + 30 * 15 * 5 + 30 * 5 * 10 + 30 * 10 * 20;
+  assert_true(plan.cost == least[0][N - 1]);
+  assert_true(plan.cost < 0.6 * from_the_left);
+  assert_int_equal(plan.n_steps, N - 1);
+  // From left to right by plain products of two.
+  static float partial[30 * 35], next[30 * 35];
+  memcpy(partial, data[0], sizeof partial);
+  for (int k = 1; k < N; k++) {
+    for (int64_t r = 0; r < 30; r++) {
+      for (int64_t c = 0; c < size[k + 1]; c++) {
+        float sum = 0;
+        for (int64_t i = 0; i < size[k]; i++)
+          sum += partial[r * size[k] + i] * data[k][i * size[k + 1] + c];
+        next[r * size[k + 1] + c] = sum;
+      }
+    }
+    memcpy(partial, next, sizeof partial);
+  }
+  hy_device* device;
+  hy_stream* stream;
+  assert_int_equal(hy_device_get("cpu", &device), HY_OK);
+  assert_int_equal(hy_stream_default(device, &stream), HY_OK);
+  hy_equation equation = hy_einsum_equation("ab,bc,cd,de,ef->af");
+  assert_int_equal(hy_einsum(stream, &out, in, N, equation), HY_OK);
+  for (int i = 0; i < 30 * 20; i++) {
+    if (result[i] != partial[i]) fail_msg("element %d is %g, not %g", i, result[i], partial[i]);
+  }
+  hy_shutdown();
+}
+
 static void many_operands_are_taken_greedily(void** state) {
   (void)state;
   hy_tensor in[12];
@@ -235,6 +290,7 @@ int main(void) {
       cmocka_unit_test(an_empty_sum_is_zero),
       cmocka_unit_test(says_what_is_wrong),
       cmocka_unit_test(finds_the_cheapest_order),
+      cmocka_unit_test(five_operands_in_the_cheapest_order),
       cmocka_unit_test(many_operands_are_taken_greedily),
       cmocka_unit_test(taken_apart_it_says_the_same),
       cmocka_unit_test(gives_its_memory_back_after_failures),
