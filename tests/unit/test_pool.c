@@ -106,13 +106,14 @@ static int count_sleepers(int* others) {
   DIR* tasks = opendir("/proc/self/task");
   if (!tasks) return -1;
   for (struct dirent* entry; (entry = readdir(tasks));) {
+    if (entry->d_name[0] == '.' || strcmp(entry->d_name, own) == 0) continue;
     char path[300], text[512] = "";
     snprintf(path, sizeof path, "/proc/self/task/%s/stat", entry->d_name);
     FILE* file = fopen(path, "r");
-    if (!file) continue;  // "." and "..", or a thread that has just ended
+    if (!file) continue;  // it has just ended
     const char* name_end = fgets(text, sizeof text, file) ? strrchr(text, ')') : NULL;
     fclose(file);
-    if (!name_end || strcmp(entry->d_name, own) == 0) continue;
+    if (!name_end) continue;
     ++*others;
     sleepers += name_end[2] == 'S';
   }
