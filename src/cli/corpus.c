@@ -22,5 +22,6 @@ corpus_text corpus_code(void) {
 }
 
 corpus_text corpus_verilog(void) {
-  return (corpus_text){corpus_verilog_bytes, (size_t)(corpus_verilog_bytes_end - corpus_verilog_bytes)};
+  return (corpus_text){corpus_verilog_bytes,
+                       (size_t)(corpus_verilog_bytes_end - corpus_verilog_bytes)};
 }
