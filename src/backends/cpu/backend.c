@@ -101,8 +101,8 @@ static hy_status set(void* device, void* stream, void* dst, int value, size_t by
 }
 
 static const hy_provider* const providers[] = {
-    &hy__cpu_xeon,   &hy__cpu_native, &hy__cpu_openblas, &hy__cpu_mkl,
-    &hy__cpu_mkldnn, &hy__cpu_openmp, &hy__cpu_nnpack,   &hy__cpu_opt_einsum};
+    &hy__cpu_xeon,   &hy__cpu_native, &hy__cpu_openblas,   &hy__cpu_mkl,  &hy__cpu_mkldnn,
+    &hy__cpu_openmp, &hy__cpu_nnpack, &hy__cpu_opt_einsum, &hy__cpu_parts};
 
 static const hy_backend backend = {
     .size = sizeof(hy_backend),

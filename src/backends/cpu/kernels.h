@@ -92,7 +92,7 @@ extern const hy__cpu_family hy__cpu_matmul, hy__cpu_quantized, hy__cpu_quantize,
     hy__cpu_conv, hy__cpu_conv_backward, hy__cpu_sparse, hy__cpu_moe;
 extern const hy__cpu_family hy__cpu_elementwise, hy__cpu_select, hy__cpu_softmax, hy__cpu_norm,
     hy__cpu_cross_entropy, hy__cpu_pick, hy__cpu_rope, hy__cpu_adamw, hy__cpu_sgd, hy__cpu_reduce,
-    hy__cpu_integers, hy__cpu_batch_norm, hy__cpu_pooling, hy__cpu_parts;
+    hy__cpu_integers, hy__cpu_batch_norm, hy__cpu_pooling;
 
 // The message of a call that found no memory for its working space.
 hy_status hy__cpu_no_memory(const hy_call* call);

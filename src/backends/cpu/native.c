@@ -45,25 +45,16 @@ static const row* row_of(const hy_call* call) {
   return r->dtypes & HY_DTYPE_BIT(first_dtype(call)) ? r : &rows[call->op];
 }
 
-static hy_support has_kernel(const hy_call* call) {
+static hy_support supports(void* device, const hy_call* call) {
+  (void)device;
   const row* r = row_of(call);
   if (!r->family) return HY_SUPPORT_NO_OP;
   if (!(r->dtypes & HY_DTYPE_BIT(first_dtype(call)))) return HY_SUPPORT_NO_DTYPE;
   return r->family->supports(call);
 }
 
-static hy_support supports(void* device, const hy_call* call) {
-  (void)device;
-  hy_support answer = has_kernel(call);
-  if (answer == HY_SUPPORT_YES || hy__cpu_parts.supports(call) == HY_SUPPORT_YES)
-    return HY_SUPPORT_YES;
-  return answer;
-}
-
 static hy_status run_up_to(hy__isa_level level, const hy_call* call) {
-  bool has = has_kernel(call) == HY_SUPPORT_YES;
-  const hy__cpu_family* family = has ? row_of(call)->family : &hy__cpu_parts;
-  return family->run(hy__cpu_kernels_up_to(level), call);
+  return row_of(call)->family->run(hy__cpu_kernels_up_to(level), call);
 }
 
 // ---- xeon ----

@@ -1,4 +1,5 @@
-// What has no kernel of its own: the reference, on parts of the call by several threads.
+// The provider `parts`, for what has no kernel: the reference, on parts of the call by several
+// threads.
 //
 // A call is cut along a dimension whose indices do not meet: each part is the same op on views of
 // the same tensors, computed by the same code, so that the result has the reference's very bits
@@ -9,6 +10,7 @@
 
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/pool.h"
+#include "backends/cpu/providers.h"
 
 enum { GRAIN = 8192, MOST_PARTS = 64, MOST_INPUTS = 8, WHOLE = -1, IMPOSSIBLE = -2 };
 
@@ -245,8 +247,9 @@ static hy_status reduce_in_two_steps(job* j) {
 
 // Where a part fails, the whole call fails again on this thread, which is the one to have the
 // message.
-static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
-  (void)kernels;
+static hy_status run(void* device, void* stream, const hy_call* call) {
+  (void)device;
+  (void)stream;
   job j = {.call = call, .manner = manner_of(call->op), .unit = 1};
   int64_t work = work_of(call);
   j.parts = work / GRAIN < MOST_PARTS ? work / GRAIN : MOST_PARTS;
@@ -263,7 +266,8 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   return atomic_load(&j.failed) ? hy__cpu_host_services->reference(call) : HY_OK;
 }
 
-static hy_support supports(const hy_call* call) {
+static hy_support supports(void* device, const hy_call* call) {
+  (void)device;
   job j = {.call = call, .manner = manner_of(call->op)};
   if (j.manner == NEVER) return HY_SUPPORT_NO_OP;
   if (j.manner == DRAWN) return drawn_in_order(call) ? HY_SUPPORT_YES : HY_SUPPORT_NO_LAYOUT;
@@ -271,4 +275,10 @@ static hy_support supports(const hy_call* call) {
   return cuts ? HY_SUPPORT_YES : HY_SUPPORT_NO_SHAPE;
 }
 
-const hy__cpu_family hy__cpu_parts = {supports, run};
+const hy_provider hy__cpu_parts = {
+    .size = sizeof(hy_provider),
+    .name = "parts",
+    .version = HALYARD_VERSION,
+    .supports = supports,
+    .run = run,
+};

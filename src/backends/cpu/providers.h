@@ -5,6 +5,6 @@
 #include "halyard/plugin.h"
 
 extern const hy_provider hy__cpu_xeon, hy__cpu_native, hy__cpu_openblas, hy__cpu_mkl,
-    hy__cpu_mkldnn, hy__cpu_openmp, hy__cpu_nnpack, hy__cpu_opt_einsum;
+    hy__cpu_mkldnn, hy__cpu_openmp, hy__cpu_nnpack, hy__cpu_opt_einsum, hy__cpu_parts;
 
 #endif  // HALYARD_CPU_PROVIDERS_H_
