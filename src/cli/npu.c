@@ -12,7 +12,7 @@
 
 static int run(int argc, char** argv);
 const cli_command cli_npu = {
-    "npu", "report", "Show where the cycles of the ECHO NPU go when it runs a model",
+    "npu", "report ", "Show where the cycles of the ECHO NPU go when it runs a model",
     "halyard npu report --model qwen2.5-0.5b --step decode --clock 1GHz --sweep", run};
 
 typedef struct npu_options {
