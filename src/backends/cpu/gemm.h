@@ -43,6 +43,11 @@ typedef struct hy__gemm_kernel {
   // c[i * stride + j] = (accumulate ? c : 0) + sum over k, for m x n of the tile.
   void (*multiply)(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
                    int n, bool accumulate);
+  // NULL, or out[line * out_line + r] = line of x times row first + r of w, whose column stride is
+  // 1 and which is read where it lies; x is packed as columns of B, to all of its depth, and has 16
+  // lines at most. Between `begin` and `end`.
+  void (*dot)(const hy__matrix* w, int64_t first, int rows, int64_t k, const float* x, int lines,
+              float* out, int64_t out_line);
 } hy__gemm_kernel;
 
 // Lanes along k of a packed block.

@@ -15,5 +15,6 @@ const hy__gemm_kernel hy__gemm_amx_bf16 = {.rows = ROWS,
                                            .pack_b = pack_b,
                                            .begin = begin,
                                            .end = end,
-                                           .multiply = multiply};
+                                           .multiply = multiply,
+                                           .dot = dot};
 #endif
