@@ -10,7 +10,7 @@
 #include "backends/cpu/kernels.h"
 
 // Keys whose scores are held at once: a few panels of rows of the widest tile.
-enum { HY__KEY_PANELS = 16, HY__MAX_KEYS = HY__KEY_PANELS * HY__GEMM_MAX_ROWS };
+enum { HY__KEY_PANELS = 32, HY__MAX_KEYS = HY__KEY_PANELS * HY__GEMM_MAX_ROWS };
 
 // The sizes of a call and where its heads lie.
 typedef struct hy__attention {
