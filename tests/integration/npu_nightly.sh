@@ -1,6 +1,6 @@
 #!/bin/sh
 # The ECHO NPU's long tests: tests/integration/npu_nightly.sh HALYARD NPU_BUILD (a built npu/, with Verilator).
-# The programs take eight minutes of processor time, on as many cores as there are; the decoding step a few on one.
+# Ten minutes on two cores: the programs on as many as there are, the decoding step on one.
 #   10,000 random programs, functional model against Verilog;
 #   a million malformed packets and register pokes on the functional model, 20,000 of each on the Verilog;
 #   one decoding step at the shape of Qwen2.5-0.5B (24 layers of 896, bf16) on the Verilog, with its cycles.
