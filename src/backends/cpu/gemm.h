@@ -1,10 +1,11 @@
 // C = A B of any strides: float32, bfloat16 or float16 in float32 arithmetic, int8 in int32.
 //
 // B is cut into panels of columns and A into panels of rows, both in blocks of the inner dimension.
-// A is packed once by all threads; then each task packs a few panels of B at a time and multiplies
-// them with A. A panel of A stays in the first cache while the panels of B pass by from the second,
-// which the tile asks for ahead. Every element of C is summed in one order, k ascending within a
-// block and blocks ascending, whatever the number of threads.
+// A is packed once by all threads, or by each task the rows that it needs; then each task packs a
+// few panels of B at a time and multiplies them with A. A panel of A stays in the first cache while
+// the panels of B pass by from the second, which the tile asks for ahead. Every element of C is
+// summed in one order, k ascending within a block and blocks ascending, whatever the number of
+// threads.
 #ifndef HALYARD_CPU_GEMM_H_
 #define HALYARD_CPU_GEMM_H_
 

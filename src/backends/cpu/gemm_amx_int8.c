@@ -15,6 +15,5 @@ const hy__gemm_kernel hy__gemm_amx_int8 = {.rows = ROWS,
                                            .pack_b = pack_b,
                                            .begin = begin,
                                            .end = end,
-                                           .multiply = multiply,
-                                           .dot = dot};
+                                           .multiply = multiply};
 #endif
