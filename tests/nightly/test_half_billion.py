@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "torch"))
 
 from models import Model, halyard, make_ids, make_model, relative_error, run_greedy
-from test_finetune import adapted, batches, schedule
+from test_finetune import adapted, batches, losses_in_torch
 from test_tokenizers import corpus, qwen
 
 VOCAB = 151936
@@ -61,17 +61,8 @@ def test_lora_steps(folder, tmp_path):
     targets = ["q_proj", "k_proj", "v_proj", "o_proj"]
     model = adapted(folder, r=16, lora_alpha=32, target_modules=targets)
     model.save_pretrained(tmp_path / "start")
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=lr, weight_decay=0.0)
-    theirs = []
-    for step, (tokens, wanted) in enumerate(batches((folder, folder / "data.jsonl"), 7, steps, batch, length)):
-        loss = torch.nn.functional.cross_entropy(model(tokens).logits.flatten(0, 1), wanted.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.param_groups[0]["lr"] = schedule(step, 0, steps, lr)
-        optimizer.step()
-        theirs.append(loss.item())
-    del model, optimizer
+    theirs = losses_in_torch(model, batches((folder, folder / "data.jsonl"), 7, steps, batch, length), steps, lr)
+    del model
     output = halyard("finetune", "--model", folder, "--data", folder / "data.jsonl", "--out", tmp_path / "out",
                      "--adapter", tmp_path / "start", "--batch", batch, "--seq", length, "--steps", steps, "--lr", lr,
                      "--weight-decay", 0, "--warmup", 0, "--seed", 7, "--json", "--threads", 2, timeout=3000).stdout

@@ -86,6 +86,21 @@ def schedule(step, warmup, total, peak):
     return peak * 0.5 * (1 + math.cos(math.pi * (step - warmup) / (total + 1 - warmup)))
 
 
+def losses_in_torch(model, data, steps, lr, warmup=0, weight_decay=0.0):
+    """The losses of training the parameters that want a gradient, as `halyard finetune` does it."""
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=lr, weight_decay=weight_decay)
+    losses = []
+    for step, (tokens, wanted) in enumerate(data):
+        loss = torch.nn.functional.cross_entropy(model(tokens).logits.flatten(0, 1), wanted.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.param_groups[0]["lr"] = schedule(step, warmup, steps, lr)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 def adapted(folder, seed=0, **options):
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_pretrained(folder)
@@ -102,17 +117,7 @@ def test_loss_curve(base, tmp_path, targets, extra):
     steps, lr, warmup = 50, 5e-3, 5
     model = adapted(folder, r=8, lora_alpha=16, target_modules=targets)
     model.save_pretrained(tmp_path / "start")
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=lr, weight_decay=0.01)
-    theirs = []
-    for step, (tokens, wanted) in enumerate(batches(base, 7, steps, BATCH, LENGTH)):
-        logits = model(tokens).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.param_groups[0]["lr"] = schedule(step, warmup, steps, lr)
-        optimizer.step()
-        theirs.append(loss.item())
+    theirs = losses_in_torch(model, batches(base, 7, steps, BATCH, LENGTH), steps, lr, warmup=warmup, weight_decay=0.01)
     ours = finetune(base, tmp_path / "out", "--adapter", tmp_path / "start", "--steps", steps, "--lr", lr,
                     "--warmup", warmup, "--weight-decay", 0.01, "--seed", 7, *extra)
     assert [row["step"] for row in ours] == list(range(1, steps + 1))
@@ -140,16 +145,7 @@ def test_all_parameters(base, tmp_path):
     folder, _ = base
     steps, lr = 12, 1e-3
     model = AutoModelForCausalLM.from_pretrained(folder)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.0)
-    theirs = []
-    for step, (tokens, wanted) in enumerate(batches(base, 0, steps, 2 * BATCH, LENGTH)):
-        loss = torch.nn.functional.cross_entropy(model(tokens).logits.flatten(0, 1), wanted.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.param_groups[0]["lr"] = schedule(step, 0, steps, lr)
-        optimizer.step()
-        theirs.append(loss.item())
+    theirs = losses_in_torch(model, batches(base, 0, steps, 2 * BATCH, LENGTH), steps, lr)
     ours = finetune(base, tmp_path / "out", "--full", "--steps", steps, "--lr", lr, "--accumulate", 2)
     assert max(abs(a["loss"] - b) for a, b in zip(ours, theirs)) < 1e-3
     ids = make_ids(40, vocab=1200)
@@ -176,16 +172,7 @@ def test_quantised_base(base, tmp_path, format):
     model = adapted(folder, r=8, lora_alpha=16, target_modules=["q_proj", "v_proj", "down_proj"])
     model.save_pretrained(tmp_path / "start")
     quantise_model(model, format, activations=False)
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=lr, weight_decay=0.0)
-    theirs = []
-    for step, (tokens, wanted) in enumerate(batches(base, 7, steps, BATCH, LENGTH)):
-        loss = torch.nn.functional.cross_entropy(model(tokens).logits.flatten(0, 1), wanted.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.param_groups[0]["lr"] = schedule(step, 0, steps, lr)
-        optimizer.step()
-        theirs.append(loss.item())
+    theirs = losses_in_torch(model, batches(base, 7, steps, BATCH, LENGTH), steps, lr)
     ours = finetune(base, tmp_path / "out", "--adapter", tmp_path / "start", "--steps", steps, "--lr", lr, "--seed", 7,
                     "--dtype", format)
     assert theirs[-1] < theirs[0] - 0.1
