@@ -28,6 +28,8 @@ HY_API const char* hy_version(void);
 // Opens the device that `selector` names; NULL or "" is the default device. An unknown name fails
 // with HY_NOT_FOUND and near misses, a known but unavailable one with HY_UNAVAILABLE, its reason,
 // and what is available.
+// A provider's name opens the device it belongs to and does hy_set_preferred_provider there. There
+// is one object for a device: who opened it under another name has that provider from then on too.
 HY_API hy_status hy_device_get(const char* selector, hy_device** device);
 // The first of the comma-separated selectors that is available and opens; one log line says which
 // were passed over and why.
@@ -47,7 +49,7 @@ HY_API bool hy_device_is_host(const hy_device* device);          // HY_BACKEND_H
 HY_API hy_status hy_device_describe(hy_device* device, hy_device_info* info);
 HY_API bool hy_device_supports_dtype(hy_device* device, hy_dtype dtype);
 HY_API hy_status hy_device_sync(hy_device* device);
-// Asks that provider first, from the next call on; NULL: the backend's own order.
+// Asks that provider first, from the next call on, whoever makes it; NULL: the backend's own order.
 HY_API hy_status hy_set_preferred_provider(hy_device* device, const char* provider);
 
 // ---- Looking around ----

@@ -31,8 +31,7 @@ typedef struct conversation {
   char system[4096];
   int32_t* ids;
   int64_t n, capacity;
-  char* answer;  // the last one, for --json
-  size_t length;
+  text answer;  // the last one, for --json
 } conversation;
 
 // ---- what was said ----
@@ -69,19 +68,24 @@ static hy_status begin(conversation* c) {
   return c->system[0] ? add_message(c, "system", c->system) : HY_OK;
 }
 
+// Forgets what was said.
+static hy_status set_system(conversation* c, const char* words) {
+  if (strlen(words) >= sizeof c->system)
+    return hy_fail(HY_INVALID_ARGUMENT, "the system's words are longer than %zu bytes",
+                   sizeof c->system - 1);
+  snprintf(c->system, sizeof c->system, "%s", words);
+  return begin(c);
+}
+
 // ---- answers ----
 
-static bool on_token(void* context, int32_t id, const char* text, size_t length) {
+static bool on_token(void* context, int32_t id, const char* words, size_t length) {
   conversation* c = context;
   (void)id;
   if (cli.json) {
-    char* grown = hy__realloc(c->answer, c->length + length + 1);
-    if (!grown) return false;
-    c->answer = grown;
-    memcpy(grown + c->length, text, length);
-    grown[c->length += length] = 0;
+    if (!text_append(&c->answer, words, length)) return false;
   } else {
-    fwrite(text, 1, length, stdout);
+    fwrite(words, 1, length, stdout);
     fflush(stdout);
   }
   return !interrupt_asked();
@@ -95,7 +99,7 @@ static void print_result(const conversation* c, const hy_generate_result* r) {
   }
   json j = json_to(stdout);
   json_begin_object(&j, NULL);
-  json_text(&j, "text", c->answer ? c->answer : "");
+  json_bytes(&j, "text", c->answer.bytes ? c->answer.bytes : "", c->answer.length);
   json_int(&j, "prompt_tokens", r->prompt_tokens);
   json_int(&j, "kept_tokens", r->kept_tokens);
   json_int(&j, "tokens", r->tokens);
@@ -109,13 +113,17 @@ static void print_result(const conversation* c, const hy_generate_result* r) {
 // The user's words, the model's answer. On failure the conversation is as it was.
 static hy_status answer(conversation* c, const char* words) {
   static const char header[] = HY__CHAT_START "assistant\n", ending[] = HY__CHAT_END "\n";
-  int64_t before = c->n;
+  int64_t before = c->n, positions = hy_model_max_positions(c->model);
   hy_generate_result result;
   hy_generate_options* g = &c->options.generate;
-  c->length = 0;
-  if (c->answer) c->answer[0] = 0;
+  c->answer.length = 0;
   hy_status status = add_message(c, "user", words);
   if (status == HY_OK) status = add_text(c, header, sizeof header - 1);
+  if (status == HY_OK && g->max_tokens > positions - c->n)
+    status = hy_fail(HY_INVALID_ARGUMENT,
+                     "the conversation has %lld tokens and its answer up to %lld, more than the "
+                     "model's %lld positions; /reset begins a new one",
+                     (long long)c->n, (long long)g->max_tokens, (long long)positions);
   if (status == HY_OK) status = reserve(c, g->max_tokens);
   interrupt_clear();
   if (status == HY_OK)
@@ -139,8 +147,7 @@ static hy_status obey(conversation* c, const char* line, bool* leave) {
   } else if (strcmp(line, "/reset") == 0) {
     return begin(c);
   } else if (strncmp(line, "/system", 7) == 0 && (line[7] == ' ' || !line[7])) {
-    snprintf(c->system, sizeof c->system, "%s", line[7] ? line + 8 : "");
-    return begin(c);
+    return set_system(c, line[7] ? line + 8 : "");
   } else if (strncmp(line, "/temperature ", 13) == 0) {
     char* end;
     double value = strtod(line + 13, &end);
@@ -157,7 +164,7 @@ static hy_status talk(conversation* c) {
   bool terminal = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1 && !cli.json;
   bool leave = false;
   line_editor editor = line_editor_begin(terminal);
-  hy_status status = begin(c);
+  hy_status status = set_system(c, c->first_system ? c->first_system : "");
   if (terminal) fputs(help, stderr);
   interrupt_clear();
   while (status == HY_OK && !leave) {
@@ -210,14 +217,13 @@ static int run(int argc, char** argv) {
   hy_device* device;
   if (code == CLI_DONE) code = cli_open_device(&device);
   if (code != CLI_DONE) return code;
-  snprintf(c.system, sizeof c.system, "%s", c.first_system ? c.first_system : "");
   hy_status status = model_load(device, &c.options, &c.model);
   if (status == HY_OK) status = check_model(c.model);
   if (status == HY_OK) status = hy_context_create(c.model, &c.context);
   if (status == HY_OK) status = talk(&c);
   if (status != HY_OK) code = cli_fail(status);
   hy__mfree(c.ids);
-  hy__mfree(c.answer);
+  free(c.answer.bytes);
   hy_context_destroy(c.context);
   hy_model_free(c.model);
   return code;

@@ -61,6 +61,8 @@ extern cli_globals cli;
 int cli_parse(const cli_command* command, const cli_option* options, int n_options, int argc,
               char** argv, int* n_positional);
 
+bool cli_asks_for_help(const char* word);  // --help or -h
+
 // Applies --strict, --threads and --trace, then opens the device that --backend and --fallback ask
 // for. On failure prints the reason and returns the exit code.
 int cli_open_device(hy_device** device);

@@ -39,6 +39,7 @@ static const capability capabilities[] = {
 };
 #define N_CAPABILITIES ((int)(sizeof capabilities / sizeof capabilities[0]))
 
+// The default device's name, or NULL where it cannot be had and hy_last_error says why.
 static const char* default_selector(void) {
   hy_device* device;
   return hy_device_get(NULL, &device) == HY_OK ? hy_device_selector(device) : NULL;
@@ -87,6 +88,8 @@ static void write_backend(json* j, const hy_backend_report* backend) {
     json_text(j, "version", provider.version);
     json_text(j, "state", provider.available ? "available" : "missing");
     json_text(j, "reason", provider.probe.reason);
+    json_text(j, "remedy", provider.probe.remedy);
+    json_text(j, "library", provider.probe.library);
     json_end_object(j);
   }
   json_end_array(j);
@@ -147,15 +150,18 @@ static void print_backend(const hy_backend_report* backend) {
   hy_provider_report provider;
   for (int i = 0; hy_backend_provider_at(backend->name, i, &provider) == HY_OK; i++) {
     printf("    provider %-12s %s%s%s\n", provider.name,
-           provider.available ? "available" : "missing", provider.available ? "" : ": ",
-           provider.available ? "" : provider.probe.reason);
+           provider.available ? "available" : "missing", provider.probe.library[0] ? ", " : "",
+           provider.probe.library);
+    if (provider.available) continue;
+    printf("             why: %s\n", provider.probe.reason);
+    if (provider.probe.remedy[0]) printf("             do:  %s\n", provider.probe.remedy);
   }
 }
 
 static void print_text(const hy_hardware* hardware, int n_hardware) {
   const char* chosen = default_selector();
-  printf("halyard %s, default device %s\n\nAccelerators on the PCI bus:\n", hy_version(),
-         chosen ? chosen : "none");
+  printf("halyard %s, default device %s%s\n\nAccelerators on the PCI bus:\n", hy_version(),
+         chosen ? chosen : "none: ", chosen ? "" : hy_last_error());
   for (int i = 0; i < n_hardware; i++)
     printf("  %s  %s %s\n", hardware[i].pci, hardware[i].vendor, hardware[i].name);
   if (n_hardware == 0) printf("  none\n");

@@ -27,8 +27,14 @@ int main(int argc, char** argv) {
     print_overview(stderr);
     return CLI_USAGE;
   }
+  // "help run" is "run --help".
+  static char help[] = "--help";
+  if (strcmp(argv[1], "help") == 0) {
+    argv[1] = argc > 2 ? argv[2] : help;
+    if (argc > 2) argv[2] = help;
+  }
   const char* name = argv[1];
-  if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+  if (cli_asks_for_help(name)) {
     print_overview(stdout);
     return CLI_DONE;
   }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "model/model.h"
+#include "model/sample.h"
 
 void model_options_init(model_options* o, cli_option* options) {
   memset(o, 0, sizeof *o);
@@ -36,7 +37,8 @@ void model_options_init(model_options* o, cli_option* options) {
 
 int model_options_check(const cli_command* command, model_options* o) {
   if (!o->folder) return cli_usage(command, "--model is needed");
-  if (o->generate.max_tokens < 1) return cli_usage(command, "--max-tokens is at least 1");
+  if (o->generate.max_tokens < 1 || o->generate.max_tokens > INT32_MAX)
+    return cli_usage(command, "--max-tokens is at least 1 and at most %d", INT32_MAX);
   if (!hy__weight_format_named(o->dtype, &o->format))
     return cli_usage(command, "--dtype is f32, bf16, q8 or q4, not '%s'", o->dtype);
   if (o->cache_packed && o->format != HY_WEIGHTS_Q8 && o->format != HY_WEIGHTS_Q4)
@@ -44,6 +46,7 @@ int model_options_check(const cli_command* command, model_options* o) {
   o->generate.seed = (uint64_t)o->seed;
   o->generate.stops = o->stops.list;
   o->generate.n_stops = o->stops.n;
+  if (hy__sampler_check(&o->generate) != HY_OK) return cli_usage(command, "%s", hy_last_error());
   return CLI_DONE;
 }
 
@@ -64,23 +67,34 @@ static int64_t parse_ids(const char* text, int32_t* ids) {
   return n;
 }
 
-int model_prompt(const hy_model* model, const model_options* o, int32_t** ids, int64_t* n) {
-  const char* text = o->ids ? o->ids : o->prompt;
+bool text_append(text* t, const char* more, size_t length) {
+  char* grown = realloc(t->bytes, t->length + length + 1);
+  if (!grown) return false;
+  t->bytes = grown;
+  memcpy(grown + t->length, more, length);
+  grown[t->length += length] = 0;
+  return true;
+}
+
+int model_prompt(const cli_command* command, const hy_model* model, const model_options* o,
+                 int32_t** ids, int64_t* n) {
+  const char* words = o->ids ? o->ids : o->prompt;
   // No token is shorter than a byte, but a model may put a token before the text.
-  int64_t capacity = (int64_t)strlen(text) * 3 + 16;
+  int64_t capacity = (int64_t)strlen(words) * 3 + 16;
   *ids = malloc((size_t)capacity * sizeof **ids);
   if (!*ids) return cli_fail(hy_fail(HY_OUT_OF_MEMORY, "no memory for the prompt"));
+  int code = CLI_DONE;
   hy_status status = HY_OK;
   if (o->ids) {
-    *n = parse_ids(text, *ids);
+    *n = parse_ids(words, *ids);
     if (*n < 0)
-      status = hy_fail(HY_INVALID_ARGUMENT,
-                       "--ids takes numbers with commas between them, not '%s'", text);
+      code = cli_usage(command, "--ids takes numbers with commas between them, not '%s'", words);
   } else {
-    status = hy_model_encode(model, text, strlen(text), *ids, capacity, n);
+    status = hy_model_encode(model, words, strlen(words), *ids, capacity, n);
+    if (status != HY_OK) code = cli_fail(status);
   }
-  if (status == HY_OK) return CLI_DONE;
+  if (code == CLI_DONE) return code;
   free(*ids);
   *ids = NULL;
-  return cli_fail(status);
+  return code;
 }

@@ -23,7 +23,15 @@ void model_options_init(model_options* o, cli_option* options);
 // After parsing: what is needed (but a prompt), names of types. Returns an exit code.
 int model_options_check(const cli_command* command, model_options* o);
 hy_status model_load(hy_device* device, const model_options* o, hy_model** model);
-// The prompt as ids, from --prompt or --ids; freed by the caller.
-int model_prompt(const hy_model* model, const model_options* o, int32_t** ids, int64_t* n);
+// The prompt as ids, from --prompt or --ids; freed by the caller. Returns an exit code.
+int model_prompt(const cli_command* command, const hy_model* model, const model_options* o,
+                 int32_t** ids, int64_t* n);
+
+// A text that grows, with a zero behind it.
+typedef struct text {
+  char* bytes;  // NULL until something was appended; freed by the caller
+  size_t length;
+} text;
+bool text_append(text* t, const char* more, size_t length);  // false when there is no memory
 
 #endif  // HALYARD_CLI_MODEL_OPTIONS_H_

@@ -10,16 +10,19 @@ const cli_command cli_ops = {"ops", "",
                              "Show what a device runs natively and what falls back, op by op",
                              "halyard ops --backend cpu", run};
 
-// Types of an op by what becomes of their calls. A provider declares the types of which it runs
-// every contiguous call; of others it may run some, and which is found by asking it about the calls
-// that conformance makes.
-typedef struct reach {
-  uint32_t all, some;
-  const char* provider[HY_DTYPE_COUNT];
-  hy_support reason[HY_DTYPE_COUNT];
-} reach;
+enum {
+  SEEDS = 16,      // of the calls that are asked about
+  FULL_SEEDS = 4,  // of those asked about even where one runner is known
+  MOST_RUNNERS = 31,
+};
 
-enum { SEEDS = 16 };  // of the calls that are asked about
+// What becomes of the calls of an op and type. A provider declares the types of which it runs every
+// contiguous call; who runs the others is found by asking about the calls that conformance makes.
+typedef struct fate {
+  bool declared;
+  uint32_t runners;   // those of the prober that take some calls; none: all fall back
+  hy_support reason;  // why they fall back
+} fate;
 
 typedef struct prober {
   hy_device* device;
@@ -27,7 +30,24 @@ typedef struct prober {
   hy__case* c;
   void* memory;  // on the device
   size_t size;
+  const char* runners[MOST_RUNNERS];  // providers and others that run calls, as they were met
+  int n_runners;
 } prober;
+
+static uint32_t runner_bit(prober* p, const char* name) {
+  int i = 0;
+  while (i < p->n_runners && strcmp(p->runners[i], name) != 0) i++;
+  if (i == MOST_RUNNERS) return 0;
+  if (i == p->n_runners) p->runners[p->n_runners++] = name;
+  return 1u << i;
+}
+
+// In the order in which they are asked: the device's providers come first.
+static void list_runners(prober* p) {
+  hy_provider_report report;
+  for (int i = 0; hy_backend_provider_at(hy_device_backend(p->device), i, &report) == HY_OK; i++)
+    runner_bit(p, report.name);
+}
 
 static hy_status make_room(prober* p) {
   if (p->c->used <= p->size) return HY_OK;
@@ -39,15 +59,16 @@ static hy_status make_room(prober* p) {
   return HY_OK;
 }
 
-// Asks about one call.
-static hy_status ask(prober* p, const hy__case_key* key, reach* r) {
+// Asks about one call, unless its type has its answer.
+static hy_status ask(prober* p, const hy__case_key* key, fate* fates) {
   hy__case* c = p->c;
   hy_tensor in[HY_MAX_INPUTS], out[HY_MAX_OUTPUTS];
   hy_placement placement;
   hy_status made = hy__case_make(c, key);
   if (made == HY_NOT_FOUND || (made == HY_OK && c->expected != HY_OK)) return HY_OK;
   HY_TRY(made);
-  if (r->all & HY_DTYPE_BIT(c->dtype) || r->some & HY_DTYPE_BIT(c->dtype)) return HY_OK;
+  fate* f = &fates[c->dtype];
+  if (f->declared || (f->runners && key->seed >= FULL_SEEDS)) return HY_OK;
   HY_TRY(make_room(p));
   hy_call call = c->call;
   call.in = in;
@@ -55,78 +76,104 @@ static hy_status ask(prober* p, const hy__case_key* key, reach* r) {
   for (int i = 0; i < call.n_in; i++) in[i] = hy__rebase(c, &c->in[i], p->memory);
   for (int i = 0; i < call.n_out; i++) out[i] = hy__rebase(c, &c->out[i], p->memory);
   HY_TRY(hy_place(p->device, &call, &placement));
-  if (!placement.provider) return HY_OK;
-  r->some |= HY_DTYPE_BIT(c->dtype);
-  r->provider[c->dtype] = placement.provider;
+  if (placement.provider) f->runners |= runner_bit(p, placement.provider);
   return HY_OK;
 }
 
-static hy_status find_reach(prober* p, const hy_op_info* op, reach* r) {
-  bool open = false;
-  memset(r, 0, sizeof *r);
+static hy_status find_fates(prober* p, const hy_op_info* op, fate* fates) {
+  uint32_t open = 0;
+  memset(fates, 0, HY_DTYPE_COUNT * sizeof *fates);
   for (int d = 1; d < HY_DTYPE_COUNT; d++) {
     hy_placement placement;
+    fate* f = &fates[d];
     if (!(op->dtypes & HY_DTYPE_BIT(d))) continue;
     HY_TRY(hy_place_op(p->device, op->op, (hy_dtype)d, &placement));
-    r->provider[d] = placement.provider;
-    r->reason[d] = placement.reason;
-    if (placement.provider) r->all |= HY_DTYPE_BIT(d);
-    open = open || (!placement.provider && placement.reason == HY_SUPPORT_NO_DTYPE);
+    f->reason = placement.reason;
+    f->declared = placement.provider && strcmp(placement.provider, "reference") != 0;
+    if (f->declared)
+      f->runners = runner_bit(p, placement.provider);
+    else if (placement.provider || placement.reason == HY_SUPPORT_NO_DTYPE)
+      open |= HY_DTYPE_BIT(d);
   }
   for (int i = 0, n = hy__case_count(op->op); open && i < SEEDS * n; i++) {
     hy__case_key key = {.op = op->op, .seed = (uint64_t)(i / n), .index = i % n, .quick = true};
-    HY_TRY(ask(p, &key, r));
+    HY_TRY(ask(p, &key, fates));
+    for (int d = 1; i + 1 == FULL_SEEDS * n && d < HY_DTYPE_COUNT; d++)
+      if (fates[d].runners) open &= ~HY_DTYPE_BIT(d);
   }
   return HY_OK;
 }
 
-static void write_op(json* j, const hy_op_info* op, const reach* r) {
+// Whether some calls run on the device and others fall back, or by different runners.
+static bool depends(const prober* p, const fate* f) {
+  return f->runners && !f->declared &&
+         (!hy_device_is_host(p->device) || __builtin_popcount(f->runners) > 1);
+}
+
+static void write_op(json* j, const prober* p, const hy_op_info* op, const fate* fates) {
   json_begin_object(j, NULL);
   json_text(j, "op", op->name);
   json_bool(j, "differentiable", op->differentiable);
   json_begin_object(j, "dtypes");
   for (int d = 1; d < HY_DTYPE_COUNT; d++) {
+    const fate* f = &fates[d];
     if (!(op->dtypes & HY_DTYPE_BIT(d))) continue;
     json_begin_object(j, hy_dtype_name((hy_dtype)d));
-    if (r->provider[d])
-      json_text(j, "provider", r->provider[d]);
+    if (f->runners)
+      json_text(j, "provider", p->runners[__builtin_ctz(f->runners)]);
     else
-      json_text(j, "fallback", hy_support_text(r->reason[d]));
-    if (r->some & HY_DTYPE_BIT(d)) json_text(j, "calls", "some");
+      json_text(j, "fallback", hy_support_text(f->reason));
+    if (depends(p, f)) {
+      json_text(j, "calls", "some");
+      json_begin_array(j, "providers");
+      for (int i = 0; i < p->n_runners; i++)
+        if (f->runners >> i & 1) json_text(j, NULL, p->runners[i]);
+      json_end_array(j);
+    }
     json_end_object(j);
   }
   json_end_object(j);
   json_end_object(j);
 }
 
-static bool same_fate(const reach* r, int d, int e) {
-  return ((r->some >> d ^ r->some >> e) & 1) == 0 &&
-         (r->provider[d] ? r->provider[d] == r->provider[e]
-                         : !r->provider[e] && r->reason[d] == r->reason[e]);
+static bool same_fate(const fate* a, const fate* b) {
+  return a->declared == b->declared && a->runners == b->runners &&
+         (a->runners || a->reason == b->reason);
+}
+
+static void print_fate(const prober* p, const fate* f) {
+  if (!f->runners) printf("falls back: %s", hy_support_text(f->reason));
+  const char* separator = "";
+  for (int i = 0; i < p->n_runners; i++) {
+    if (!(f->runners >> i & 1)) continue;
+    printf("%s%s", separator, p->runners[i]);
+    separator = ", else ";
+  }
+  printf("%s\n", depends(p, f) && !hy_device_is_host(p->device) ? ", some calls" : "");
 }
 
 // One line per op and fate: "add        f32 f64 f16 bf16   xeon".
-static void print_op(const hy_op_info* op, const reach* r) {
+static void print_op(const prober* p, const hy_op_info* op, const fate* fates) {
   const char* name = op->name;
   uint32_t left = op->dtypes;
   for (int d = 1; d < HY_DTYPE_COUNT; d++) {
     char types[128] = "";
     for (int e = d; e < HY_DTYPE_COUNT && left & HY_DTYPE_BIT(d); e++) {
-      if (!(left & HY_DTYPE_BIT(e)) || !same_fate(r, d, e)) continue;
+      if (!(left & HY_DTYPE_BIT(e)) || !same_fate(&fates[d], &fates[e])) continue;
       if (e > d) left &= ~HY_DTYPE_BIT(e);
       if (types[0]) strncat(types, " ", sizeof types - strlen(types) - 1);
       strncat(types, hy_dtype_name((hy_dtype)e), sizeof types - strlen(types) - 1);
     }
     if (!types[0]) continue;
-    printf("%-24s %-52s %s%s%s\n", name, types, r->provider[d] ? "" : "falls back: ",
-           r->provider[d] ? r->provider[d] : hy_support_text(r->reason[d]),
-           r->some & HY_DTYPE_BIT(d) ? ", some calls" : "");
+    printf("%-24s %-52s ", name, types);
+    print_fate(p, &fates[d]);
     name = "";
   }
 }
 
 static hy_status show(prober* p) {
-  int all = 0, some = 0, pairs = 0;
+  int declared = 0, some = 0, pairs = 0;
+  uint32_t reference = runner_bit(p, "reference");
   json j = json_to(stdout);
   if (cli.json) {
     json_begin_object(&j, NULL);
@@ -137,15 +184,17 @@ static hy_status show(prober* p) {
   }
   for (int i = 0; i < hy_op_count(); i++) {
     const hy_op_info* op = hy_op_at(i);
-    reach r;
-    HY_TRY(find_reach(p, op, &r));
-    all += __builtin_popcount(r.all);
-    some += __builtin_popcount(r.some);
-    pairs += __builtin_popcount(op->dtypes);
+    fate fates[HY_DTYPE_COUNT];
+    HY_TRY(find_fates(p, op, fates));
+    for (int d = 1; d < HY_DTYPE_COUNT; d++) {
+      pairs += (op->dtypes & HY_DTYPE_BIT(d)) != 0;
+      declared += fates[d].declared;
+      some += !fates[d].declared && fates[d].runners & ~reference;
+    }
     if (cli.json)
-      write_op(&j, op, &r);
+      write_op(&j, p, op, fates);
     else
-      print_op(op, &r);
+      print_op(p, op, fates);
   }
   if (cli.json) {
     json_end_array(&j);
@@ -154,8 +203,10 @@ static hy_status show(prober* p) {
   } else {
     printf(
         "\n%s: %d ops; of their %d pairs of op and type %d run natively, %d for some calls, and %d "
-        "fall back to the cpu\n",
-        hy_device_selector(p->device), hy_op_count(), pairs, all, some, pairs - all - some);
+        "%s\n",
+        hy_device_selector(p->device), hy_op_count(), pairs, declared, some,
+        pairs - declared - some,
+        hy_device_is_host(p->device) ? "by the reference alone" : "fall back to the cpu");
   }
   return HY_OK;
 }
@@ -215,6 +266,7 @@ static int run(int argc, char** argv) {
   prober p = {.device = device};
   hy_status status = hy__case_create(&p.c);
   if (status == HY_OK) status = hy_stream_create(device, &p.stream);
+  list_runners(&p);
   if (status == HY_OK) status = show(&p);
   hy_free(device, p.memory);
   hy_stream_destroy(p.stream);

@@ -10,6 +10,8 @@
 
 cli_globals cli;
 
+enum { MOST_THREADS = 256 };  // that the cpu backend takes
+
 static const cli_option global_options[] = {
     {"backend", CLI_TEXT, &cli.backend, "NAME[:INDEX]",
      "device to use, such as cpu or cuda:1; a provider's name prefers it"},
@@ -17,7 +19,7 @@ static const cli_option global_options[] = {
      "devices to try in order where the first is not available"},
     {"strict", CLI_FLAG, &cli.strict, NULL,
      "an op the device lacks is an error, not a fallback to the cpu"},
-    {"threads", CLI_INT, &cli.threads, "N", "threads for the cpu's kernels"},
+    {"threads", CLI_INT, &cli.threads, "N", "threads for the cpu's kernels (one a core)"},
     {"trace", CLI_TEXT, &cli.trace, "FILE", "write a Chrome/Perfetto trace of every op"},
     {"json", CLI_FLAG, &cli.json, NULL, "print for machines"},
 };
@@ -135,19 +137,23 @@ static int unknown_option(const cli_command* command, const char* word, const cl
   return cli_usage(command, "no option '%s'", word);
 }
 
+bool cli_asks_for_help(const char* word) {
+  return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 int cli_parse(const cli_command* command, const cli_option* options, int n_options, int argc,
               char** argv, int* n_positional) {
   *n_positional = 0;
   for (int i = 1; i < argc; i++) {
     const char* word = argv[i];
-    if (strncmp(word, "--", 2) != 0 || word[2] == 0) {
-      argv[(*n_positional)++] = argv[i];
-      continue;
-    }
-    if (strcmp(word, "--help") == 0) {
+    if (cli_asks_for_help(word)) {
       print_help(command, options, n_options);
       *n_positional = -1;
       return CLI_DONE;
+    }
+    if (strncmp(word, "--", 2) != 0 || word[2] == 0) {
+      argv[(*n_positional)++] = argv[i];
+      continue;
     }
     const char* equals = strchr(word, '=');
     size_t length = equals ? (size_t)(equals - word) - 2 : strlen(word) - 2;
@@ -167,6 +173,8 @@ int cli_parse(const cli_command* command, const cli_option* options, int n_optio
   }
   if (*n_positional > 0 && command->arguments[0] == 0)
     return cli_usage(command, "'%s' is one word too many", argv[0]);
+  if (cli.threads < 0 || cli.threads > MOST_THREADS)
+    return cli_usage(command, "--threads is a number from 1 to %d", MOST_THREADS);
   return CLI_DONE;
 }
 
@@ -192,9 +200,11 @@ int cli_open_device(hy_device** device) {
   if (status != HY_OK) return cli_fail(status);
   if (cli.fallback) {
     char list[512];
-    snprintf(list, sizeof list, "%s%s%s", cli.backend ? cli.backend : "", cli.backend ? "," : "",
-             cli.fallback);
-    status = hy_device_get_first(list, device);
+    int length = snprintf(list, sizeof list, "%s%s%s", cli.backend ? cli.backend : "",
+                          cli.backend ? "," : "", cli.fallback);
+    status = length < (int)sizeof list
+                 ? hy_device_get_first(list, device)
+                 : hy_fail(HY_INVALID_ARGUMENT, "--backend and --fallback are too long");
   } else {
     status = hy_device_get(cli.backend, device);
   }

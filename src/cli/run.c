@@ -3,6 +3,7 @@
 
 #include "cli/cli.h"
 #include "cli/model_options.h"
+#include "model/model.h"
 #include "verify/json.h"
 
 static int run(int argc, char** argv);
@@ -10,13 +11,11 @@ const cli_command cli_run = {
     "run", "", "Let a model continue a prompt",
     "halyard run --model DIR --prompt 'Once upon a time' --max-tokens 64 --temperature 0.8", run};
 
-static bool print_token(void* context, int32_t id, const char* text, size_t length) {
-  (void)context;
+static bool on_token(void* context, int32_t id, const char* words, size_t length) {
   (void)id;
-  if (!cli.json) {
-    fwrite(text, 1, length, stdout);
-    fflush(stdout);
-  }
+  if (cli.json) return text_append(context, words, length);
+  fwrite(words, 1, length, stdout);
+  fflush(stdout);
   return true;
 }
 
@@ -40,18 +39,15 @@ static double rate(int64_t tokens, double seconds) {
   return seconds > 0 ? (double)tokens / seconds : 0;
 }
 
-static void write_result(hy_device* device, const hy_model* model, const int32_t* prompt,
-                         const int32_t* ids, const hy_generate_result* r) {
+static void write_result(hy_device* device, const hy_model* model, const text* answer,
+                         const int32_t* prompt, const int32_t* ids, const hy_generate_result* r) {
   hy_memory_stats memory = {0};
   hy_memory_get_stats(device, &memory);
-  char text[1 << 16];
-  size_t length = 0;
-  bool has_text = hy_model_decode(model, ids, r->tokens, text, sizeof text, &length) == HY_OK;
   json j = json_to(stdout);
   json_begin_object(&j, NULL);
   write_ids(&j, "prompt_ids", prompt, r->prompt_tokens);
   write_ids(&j, "ids", ids, r->tokens);
-  json_text(&j, "text", has_text ? text : NULL);
+  json_bytes(&j, "text", model->tokenizer ? answer->bytes : NULL, answer->length);
   json_text(&j, "stop", stop_name(r->stop));
   json_real(&j, "prefill_tok_s", rate(r->prompt_tokens, r->prefill_seconds));
   json_real(&j, "decode_tok_s", rate(r->tokens - 1, r->decode_seconds));
@@ -63,19 +59,21 @@ static void write_result(hy_device* device, const hy_model* model, const int32_t
 static int generate(hy_device* device, hy_model* model, const model_options* o) {
   int32_t *prompt = NULL, *ids = NULL;
   int64_t n;
-  int code = model_prompt(model, o, &prompt, &n);
+  text answer = {0};
+  int code = model_prompt(&cli_run, model, o, &prompt, &n);
   if (code != CLI_DONE) return code;
   ids = malloc((size_t)o->generate.max_tokens * sizeof *ids);
   hy_generate_result result;
-  hy_status status = ids ? HY_OK
+  hy_status status = ids && text_append(&answer, "", 0)
+                         ? HY_OK
                          : hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens",
                                    (long long)o->generate.max_tokens);
   if (status == HY_OK)
-    status = hy_model_generate(model, prompt, n, &o->generate, print_token, NULL, ids, &result);
+    status = hy_model_generate(model, prompt, n, &o->generate, on_token, &answer, ids, &result);
   if (status != HY_OK)
     code = cli_fail(status);
   else if (cli.json)
-    write_result(device, model, prompt, ids, &result);
+    write_result(device, model, &answer, prompt, ids, &result);
   else
     fprintf(stderr, "\n[%lld prompt tokens at %.1f/s, %lld new at %.1f/s, on %s]\n",
             (long long)result.prompt_tokens, rate(result.prompt_tokens, result.prefill_seconds),
@@ -83,6 +81,7 @@ static int generate(hy_device* device, hy_model* model, const model_options* o) 
             hy_device_selector(device));
   free(prompt);
   free(ids);
+  free(answer.bytes);
   return code;
 }
 
@@ -93,8 +92,9 @@ static int run(int argc, char** argv) {
   int extra;
   int code = cli_parse(&cli_run, options, MODEL_OPTIONS, argc, argv, &extra);
   if (code != CLI_DONE || extra < 0) return code;
-  if (!o.prompt == !o.ids) return cli_usage(&cli_run, "give --prompt or --ids, one of them");
   code = model_options_check(&cli_run, &o);
+  if (code == CLI_DONE && !o.prompt == !o.ids)
+    code = cli_usage(&cli_run, "give --prompt or --ids, one of them");
   hy_device* device;
   if (code == CLI_DONE) code = cli_open_device(&device);
   if (code != CLI_DONE) return code;

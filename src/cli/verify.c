@@ -70,7 +70,7 @@ static int run(int argc, char** argv) {
 const cli_command cli_verify = {
     .name = "verify",
     .arguments = "",
-    .summary = "compare a device with the reference, op by op",
+    .summary = "Compare a device with the reference, op by op",
     .example = "halyard verify --backend cuda:0 --op softmax --seed 7",
     .run = run,
 };

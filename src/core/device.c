@@ -132,13 +132,14 @@ hy_status hy_device_sync(hy_device* device) {
   return device->backend->device_sync(device->handle);
 }
 
-static hy_status no_provider(const hy_device* device, const char* provider) {
+static hy_status no_provider(const hy__backend_entry* entry, const hy_device* device,
+                             const char* provider) {
   char list[256] = "none";
   size_t used = 0;
-  for (int i = 0; device->orders[0][i] && used < sizeof list; i++)
+  for (int i = 0; i < entry->table.n_providers && used < sizeof list; i++)
     used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
-                             device->orders[0][i]->name);
-  return hy_fail(HY_NOT_FOUND, "%s has no provider called %s; available: %s", device->selector,
+                             entry->providers[i].table.name);
+  return hy_fail(HY_NOT_FOUND, "%s has no provider called %s; there are %s", device->selector,
                  provider, list);
 }
 
@@ -147,11 +148,12 @@ static hy_status prefer_locked(hy__backend_entry* entry, hy_device* device, cons
   int index = 0, n = 1;
   while (index < entry->table.n_providers && strcmp(entry->providers[index].table.name, name))
     index++;
-  if (index == entry->table.n_providers) return no_provider(device, name);
+  if (index == entry->table.n_providers) return no_provider(entry, device, name);
   hy__entry_probe_provider(entry, index);
   hy__provider_entry* preferred = &entry->providers[index];
   if (preferred->probe.status != HY_OK)
-    return hy_fail(HY_UNAVAILABLE, "%s is not available: %s", name, preferred->probe.reason);
+    return hy_fail(HY_UNAVAILABLE, "%s is not available: %s%s%s", name, preferred->probe.reason,
+                   preferred->probe.remedy[0] ? "; " : "", preferred->probe.remedy);
   const hy_provider** order = device->orders[index + 1];
   if (!order[0]) {
     order[0] = &preferred->table;

@@ -179,7 +179,7 @@ static hy_status prepare(run* r, const int32_t* const* prompts, const int64_t* l
     if (lengths[i] < 1)
       return hy_fail(HY_INVALID_ARGUMENT, "prompt %d is empty; a model needs at least one token",
                      i);
-    if (lengths[i] + r->options->max_tokens > hy_model_max_positions(model))
+    if (r->options->max_tokens > hy_model_max_positions(model) - lengths[i])
       return hy_fail(HY_INVALID_ARGUMENT,
                      "%lld tokens of prompt and %lld new ones exceed the model's %lld positions",
                      (long long)lengths[i], (long long)r->options->max_tokens,
@@ -262,9 +262,11 @@ hy_status hy_context_generate(hy_context* context, const int32_t* prompt, int64_
   if (!context || !prompt || !options || options->max_tokens < 1)
     return hy_fail(HY_INVALID_ARGUMENT,
                    "generating needs a model, a prompt, and at least one token to make");
-  int32_t* own = ids ? NULL : hy__malloc((size_t)options->max_tokens * sizeof *own);
-  if (!ids && !own)
-    return hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)options->max_tokens);
+  // Of more than the model's positions there is an error below, before any is made.
+  int64_t room = hy_model_max_positions(context->model);
+  if (options->max_tokens < room) room = options->max_tokens;
+  int32_t* own = ids ? NULL : hy__malloc((size_t)room * sizeof *own);
+  if (!ids && !own) return hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)room);
   if (!ids) ids = own;
   run r = {.model = context->model,
            .options = options,

@@ -24,10 +24,7 @@ struct hy__sampler {
   choice* kept;
 };
 
-hy_status hy__sampler_create(int64_t vocab_size, const hy_generate_options* options, uint64_t seed,
-                             hy__sampler** out) {
-  *out = NULL;
-  const hy_generate_options* o = options;
+hy_status hy__sampler_check(const hy_generate_options* o) {
   if (!(o->temperature >= 0))
     return hy_fail(HY_INVALID_ARGUMENT, "the temperature is %g; it is 0 or more", o->temperature);
   if (!(o->top_p > 0 && o->top_p <= 1))
@@ -39,9 +36,20 @@ hy_status hy__sampler_create(int64_t vocab_size, const hy_generate_options* opti
   if (!(o->repetition_penalty > 0))
     return hy_fail(HY_INVALID_ARGUMENT, "the repetition penalty is %g; it is above 0",
                    o->repetition_penalty);
+  for (int i = 0; i < o->n_stops; i++) {
+    if (!o->stops[i] || !o->stops[i][0])
+      return hy_fail(HY_INVALID_ARGUMENT, "a text that stops the answer is empty");
+  }
+  return HY_OK;
+}
+
+hy_status hy__sampler_create(int64_t vocab_size, const hy_generate_options* options, uint64_t seed,
+                             hy__sampler** out) {
+  *out = NULL;
+  HY_TRY(hy__sampler_check(options));
   hy__sampler* s = hy__calloc(1, sizeof *s);
   if (s) {
-    s->options = *o;
+    s->options = *options;
     s->vocab_size = vocab_size;
     s->state = seed;
     s->seen = hy__calloc((size_t)vocab_size, 1);

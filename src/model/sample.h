@@ -5,6 +5,8 @@
 #include "halyard/model.h"
 
 typedef struct hy__sampler hy__sampler;
+// Whether the options make sense, whatever the model; the sampler's creation checks it too.
+hy_status hy__sampler_check(const hy_generate_options* options);
 hy_status hy__sampler_create(int64_t vocab_size, const hy_generate_options* options, uint64_t seed,
                              hy__sampler** sampler);
 void hy__sampler_destroy(hy__sampler* sampler);  // NULL is fine

@@ -24,10 +24,11 @@ static int utf8_length(const unsigned char* p) {
 }
 
 // JSON is UTF-8: a byte that is no part of a character is written as U+FFFD.
-static void put_string(json* j, const char* text) {
+static void put_string(json* j, const char* text, size_t length) {
   fputc('"', j->file);
   int n;
-  for (const unsigned char* p = (const unsigned char*)text; *p; p += n > 0 ? n : 1) {
+  const unsigned char* end = (const unsigned char*)text + length;
+  for (const unsigned char* p = (const unsigned char*)text; p<end; p += n> 0 ? n : 1) {
     n = utf8_length(p);
     if (n == 0)
       fputs("\\ufffd", j->file);
@@ -51,7 +52,7 @@ static void start(json* j, const char* key) {
   if (j->needs_comma) fputs(", ", j->file);
   j->needs_comma = true;
   if (!key) return;
-  put_string(j, key);
+  put_string(j, key, strlen(key));
   fputs(": ", j->file);
 }
 
@@ -78,9 +79,13 @@ void json_end_array(json* j) {
 }
 
 void json_text(json* j, const char* key, const char* value) {
+  json_bytes(j, key, value, value ? strlen(value) : 0);
+}
+
+void json_bytes(json* j, const char* key, const char* value, size_t length) {
   start(j, key);
   if (value)
-    put_string(j, value);
+    put_string(j, value, length);
   else
     fputs("null", j->file);
 }

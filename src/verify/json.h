@@ -19,6 +19,8 @@ void json_end_object(json* j);
 void json_begin_array(json* j, const char* key);
 void json_end_array(json* j);
 void json_text(json* j, const char* key, const char* value);  // NULL writes null
+// A text that may hold zeros, and has one behind it.
+void json_bytes(json* j, const char* key, const char* value, size_t length);
 void json_int(json* j, const char* key, int64_t value);
 void json_uint(json* j, const char* key, uint64_t value);
 void json_real(json* j, const char* key, double value);  // NaN and infinities write null

@@ -27,8 +27,8 @@ def message(role, words):
     return f"<|im_start|>{role}\n{words}<|im_end|>\n"
 
 
-def continued(folder, text, count):
-    result = halyard("run", "--model", folder, "--prompt", text, "--max-tokens", count, "--json").stdout
+def continued(folder, text, count, *options):
+    result = halyard("run", "--model", folder, "--prompt", text, "--max-tokens", count, *options, "--json").stdout
     return json.loads(result)
 
 
@@ -139,7 +139,9 @@ def test_stops(folder):
     late, early = whole[len(whole) // 2:][:6], whole[len(whole) // 4:][:5]
     assert len(early) == 5 and "\ufffd" not in early + late
     output = halyard("run", "--model", folder, "--prompt", "Hello", "--max-tokens", 40, "--stop", late, "--stop", early).stdout
-    assert output.rstrip("\n") == whole[:min(whole.index(early), whole.index(late))]
+    wanted = whole[:min(whole.index(early), whole.index(late))]
+    assert output.rstrip("\n") == wanted
+    assert continued(folder, "Hello", 40, "--stop", late, "--stop", early)["text"] == wanted
 
 
 def test_interrupt_stops_the_answer_only(folder):

@@ -123,7 +123,8 @@ static void a_provider_selects_its_device(void** state) {
   CHECK_OK(hy_set_preferred_provider(device, NULL));
   order = atomic_load(&device->providers);
   assert_string_equal(order[0]->name, "quick");
-  CHECK_FAILS(HY_NOT_FOUND, "quick, careful", hy_set_preferred_provider(device, "nobody"));
+  CHECK_FAILS(HY_NOT_FOUND, "there are quick, careful",
+              hy_set_preferred_provider(device, "nobody"));
   CHECK_FAILS(HY_NOT_FOUND, "no three:9", hy_device_get("careful:9", &device));
 }
 

@@ -10,16 +10,23 @@
 
 hy_status hy__bind_open(const char* names, const char* variable, const char* folders,
                         hy_probe* report, void** library) {
-  const char* folder = getenv(variable);
+  const char* folder = secure_getenv(variable);
+  if (!folder || !*folder)
+    return hy__cpu_host_services->open_library(names, folders, report, library);
+  if (folder[0] != '/' || strchr(folder, ' '))
+    return hy__cpu_host_services->fail(HY_UNAVAILABLE,
+                                       "%s is \"%s\", which is not an absolute path without blanks",
+                                       variable, folder);
   char path[512];
-  for (const char* name = names; folder && *name; name += strspn(name, " ")) {
+  for (const char* name = names; *name; name += strspn(name, " ")) {
     int length = (int)strcspn(name, " ");
-    snprintf(path, sizeof path, "%s/%.*s", folder, length, name);
-    if (access(path, R_OK) == 0 && !strchr(path, ' '))
+    int wanted = snprintf(path, sizeof path, "%s/%.*s", folder, length, name);
+    if (wanted < (int)sizeof path && access(path, R_OK) == 0)
       return hy__cpu_host_services->open_library(path, NULL, report, library);
     name += length;
   }
-  return hy__cpu_host_services->open_library(names, folders, report, library);
+  return hy__cpu_host_services->fail(HY_UNAVAILABLE, "%s is %s, where none of these lies: %s",
+                                     variable, folder, names);
 }
 
 void* hy__bind_optional(void* library, const char* name) {

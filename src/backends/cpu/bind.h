@@ -17,7 +17,7 @@ typedef struct hy__symbol {
 #define HY__AS_POINTER(type, name, arguments) type(*name) arguments;
 
 // Opens the first of the libraries that is there: in the folder that the environment variable
-// names, else on the system's paths and in `folders`.
+// names and nowhere else, or, where it is not set, on the system's paths and in `folders`.
 hy_status hy__bind_open(const char* names, const char* variable, const char* folders,
                         hy_probe* report, void** library);
 // Fills the pointers at `functions` and raises the report's stage to SYMBOLS; or fails, naming what

@@ -6,6 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "backends/cpu/kernels.h"
+
 static hy__isa isa;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -63,10 +65,15 @@ static void lower(hy__isa_level level) {
 
 static void initialise(void) {
   detect();
-  const char* text = getenv("HALYARD_CPU_ISA");
-  for (int level = HY__ISA_SCALAR; text && level <= HY__ISA_AVX512; level++) {
-    if (strcmp(text, hy__isa_name((hy__isa_level)level)) == 0) lower((hy__isa_level)level);
+  const char* text = secure_getenv("HALYARD_CPU_ISA");
+  if (!text || !*text) return;
+  for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
+    if (strcmp(text, hy__isa_name((hy__isa_level)level)) != 0) continue;
+    lower((hy__isa_level)level);
+    return;
   }
+  hy__cpu_host_services->log(1, "HALYARD_CPU_ISA is \"%s\", not scalar, neon, avx2 or avx512",
+                             text);
 }
 
 const hy__isa* hy__cpu_isa(void) {

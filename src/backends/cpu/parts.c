@@ -16,7 +16,7 @@ enum { GRAIN = 8192, MOST_PARTS = 64, MOST_INPUTS = 8, WHOLE = -1, IMPOSSIBLE = 
 
 // How the dimensions of a call's tensors belong together.
 typedef enum manner {
-  NEVER,
+  NEVER,     // on one thread, by the reference itself
   EACH,      // elementwise, with broadcasting
   BESIDE,    // along one dimension, which is not cut
   KEPT,      // a reduction: dimensions that stay
@@ -27,33 +27,46 @@ typedef enum manner {
   DRAWN,     // random numbers, by their counter
 } manner;
 
-static manner manner_of(hy_op op) {
-  if ((op >= HY_OP_neg && op <= HY_OP_addcdiv) || op == HY_OP_cast) return EACH;
-  if (op >= HY_OP_sigmoid_backward && op <= HY_OP_gelu_backward) return EACH;
-  if (op >= HY_OP_uniform && op <= HY_OP_dropout) return DRAWN;
-  if (op >= HY_OP_sum && op <= HY_OP_min_dim) return KEPT;
-  if (op >= HY_OP_softmax && op <= HY_OP_log_softmax_backward) return BESIDE;
-  if (op >= HY_OP_batch_norm && op <= HY_OP_batch_norm_backward) return CHANNELS;
-  if (op >= HY_OP_max_pool2d && op <= HY_OP_avg_pool2d_backward) return PLANES;
-  switch (op) {
-    case HY_OP_adamw:
-    case HY_OP_sgd: return EACH;
-    case HY_OP_cumsum:
-    case HY_OP_sort:
-    case HY_OP_topk:
-    case HY_OP_gather:
-    case HY_OP_scatter:
-    case HY_OP_index_add: return BESIDE;
-    case HY_OP_tril:
-    case HY_OP_triu: return PLANES;
-    case HY_OP_mm:
-    case HY_OP_linear:
-    case HY_OP_layer_norm:
-    case HY_OP_rms_norm: return ROWS;
-    case HY_OP_bmm: return BATCHES;
-    default: return NEVER;
-  }
-}
+// clang-format off
+static const manner manners[HY_OP_END] = {
+#define OF(op) [HY_OP_##op] = EACH,
+  OF(cast) OF(neg) OF(abs) OF(sign) OF(floor) OF(ceil) OF(round) OF(trunc) OF(sqrt) OF(rsqrt)
+  OF(reciprocal) OF(exp) OF(log) OF(cos) OF(sin) OF(tanh) OF(sigmoid) OF(erf) OF(silu) OF(gelu)
+  OF(relu) OF(clamp) OF(isnan) OF(isfinite) OF(logical_not) OF(bitwise_not) OF(add) OF(sub)
+  OF(mul) OF(div) OF(pow) OF(maximum) OF(minimum) OF(bitwise_and) OF(bitwise_or) OF(bitwise_xor)
+  OF(shift_left) OF(shift_right) OF(eq) OF(ne) OF(lt) OF(le) OF(gt) OF(ge) OF(logical_and)
+  OF(logical_or) OF(logical_xor) OF(add_scalar) OF(sub_scalar) OF(rsub_scalar) OF(mul_scalar)
+  OF(div_scalar) OF(pow_scalar) OF(rpow_scalar) OF(eq_scalar) OF(ne_scalar) OF(lt_scalar)
+  OF(le_scalar) OF(gt_scalar) OF(ge_scalar) OF(where) OF(masked_fill) OF(addcmul) OF(addcdiv)
+  OF(sigmoid_backward) OF(tanh_backward) OF(relu_backward) OF(silu_backward) OF(gelu_backward)
+  OF(adamw) OF(sgd)
+#undef OF
+#define OF(op) [HY_OP_##op] = BESIDE,
+  OF(softmax) OF(log_softmax) OF(softmax_backward) OF(log_softmax_backward) OF(cumsum) OF(sort)
+  OF(topk) OF(gather) OF(scatter) OF(index_add)
+#undef OF
+#define OF(op) [HY_OP_##op] = KEPT,
+  OF(sum) OF(mean) OF(prod) OF(max) OF(min) OF(any) OF(all) OF(var) OF(argmax) OF(argmin)
+  OF(max_dim) OF(min_dim)
+#undef OF
+#define OF(op) [HY_OP_##op] = PLANES,
+  OF(tril) OF(triu) OF(max_pool2d) OF(max_pool2d_backward) OF(avg_pool2d)
+  OF(avg_pool2d_backward)
+#undef OF
+#define OF(op) [HY_OP_##op] = CHANNELS,
+  OF(batch_norm) OF(batch_norm_update) OF(batch_norm_backward)
+#undef OF
+#define OF(op) [HY_OP_##op] = ROWS,
+  OF(mm) OF(linear) OF(layer_norm) OF(rms_norm)
+#undef OF
+#define OF(op) [HY_OP_##op] = BATCHES,
+  OF(bmm)
+#undef OF
+#define OF(op) [HY_OP_##op] = DRAWN,
+  OF(uniform) OF(normal) OF(randint) OF(bernoulli) OF(dropout)
+#undef OF
+};
+// clang-format on
 
 // The tensor whose dimensions are numbered: the one with all of them.
 static const hy_tensor* model_of(const hy_call* call, manner m) {
@@ -250,7 +263,7 @@ static hy_status reduce_in_two_steps(job* j) {
 static hy_status run(void* device, void* stream, const hy_call* call) {
   (void)device;
   (void)stream;
-  job j = {.call = call, .manner = manner_of(call->op), .unit = 1};
+  job j = {.call = call, .manner = manners[call->op], .unit = 1};
   int64_t work = work_of(call);
   j.parts = work / GRAIN < MOST_PARTS ? work / GRAIN : MOST_PARTS;
   if (j.parts < 2) return hy__cpu_host_services->reference(call);
@@ -268,7 +281,7 @@ static hy_status run(void* device, void* stream, const hy_call* call) {
 
 static hy_support supports(void* device, const hy_call* call) {
   (void)device;
-  job j = {.call = call, .manner = manner_of(call->op)};
+  job j = {.call = call, .manner = manners[call->op]};
   if (j.manner == NEVER) return HY_SUPPORT_NO_OP;
   if (j.manner == DRAWN) return drawn_in_order(call) ? HY_SUPPORT_YES : HY_SUPPORT_NO_LAYOUT;
   bool cuts = (j.manner == KEPT && reduces_all(call)) || choose(call, &j);

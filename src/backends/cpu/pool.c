@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "backends/cpu/kernels.h"
+
 enum { MAX_THREADS = 256, SPINS = 4000 };
 
 // Tasks that several threads take from, by number, until there are none.
@@ -96,11 +98,17 @@ static void announce(void) {
 }
 
 static int default_threads(void) {
-  const char* text = getenv("HALYARD_THREADS");
-  int n = text ? atoi(text) : 0;
+  const char* text = secure_getenv("HALYARD_THREADS");
+  char* end = NULL;
+  long n = text ? strtol(text, &end, 10) : 0;
+  if (text && *text && (*end || n < 1 || n > MAX_THREADS)) {
+    hy__cpu_host_services->log(1, "HALYARD_THREADS is \"%s\", not a number from 1 to %d", text,
+                               MAX_THREADS);
+    if (*end) n = 0;
+  }
   cpu_set_t allowed;
   if (n < 1 && sched_getaffinity(0, sizeof allowed, &allowed) == 0) n = CPU_COUNT(&allowed);
-  return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
+  return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (int)n;
 }
 
 // The child has none of the parent's threads, and locks may have been held by them.
@@ -110,6 +118,7 @@ static void forget_threads(void) {
   pthread_cond_init(&pool.wake, NULL);
   pool.n_workers = 0;
   atomic_store(&pool.sleeping, 0);
+  atomic_store(&pool.stop, false);
   atomic_store(&pool.inside, CLOSED);
   inside_run = false;
 }
