@@ -4,9 +4,9 @@ Run with an interpreter that has torch:
 
     python bench/torch_peer.py --halyard build/release/bin/halyard --threads 2 gemm gemv attention
 
-It runs Halyard's benchmark, then the same in PyTorch, and prints Halyard's JSON rows with torch as
-the peer. Rows that PyTorch has no kernel for are left out. Times are the best of several on both
-sides; the machine should have nothing else to do.
+The rows are those of Halyard's benchmark, which runs as a child and says when it is PyTorch's turn:
+both sides are timed in turns of some calls, the best of each counting. Prints Halyard's JSON rows
+with torch as the peer. Rows that PyTorch has no kernel for are left out.
 """
 
 import argparse
@@ -19,42 +19,52 @@ import torch
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
-def best_time(run, seconds=1.0, least=7):
-    """The shortest of at least `least` runs, which go on for `seconds`."""
-    best, begin, rounds = float("inf"), time.perf_counter(), 0
-    while rounds < least or time.perf_counter() - begin < seconds:
-        start = time.perf_counter()
-        run(rounds)
-        best = min(best, time.perf_counter() - start)
-        rounds += 1
-    return best
+SECONDS_A_TURN = 0.01  # as in bench_call.c
+
+
+class Turns:
+    """Calls of run(i), i counting up, timed by turns."""
+
+    def __init__(self, run):
+        self.run, self.calls = run, 0
+
+    def take(self):
+        """The shortest of at least two calls, which go on for some time."""
+        best, begin, rounds = float("inf"), time.perf_counter(), 0
+        while rounds < 2 or time.perf_counter() - begin < SECONDS_A_TURN:
+            start = time.perf_counter()
+            self.run(self.calls)
+            best = min(best, time.perf_counter() - start)
+            self.calls += 1
+            rounds += 1
+        return best
 
 
 def sizes(shape):
     return [int(part) for part in shape.split("x")]
 
 
-def time_mm(row):
+def turns_of_mm(row):
     m, n, k = sizes(row["shape"])
     a = torch.randn(m, k).to(DTYPES[row["dtype"]])
     b = torch.randn(k, n).to(DTYPES[row["dtype"]])
-    return best_time(lambda _: a @ b)
+    return Turns(lambda _: a @ b)
 
 
-def time_int_mm(row):
+def turns_of_int_mm(row):
     m, n, k = sizes(row["shape"])
     a = torch.randint(-127, 127, (m, k), dtype=torch.int8)
     b = torch.randint(-127, 127, (k, n), dtype=torch.int8)
-    return best_time(lambda _: torch._int_mm(a, b))
+    return Turns(lambda _: torch._int_mm(a, b))
 
 
-def time_linear(row):
+def turns_of_linear(row):
     m, n, k = sizes(row["shape"])
     dtype = DTYPES[row["dtype"]]
     x = torch.randn(m, k).to(dtype)
     copies = 1 + int(192e6 / (n * k * x.element_size()))
     weights = [torch.randn(n, k).to(dtype) for _ in range(copies)]
-    return best_time(lambda i: torch.nn.functional.linear(x, weights[i % copies]))
+    return Turns(lambda i: torch.nn.functional.linear(x, weights[i % copies]))
 
 
 def attention_inputs(row, grad):
@@ -68,17 +78,17 @@ def attention_inputs(row, grad):
     return tensors, options
 
 
-def time_sdpa(row):
+def turns_of_sdpa(row):
     tensors, options = attention_inputs(row, False)
     attend = torch.nn.functional.scaled_dot_product_attention
-    return best_time(lambda _: attend(*tensors, **options))
+    return Turns(lambda _: attend(*tensors, **options))
 
 
-def time_sdpa_backward(row):
+def turns_of_sdpa_backward(row):
     tensors, options = attention_inputs(row, True)
     out = torch.nn.functional.scaled_dot_product_attention(*tensors, **options)
     grad = torch.randn_like(out)
-    return best_time(lambda _: torch.autograd.grad(out, tensors, grad, retain_graph=True))
+    return Turns(lambda _: torch.autograd.grad(out, tensors, grad, retain_graph=True))
 
 
 def row_inputs(row):
@@ -104,24 +114,24 @@ ROW_OPS = {
 }
 
 
-def time_row_op(row):
+def turns_of_row_op(row):
     x, y, w = row_inputs(row)
-    return best_time(lambda _: ROW_OPS[row["name"]](x, y, w))
+    return Turns(lambda _: ROW_OPS[row["name"]](x, y, w))
 
 
-def time_sum(row):
+def turns_of_sum(row):
     x, _, _ = row_inputs(row)
     dims = {"rows": (1,), "columns": (0,), "all": (0, 1)}[row["shape"].split()[1]]
-    return best_time(lambda _: torch.sum(x, dims))
+    return Turns(lambda _: torch.sum(x, dims))
 
 
-def time_cross_entropy(row):
+def turns_of_cross_entropy(row):
     x, _, _ = row_inputs(row)
     target = torch.full((x.shape[0],), 7)
-    return best_time(lambda _: torch.nn.functional.cross_entropy(x, target))
+    return Turns(lambda _: torch.nn.functional.cross_entropy(x, target))
 
 
-def time_rope(row):
+def turns_of_rope(row):
     positions, heads, size = sizes(row["shape"])
     dtype = DTYPES[row["dtype"]]
     x = torch.randn(positions, heads, size).to(dtype)
@@ -131,14 +141,14 @@ def time_rope(row):
         half = size // 2
         return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
 
-    return best_time(rotate)
+    return Turns(rotate)
 
 
-def time_adamw(row):
+def turns_of_adamw(row):
     x, grad, _ = row_inputs(row)
     x.grad = grad
     optimizer = torch.optim.AdamW([x.requires_grad_()], fused=True)
-    return best_time(lambda _: optimizer.step())
+    return Turns(lambda _: optimizer.step())
 
 
 def images(row):
@@ -146,53 +156,76 @@ def images(row):
     return torch.randn(shape).to(DTYPES[row["dtype"]])
 
 
-def time_conv2d(row):
+def turns_of_conv2d(row):
     x = images(row)
     channels = x.shape[1]
     weight = torch.randn(channels, channels, 3, 3).to(x.dtype)
-    return best_time(lambda _: torch.nn.functional.conv2d(x, weight, padding=1))
+    return Turns(lambda _: torch.nn.functional.conv2d(x, weight, padding=1))
 
 
-def time_batch_norm(row):
+def turns_of_batch_norm(row):
     x, w = images(row), torch.ones(sizes(row["shape"])[1]).to(DTYPES[row["dtype"]])
-    return best_time(lambda _: torch.nn.functional.batch_norm(x, None, None, w, w, training=True))
+    return Turns(lambda _: torch.nn.functional.batch_norm(x, None, None, w, w, training=True))
 
 
-def time_batch_norm_backward(row):
+def turns_of_batch_norm_backward(row):
     x, w = images(row).requires_grad_(), torch.ones(sizes(row["shape"])[1]).to(DTYPES[row["dtype"]])
     w.requires_grad_()
     out = torch.nn.functional.batch_norm(x, None, None, w, w, training=True)
     grad = torch.randn_like(out)
-    return best_time(lambda _: torch.autograd.grad(out, (x, w), grad, retain_graph=True))
+    return Turns(lambda _: torch.autograd.grad(out, (x, w), grad, retain_graph=True))
 
 
-def time_max_pool2d(row):
+def turns_of_max_pool2d(row):
     x = images(row)
-    return best_time(lambda _: torch.nn.functional.max_pool2d(x, 2, return_indices=True))
+    return Turns(lambda _: torch.nn.functional.max_pool2d(x, 2, return_indices=True))
 
 
-def time_avg_pool2d(row):
+def turns_of_avg_pool2d(row):
     x = images(row)
-    return best_time(lambda _: torch.nn.functional.avg_pool2d(x, 2))
+    return Turns(lambda _: torch.nn.functional.avg_pool2d(x, 2))
 
 
-TIMERS = {
-    **{name: time_row_op for name in ROW_OPS},
-    "sum": time_sum,
-    "cross_entropy": time_cross_entropy,
-    "rope": time_rope,
-    "adamw": time_adamw,
-    "conv2d": time_conv2d,
-    "batch_norm": time_batch_norm,
-    "batch_norm_backward": time_batch_norm_backward,
-    "max_pool2d": time_max_pool2d,
-    "avg_pool2d": time_avg_pool2d,
-    "mm": time_mm,
-    "int_mm": time_int_mm,
-    "linear": time_linear,
-    "sdpa": time_sdpa,
-    "sdpa_backward": time_sdpa_backward,
+MAKERS = {
+    **{name: turns_of_row_op for name in ROW_OPS},
+    "sum": turns_of_sum,
+    "cross_entropy": turns_of_cross_entropy,
+    "rope": turns_of_rope,
+    "adamw": turns_of_adamw,
+    "conv2d": turns_of_conv2d,
+    "batch_norm": turns_of_batch_norm,
+    "batch_norm_backward": turns_of_batch_norm_backward,
+    "max_pool2d": turns_of_max_pool2d,
+    "avg_pool2d": turns_of_avg_pool2d,
+    "mm": turns_of_mm,
+    "int_mm": turns_of_int_mm,
+    "linear": turns_of_linear,
+    "sdpa": turns_of_sdpa,
+    "sdpa_backward": turns_of_sdpa_backward,
 }
+
+
+def make_turns(row):
+    """None where PyTorch has no kernel for it."""
+    if row["name"] not in MAKERS or (row["name"] != "int_mm" and row["dtype"] not in DTYPES):
+        return None
+    return MAKERS[row["name"]](row)
+
+
+def answer(halyard):
+    """Takes the turns that it is asked for, and prints the rows that come of them."""
+    asked, turns = None, None
+    for line in halyard.stdout:
+        row = json.loads(line)
+        if "turn" in row:
+            with torch.set_grad_enabled(row["turn"]["name"].endswith("_backward")):
+                if row["turn"] != asked:
+                    asked, turns = row["turn"], None  # frees the last one's tensors first
+                    turns = make_turns(asked)
+                print(turns.take() if turns else "none", file=halyard.stdin, flush=True)
+        elif row["peer"]:
+            row["peer"] = "torch " + torch.__version__
+            print(json.dumps(row), flush=True)
 
 
 def main():
@@ -203,22 +236,12 @@ def main():
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    command = [arguments.halyard, "bench", *arguments.benchmarks, "--json", "--threads",
-               str(arguments.threads)]
+    command = [arguments.halyard, "bench", *arguments.benchmarks, "--json", "--peer", "-",
+               "--threads", str(arguments.threads)]
     if arguments.only:
         command += ["--only", arguments.only]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as halyard:
-        rows = [json.loads(line) for line in halyard.stdout]
-    for row in rows:
-        if row["name"] not in TIMERS or (row["name"] != "int_mm" and row["dtype"] not in DTYPES):
-            continue
-        with torch.set_grad_enabled(row["name"].endswith("_backward")):
-            seconds = TIMERS[row["name"]](row)
-        higher_is_better = row["unit"] != "ms"
-        row["peer"] = "torch " + torch.__version__
-        row["ratio"] = seconds / row["seconds"]
-        row["peer_value"] = row["value"] / row["ratio"] if higher_is_better else seconds * 1e3
-        print(json.dumps(row), flush=True)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as halyard:
+        answer(halyard)
 
 
 if __name__ == "__main__":

@@ -122,7 +122,8 @@ static int run_one(const char* what, hy_device* device) {
 static int run(int argc, char** argv) {
   int n;
   const cli_option options[] = {
-      {"peer", CLI_TEXT, &bench_peer, "NAME", "a provider to compare with, such as openblas"},
+      {"peer", CLI_TEXT, &bench_peer, "NAME",
+       "a provider to compare with, such as openblas; -: the calling script"},
       {"only", CLI_TEXT, &only, "TEXT", "rows whose name, shape and type contain this"},
       {"model", CLI_TEXT, &bench_model, "DIR",
        "for decode, prefill and train (random weights of Qwen2.5-0.5B's shape)"},

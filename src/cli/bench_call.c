@@ -7,6 +7,7 @@
 
 #include "backends/cpu/floor.h"
 #include "cli/cli.h"
+#include "verify/json.h"
 
 enum {
   MAX_BUFFERS = 512,
@@ -16,6 +17,9 @@ enum {
   MOST_ROUNDS = 200
 };
 static const double seconds_a_row = 1.0;
+// Of one side, where there is another: threads of the last one look out for work for a while, and
+// the first calls of the next are slowed by them.
+static const double seconds_a_turn = 0.01;
 
 static void* buffers[MAX_BUFFERS];
 static int n_buffers;
@@ -45,6 +49,8 @@ hy_status bench_begin(bench_session* session, hy_device* device) {
   HY_TRY(hy_stream_default(device, &session->stream));
   if (hy_device_is_host(device)) HY_TRY(measure_floors(&session->floors));
   if (!bench_peer) return HY_OK;
+  session->caller = strcmp(bench_peer, "-") == 0;
+  if (session->caller) return HY_OK;
   session->peer = strcmp(bench_peer, "onednn") ? bench_peer : "mkldnn";
   HY_TRY(hy_set_preferred_provider(device, session->peer));
   return HY_OK;
@@ -102,6 +108,36 @@ static hy_status time_one(bench_session* session, const char* provider, const hy
   return HY_OK;
 }
 
+// A turn beside another side's: the next of the calls, for a while.
+static hy_status time_turn(bench_session* session, const char* provider, const hy_call* calls,
+                           int n, int* next, double* best) {
+  double begin = bench_now();
+  for (int i = 0; i < 2 || bench_now() - begin < seconds_a_turn; i++)
+    HY_TRY(time_one(session, provider, &calls[(*next)++ % n], best));
+  return HY_OK;
+}
+
+// The turn of the process that started this one: it reads which row, and answers with the least
+// seconds that it took, or a word where it has nothing to compare. Gives whether it did.
+static bool ask_caller(const bench_work* work, double* best) {
+  json j = json_to(stdout);
+  json_begin_object(&j, NULL);
+  json_begin_object(&j, "turn");
+  json_text(&j, "name", work->name);
+  json_text(&j, "shape", work->shape);
+  json_text(&j, "dtype", hy_dtype_name(work->dtype));
+  json_end_object(&j);
+  json_end_object(&j);
+  json_newline(&j);
+  fflush(stdout);
+  char line[64], *end;
+  if (!fgets(line, sizeof line, stdin)) return false;
+  double seconds = strtod(line, &end);
+  if (end == line || !(seconds > 0)) return false;
+  if (seconds < *best) *best = seconds;
+  return true;
+}
+
 // The provider that --backend names, or NULL where it names a backend.
 static const char* own_provider(hy_device* device) {
   const char* name = cli.backend;
@@ -135,11 +171,19 @@ hy_status bench_calls(bench_session* session, const bench_work* work, const hy_c
   if (!bench_wanted(work->name, work->shape, hy_dtype_name(work->dtype))) return HY_OK;
   double ours = DBL_MAX, theirs = DBL_MAX, begin = bench_now();
   const char* own = own_provider(session->device);
-  bool has_peer = peer_runs(session, &calls[0]);
+  bool by_caller = session->caller && ask_caller(work, &theirs);
+  bool has_peer = by_caller || peer_runs(session, &calls[0]);
+  int next = 0, peers_next = n / 2;
   for (int round = 0; round < MOST_ROUNDS; round++) {
     if (round >= LEAST_ROUNDS && bench_now() - begin > seconds_a_row) break;
-    HY_TRY(time_one(session, own, &calls[round % n], &ours));
-    if (has_peer) HY_TRY(time_one(session, session->peer, &calls[(round + n / 2) % n], &theirs));
+    if (has_peer)
+      HY_TRY(time_turn(session, own, calls, n, &next, &ours));
+    else
+      HY_TRY(time_one(session, own, &calls[next++ % n], &ours));
+    if (by_caller)
+      ask_caller(work, &theirs);
+    else if (has_peer)
+      HY_TRY(time_turn(session, session->peer, calls, n, &peers_next, &theirs));
     if (work->copies) HY_TRY(time_copies(session, work->copies));
   }
   hy_set_preferred_provider(session->device, own);
@@ -150,7 +194,7 @@ hy_status bench_calls(bench_session* session, const bench_work* work, const hy_c
                    .unit = work->unit,
                    .seconds = ours};
   if (has_peer) {
-    row.peer = session->peer;
+    row.peer = by_caller ? "caller" : session->peer;
     row.peer_value = as_unit(work, theirs);
     row.ratio = theirs / ours;
   }

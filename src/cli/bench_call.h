@@ -15,6 +15,7 @@ typedef struct bench_session {
   hy_stream* stream;
   bench_floors floors;
   const char* peer;  // --peer; NULL: none, or it has no kernel for the device
+  bool caller;       // the peer is the process that reads our output: it is told when to run
 } bench_session;
 
 hy_status bench_begin(bench_session* session, hy_device* device);
