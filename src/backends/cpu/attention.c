@@ -104,10 +104,13 @@ static void attend(void* context, int64_t task) {
   int64_t visible = hy__visible(a, first + n - 1);
   for (int64_t s = 0; s < visible; s += block) {
     int count = (int)(visible - s < block ? visible - s : block);
-    hy__score_block(a, keys, s, count, a->size, w.queries, w.scores);
+    int seen[HY__QUERY_GROUPS];
+    hy__see_block(a, first, n, s, count, seen);
+    hy__score_block(a, keys, s, count, seen, a->size, w.queries, w.scores);
     hy__mask_block(a, batch, head, first, n, s, count, w.scores);
-    a->kernels->soften(w.scores, count, gemm->panel, w.largest, w.total, w.sums, a->value_size);
-    hy__weigh_block(a, keys + f->keys_size, s, count, a->value_size, w.scores, w.sums);
+    a->kernels->soften(w.scores, seen, count, gemm->panel, w.largest, w.total, w.sums,
+                       a->value_size);
+    hy__weigh_block(a, keys + f->keys_size, s, count, seen, a->value_size, w.scores, w.sums);
   }
   store(f, &w, batch, head, first, n);
 }

@@ -9,8 +9,8 @@
 #include "backends/cpu/finite.h"
 #include "backends/cpu/kernels.h"
 
-// Keys whose scores are held at once: a few panels of rows of the widest tile.
-enum { HY__KEY_PANELS = 32, HY__MAX_KEYS = HY__KEY_PANELS * HY__GEMM_MAX_ROWS };
+// Keys whose scores are held at once: few enough that they stay in the first cache.
+enum { HY__KEY_PANELS = 16, HY__MAX_KEYS = HY__KEY_PANELS * HY__GEMM_MAX_ROWS };
 
 // The sizes of a call and where its heads lie.
 typedef struct hy__attention {
@@ -42,12 +42,17 @@ void hy__pack_keys(const hy__attention* a, const hy__matrix* k, int64_t columns,
 // The same as the first operand of a sum over keys: by blocks of keys, panels of columns in each.
 void hy__pack_values(const hy__attention* a, const hy__matrix* v, int64_t columns, float* packed);
 
-// scores[key][query] of keys first .. first + n - 1 with a packed panel of queries.
+// How many keys, of `keys` from first_key on, each group of queries of a panel sees at most.
+void hy__see_block(const hy__attention* a, int64_t first_query, int queries, int64_t first_key,
+                   int keys, int* seen);
+// scores[key][query] of keys first .. first + n - 1 with a packed panel of queries. With `seen` not
+// NULL, those that a group does not see may be left as they are.
 void hy__score_block(const hy__attention* a, const float* packed_keys, int64_t first, int n,
-                     int64_t columns, const float* queries, float* scores);
-// sums[column][query] += values^T scores for that block.
+                     const int* seen, int64_t columns, const float* queries, float* scores);
+// sums[column][query] += values^T scores for that block. With `seen` not NULL, scores that a group
+// does not see are 0.
 void hy__weigh_block(const hy__attention* a, const float* packed_values, int64_t first, int n,
-                     int64_t columns, const float* scores, float* sums);
+                     const int* seen, int64_t columns, const float* scores, float* sums);
 // -inf for keys that a query does not see, by causality and by the mask, which is also added.
 void hy__mask_block(const hy__attention* a, int64_t batch, int64_t head, int64_t first_query,
                     int queries, int64_t first_key, int keys, float* scores);

@@ -8,50 +8,47 @@ HY__TARGET_AVX512
 
 enum { AT_ONCE = 4 };  // exponentials side by side: one alone waits for itself most of the time
 
-// hy__exp16 of several.
-HY__INLINE void exp_side_by_side(__m512 x[AT_ONCE]) {
-  __m512 n[AT_ONCE], p[AT_ONCE];
-  // Adding and taking away 1.5 * 2^23 rounds to a whole number.
-  const __m512 rounder = _mm512_set1_ps(0x1.8p23f);
-#define EACH _Pragma("GCC unroll 4") for (int i = 0; i < AT_ONCE; i++)
-  EACH x[i] = _mm512_max_ps(_mm512_set1_ps(-150.0f), x[i]);  // keeps a NaN in x
-  EACH x[i] = _mm512_min_ps(_mm512_set1_ps(130.0f), x[i]);
-  EACH n[i] = _mm512_fmadd_ps(x[i], _mm512_set1_ps(0x1.715476p+0f), rounder);
-  EACH n[i] = _mm512_sub_ps(n[i], rounder);
-  EACH x[i] = _mm512_fnmadd_ps(n[i], _mm512_set1_ps(0x1.62e4p-1f), x[i]);
-  EACH x[i] = _mm512_fnmadd_ps(n[i], _mm512_set1_ps(0x1.7f7d1cp-20f), x[i]);
-  EACH p[i] =
-      _mm512_fmadd_ps(_mm512_set1_ps(0x1.6850e4p-10f), x[i], _mm512_set1_ps(0x1.123bccp-7f));
-  EACH p[i] = _mm512_fmadd_ps(p[i], x[i], _mm512_set1_ps(0x1.555b98p-5f));
-  EACH p[i] = _mm512_fmadd_ps(p[i], x[i], _mm512_set1_ps(0x1.55548ep-3f));
-  EACH p[i] = _mm512_fmadd_ps(p[i], x[i], _mm512_set1_ps(0x1.fffff8p-2f));
-  EACH p[i] = _mm512_fmadd_ps(_mm512_mul_ps(x[i], x[i]), p[i], x[i]);
-  EACH x[i] = _mm512_scalef_ps(_mm512_add_ps(p[i], _mm512_set1_ps(1)), n[i]);
+#define LOG2_E _mm512_set1_ps(0x1.715476p+0f)
+
+// 2^t of several, within 2 units in the last place: the fraction's polynomial, whose constant is 1,
+// scaled by the whole part. -inf gives 0, NaN stays NaN.
+HY__INLINE void exp2_side_by_side(__m512* t, int n) {
+  static const float factor[] = {0x1.2778540p-7f, 0x1.c91ce60p-5f, 0x1.ebdb560p-3f, 0x1.62e4ba0p-1f,
+                                 1};
+  __m512 x[AT_ONCE], p[AT_ONCE];
+#define EACH _Pragma("GCC unroll 4") for (int i = 0; i < n; i++)
+  EACH x[i] = _mm512_reduce_ps(t[i], _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  EACH p[i] = _mm512_set1_ps(0x1.e974fe0p-10f);
+#pragma GCC unroll 5
+  for (int k = 0; k < 5; k++) {
+    EACH p[i] = _mm512_fmadd_ps(p[i], x[i], _mm512_set1_ps(factor[k]));
+  }
+  EACH t[i] = _mm512_scalef_ps(p[i], t[i]);
 #undef EACH
 }
 
-// e^(score - base) in place of a column of sixteen scores, `panel` apart; gives their sum.
+// e^(score - base) in place of `n` scores of a column of sixteen, `panel` apart, added to `sums`.
+HY__INLINE void exp_lines(float* scores, int n, int panel, __m512 base, __m512* sums) {
+  __m512 t[AT_ONCE];
+#pragma GCC unroll 4
+  for (int i = 0; i < n; i++)
+    t[i] = _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(scores + i * panel), base), LOG2_E);
+  exp2_side_by_side(t, n);
+#pragma GCC unroll 4
+  for (int i = 0; i < n; i++) {
+    _mm512_storeu_ps(scores + i * panel, t[i]);
+    sums[i] = _mm512_add_ps(sums[i], t[i]);
+  }
+}
+
+// The same of a whole column; gives their sum.
 HY__INLINE __m512 exp_column(float* scores, int keys, int panel, __m512 base) {
   __m512 sums[AT_ONCE] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(),
                           _mm512_setzero_ps()};
   int s = 0;
-  for (; s + AT_ONCE <= keys; s += AT_ONCE) {
-    __m512 x[AT_ONCE];
-#pragma GCC unroll 4
-    for (int i = 0; i < AT_ONCE; i++)
-      x[i] = _mm512_sub_ps(_mm512_loadu_ps(scores + (s + i) * panel), base);
-    exp_side_by_side(x);
-#pragma GCC unroll 4
-    for (int i = 0; i < AT_ONCE; i++) {
-      _mm512_storeu_ps(scores + (s + i) * panel, x[i]);
-      sums[i] = _mm512_add_ps(sums[i], x[i]);
-    }
-  }
-  for (; s < keys; s++) {
-    __m512 x = hy__exp16(_mm512_sub_ps(_mm512_loadu_ps(scores + s * panel), base));
-    _mm512_storeu_ps(scores + s * panel, x);
-    sums[0] = _mm512_add_ps(sums[0], x);
-  }
+  for (; s + AT_ONCE <= keys; s += AT_ONCE)
+    exp_lines(scores + s * panel, AT_ONCE, panel, base, sums);
+  for (; s < keys; s++) exp_lines(scores + s * panel, 1, panel, base, sums);
   return _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3]));
 }
 
@@ -86,10 +83,14 @@ HY__INLINE void soften_column(float* scores, int keys, int panel, float* largest
   _mm512_storeu_ps(largest, most);
 }
 
-void hy__soften_avx512(float* scores, int keys, int panel, float* largest, float* total,
-                       float* sums, int64_t rows) {
-  for (int q = 0; q < panel; q += 16)
-    soften_column(scores + q, keys, panel, largest + q, total + q, sums + q, rows);
+void hy__soften_avx512(float* scores, const int* seen, int keys, int panel, float* largest,
+                       float* total, float* sums, int64_t rows) {
+  for (int q = 0; q < panel; q += HY__QUERY_GROUP) {
+    int visible = seen[q / HY__QUERY_GROUP];
+    soften_column(scores + q, visible, panel, largest + q, total + q, sums + q, rows);
+    for (int s = visible; s < keys; s++)
+      _mm512_storeu_ps(scores + s * panel + q, _mm512_setzero_ps());
+  }
 }
 
 void hy__exp_columns_avx512(float* scores, int keys, int panel, const float* base) {

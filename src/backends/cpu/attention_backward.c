@@ -171,11 +171,11 @@ static void run_head(void* context, int64_t i) {
     memset(w.dq, 0, (size_t)(a->size * gemm->panel) * sizeof *w.dq);
     for (int64_t s = 0; s < visible; s += block) {
       int keys = least(block, visible - s);
-      hy__score_block(a, w.keys, s, keys, a->size, w.queries, w.scores);
+      hy__score_block(a, w.keys, s, keys, NULL, a->size, w.queries, w.scores);
       hy__mask_block(a, batch, head, first, n, s, keys, w.scores);
-      hy__score_block(a, w.values, s, keys, a->value_size, w.douts, w.slopes);
+      hy__score_block(a, w.values, s, keys, NULL, a->value_size, w.douts, w.slopes);
       differentiate(a, &w, n, keys);
-      hy__weigh_block(a, w.keys_across, s, keys, a->size, w.slopes, w.dq);
+      hy__weigh_block(a, w.keys_across, s, keys, NULL, a->size, w.slopes, w.dq);
       add_keys(gemm, w.slopes, keys, n, w.queries_down, a->size, w.rows, sums + s * row, row);
       add_keys(gemm, w.scores, keys, n, w.douts_down, a->value_size, w.rows,
                sums + s * row + a->size, row);

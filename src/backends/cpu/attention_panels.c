@@ -106,24 +106,47 @@ void hy__pack_values(const hy__attention* a, const hy__matrix* v, int64_t column
 
 // ---- blocks ----
 
+void hy__see_block(const hy__attention* a, int64_t first_query, int queries, int64_t first_key,
+                   int keys, int* seen) {
+  for (int g = 0; g < HY__QUERY_GROUPS; g++) {
+    int last = least((g + 1) * HY__QUERY_GROUP, queries) - 1;
+    int64_t visible = hy__visible(a, first_query + last) - first_key;
+    seen[g] = visible < 0 ? 0 : least(visible, keys);
+  }
+}
+
 void hy__score_block(const hy__attention* a, const float* packed_keys, int64_t first, int n,
-                     int64_t columns, const float* queries, float* scores) {
+                     const int* seen, int64_t columns, const float* queries, float* scores) {
   const hy__gemm_kernel* gemm = a->kernels->gemm;
-  for (int i = 0; i < n; i += gemm->rows)
-    gemm->multiply((int)columns, packed_keys + (first + i) * columns, queries,
-                   scores + (int64_t)i * gemm->panel, gemm->panel, least(gemm->rows, n - i),
-                   gemm->panel, false);
+  int blind = 0;  // queries that see none of a tile's keys: the first ones, by whole groups
+  for (int i = 0; i < n; i += gemm->rows) {
+    while (seen && seen[blind / HY__QUERY_GROUP] <= i) blind += HY__QUERY_GROUP;
+    gemm->multiply((int)columns, packed_keys + (first + i) * columns, queries + blind,
+                   scores + (int64_t)i * gemm->panel + blind, gemm->panel, least(gemm->rows, n - i),
+                   gemm->panel - blind, false);
+  }
 }
 
 void hy__weigh_block(const hy__attention* a, const float* packed_values, int64_t first, int n,
-                     int64_t columns, const float* scores, float* sums) {
+                     const int* seen, int64_t columns, const float* scores, float* sums) {
   const hy__gemm_kernel* gemm = a->kernels->gemm;
   const float* block = packed_values + first * round_up(columns, gemm->rows);
   // Packed by whole blocks, of which the n keys may be the first ones only.
   int packed = least(HY__KEY_PANELS * gemm->rows, a->keys - first);
-  for (int64_t c = 0; c < columns; c += gemm->rows)
-    gemm->multiply(n, block + c * packed, scores, sums + c * gemm->panel, gemm->panel,
-                   least(gemm->rows, columns - c), gemm->panel, true);
+  // Keys that the first half of the queries does not see are weighed for the others alone; a
+  // quarter would not make up for reading and writing the sums once more.
+  int half = gemm->panel / 2 / HY__QUERY_GROUP * HY__QUERY_GROUP;
+  int common = seen && half > 0 ? seen[half / HY__QUERY_GROUP - 1] : n;
+  for (int64_t c = 0; c < columns; c += gemm->rows) {
+    const float* values = block + c * packed;
+    float* to = sums + c * gemm->panel;
+    int rows = least(gemm->rows, columns - c);
+    gemm->multiply(common, values, scores, to, gemm->panel, rows, gemm->panel, true);
+    if (common < n)
+      gemm->multiply(n - common, values + (int64_t)common * gemm->rows,
+                     scores + (int64_t)common * gemm->panel + half, to + half, gemm->panel, rows,
+                     gemm->panel - half, true);
+  }
 }
 
 void hy__mask_row(const hy__attention* a, int64_t batch, int64_t head, int64_t query,

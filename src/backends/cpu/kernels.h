@@ -28,9 +28,11 @@ typedef void hy__widen(int64_t n, const void* from, int64_t step, hy_dtype dtype
 
 // Scores [keys][panel], the queries in columns, become weights e^(score - largest); `largest` and
 // `total` go on from the keys before, and what was summed with the old ones, [rows][panel], shrinks
-// with them.
-typedef void hy__soften(float* scores, int keys, int panel, float* largest, float* total,
-                        float* sums, int64_t rows);
+// with them. Group g of HY__QUERY_GROUP queries sees the first seen[g] keys; the weights of others
+// are 0, whatever their scores are.
+enum { HY__QUERY_GROUP = 16, HY__QUERY_GROUPS = HY__GEMM_MAX_PANEL / HY__QUERY_GROUP };
+typedef void hy__soften(float* scores, const int* seen, int keys, int panel, float* largest,
+                        float* total, float* sums, int64_t rows);
 
 // e^(score - base) in place of scores [keys][panel], each column with its own base; 0 where the
 // base is -inf.

@@ -40,11 +40,12 @@ void hy__widen_scalar(int64_t n, const void* from, int64_t step, hy_dtype dtype,
   for (int64_t i = 0; i < n; i++) x[i] = hy__load1((const char*)from + i * step * size, dtype);
 }
 
-void hy__soften_scalar(float* scores, int keys, int panel, float* largest, float* total,
-                       float* sums, int64_t rows) {
+void hy__soften_scalar(float* scores, const int* seen, int keys, int panel, float* largest,
+                       float* total, float* sums, int64_t rows) {
   for (int q = 0; q < panel; q++) {
+    int visible = seen[q / HY__QUERY_GROUP];
     float most = largest[q], sum = 0;
-    for (int s = 0; s < keys; s++) {
+    for (int s = 0; s < visible; s++) {
       float score = scores[s * panel + q];
       most = score > most ? score : most;
     }
@@ -52,8 +53,9 @@ void hy__soften_scalar(float* scores, int keys, int panel, float* largest, float
     float base = most == -INFINITY ? 0 : most;
     float factor = largest[q] == most ? 1 : expf(largest[q] - base);
     for (int64_t r = 0; r < rows && factor != 1; r++) sums[r * panel + q] *= factor;
-    for (int s = 0; s < keys; s++)
+    for (int s = 0; s < visible; s++)
       sum += scores[s * panel + q] = expf(scores[s * panel + q] - base);
+    for (int s = visible; s < keys; s++) scores[s * panel + q] = 0;
     total[q] = total[q] * factor + sum;
     largest[q] = most;
   }
