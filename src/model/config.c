@@ -1,6 +1,7 @@
 #include "model/config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/internal.h"
@@ -24,6 +25,18 @@ const char* hy__family_name(hy__family family) {
   return "?";
 }
 
+// The same transformer with another head is another model.
+static hy_status check_architecture(const hy__json* root, const char* wanted) {
+  const hy__json* list = hy__json_get(root, "architectures");
+  const hy__json* first = list && list->kind == HY__JSON_ARRAY ? list->first : NULL;
+  if (!first) return HY_OK;
+  for (const hy__json* name = first; name; name = name->next) {
+    if (name->kind == HY__JSON_STRING && strcmp(name->text, wanted) == 0) return HY_OK;
+  }
+  return hy_fail(HY_FORMAT, "the architecture \"%s\" is not supported; %s is",
+                 first->kind == HY__JSON_STRING ? first->text : "?", wanted);
+}
+
 static hy_status read_family(const hy__json* root, hy__config* config) {
   const char* type;
   HY_TRY(hy__json_get_text(root, "model_type", NULL, &type));
@@ -31,7 +44,7 @@ static hy_status read_family(const hy__json* root, hy__config* config) {
   for (int i = 0; i < N_FAMILIES; i++) {
     if (strcmp(families[i].name, type) != 0) continue;
     config->family = families[i].family;
-    return HY_OK;
+    return check_architecture(root, families[i].architecture);
   }
   return hy_fail(HY_FORMAT,
                  "the model type \"%s\" is not supported; there are qwen2, qwen3 and llama", type);
@@ -67,11 +80,19 @@ static hy_status read_sizes(const hy__json* root, hy__config* c) {
   return HY_OK;
 }
 
+// Rotary positions for a part of each head.
+static hy_status refuse_part(const hy__json* object) {
+  double part;
+  HY_TRY(hy__json_get_real(object, "partial_rotary_factor", 1, &part));
+  if (part == 1) return HY_OK;
+  return hy_fail(HY_FORMAT, "\"partial_rotary_factor\" is %g; only 1 is supported", part);
+}
+
 // transformers 4: rope_theta beside rope_scaling {rope_type or type, ...}; 5: rope_parameters
 // {rope_theta, rope_type, ...}.
 static hy_status read_rope(const hy__json* root, hy__config* c) {
   const hy__json* p = hy__json_get(root, "rope_parameters");
-  bool is_new = p && p->kind == HY__JSON_OBJECT;
+  bool is_new = p && p->kind != HY__JSON_NULL;
   if (!is_new) p = hy__json_get(root, "rope_scaling");
   HY_TRY(hy__json_get_real(is_new ? p : root, "rope_theta", 10000, &c->rope_theta));
   if (is_new && !hy__json_get(p, "rope_theta"))
@@ -80,6 +101,9 @@ static hy_status read_rope(const hy__json* root, hy__config* c) {
     return hy_fail(HY_FORMAT, "\"rope_theta\" is %g; it is above 1", c->rope_theta);
   c->rope = HY__ROPE_DEFAULT;
   if (!p || p->kind == HY__JSON_NULL) return HY_OK;
+  if (p->kind != HY__JSON_OBJECT)
+    return hy_fail(HY_FORMAT, "\"rope_scaling\" or \"rope_parameters\" is no JSON object");
+  HY_TRY(refuse_part(p));
   const char *type, *old_type;
   HY_TRY(hy__json_get_text(p, "type", "default", &old_type));
   HY_TRY(hy__json_get_text(p, "rope_type", old_type, &type));
@@ -137,7 +161,9 @@ static hy_status refuse_others(const hy__json* root) {
       return hy_fail(HY_FORMAT, "\"layer_types\" has \"%s\"; only full_attention is supported",
                      layer->text);
   }
-  if (hy__json_get(root, "quantization_config"))
+  HY_TRY(refuse_part(root));
+  const hy__json* quantization = hy__json_get(root, "quantization_config");
+  if (quantization && quantization->kind != HY__JSON_NULL)
     return hy_fail(
         HY_FORMAT,
         "\"quantization_config\": weights that are quantised in the file are not supported");
@@ -180,6 +206,15 @@ hy_status hy__config_load(const char* folder, hy__config* config) {
   return status;
 }
 
+// A number as short as it can be written and read back.
+static const char* shortest(double value, char text[32]) {
+  for (int digits = 6; digits <= 17; digits++) {
+    snprintf(text, 32, "%.*g", digits, value);
+    if (strtod(text, NULL) == value) break;
+  }
+  return text;
+}
+
 hy_status hy__config_save(const char* folder, const hy__config* c) {
   char path[4096];
   hy__writer writer;
@@ -200,18 +235,19 @@ hy_status hy__config_save(const char* folder, const hy__config* c) {
   FIELD("head_dim", c->head_dim);
   FIELD("max_position_embeddings", c->max_positions);
 #undef FIELD
-  fprintf(f, "  \"hidden_act\": \"silu\",\n  \"rms_norm_eps\": %.17g,\n  \"rope_theta\": %.17g,\n",
-          c->norm_eps, c->rope_theta);
+  char a[32], b[32], d[32];
+  fprintf(f, "  \"hidden_act\": \"silu\",\n  \"rms_norm_eps\": %s,\n  \"rope_theta\": %s,\n",
+          shortest(c->norm_eps, a), shortest(c->rope_theta, b));
   if (c->rope == HY__ROPE_LINEAR)
-    fprintf(f, "  \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": %.17g},\n",
-            c->rope_factor);
+    fprintf(f, "  \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": %s},\n",
+            shortest(c->rope_factor, a));
   if (c->rope == HY__ROPE_LLAMA3)
     fprintf(f,
-            "  \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": %.17g, "
-            "\"low_freq_factor\": %.17g, "
-            "\"high_freq_factor\": %.17g, \"original_max_position_embeddings\": %lld},\n",
-            c->rope_factor, c->rope_low_factor, c->rope_high_factor,
-            (long long)c->rope_original_positions);
+            "  \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": %s, "
+            "\"low_freq_factor\": %s, "
+            "\"high_freq_factor\": %s, \"original_max_position_embeddings\": %lld},\n",
+            shortest(c->rope_factor, a), shortest(c->rope_low_factor, b),
+            shortest(c->rope_high_factor, d), (long long)c->rope_original_positions);
   if (c->family != HY__FAMILY_QWEN2)
     fprintf(f, "  \"attention_bias\": %s,\n", c->qkv_bias ? "true" : "false");
   if (c->family == HY__FAMILY_LLAMA)

@@ -57,15 +57,16 @@ static void load(void) {
 }
 
 struct hy__regex {
-  void* code;
+  void* code;  // NULL where PCRE2 is not here
 };
 
 hy_status hy__regex_compile(const char* pattern, size_t length, hy__regex** out) {
   *out = NULL;
   pthread_once(&once, load);
-  if (pcre2.status != HY_OK) return hy_fail(pcre2.status, "%s", pcre2.reason);
   hy__regex* regex = hy__calloc(1, sizeof *regex);
   if (!regex) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a pattern");
+  *out = regex;
+  if (pcre2.status != HY_OK) return HY_OK;
   int error;
   size_t offset;
   regex->code = pcre2.compile((const uint8_t*)pattern, length, UTF | UCP, &error, &offset, NULL);
@@ -73,23 +74,24 @@ hy_status hy__regex_compile(const char* pattern, size_t length, hy__regex** out)
     uint8_t text[128] = "";
     pcre2.get_error_message(error, text, sizeof text);
     hy__mfree(regex);
+    *out = NULL;
     return hy_fail(HY_FORMAT, "the pattern '%.80s' fails at %zu: %s", pattern, offset,
                    (const char*)text);
   }
   pcre2.jit_compile(regex->code, JIT_COMPLETE);  // slower without, not wrong
-  *out = regex;
   return HY_OK;
 }
 
 void hy__regex_free(hy__regex* regex) {
   if (!regex) return;
-  pcre2.code_free(regex->code);
+  if (regex->code) pcre2.code_free(regex->code);
   hy__mfree(regex);
 }
 
 hy_status hy__search_begin(const hy__regex* regex, const char* text, size_t length,
                            hy__search* search) {
   *search = (hy__search){.regex = regex, .text = text, .length = length};
+  if (!regex->code) return hy_fail(pcre2.status, "%s", pcre2.reason);
   search->data = pcre2.match_data_create_from_pattern(regex->code, NULL);
   return search->data ? HY_OK : hy_fail(HY_OUT_OF_MEMORY, "no memory to search a text");
 }

@@ -9,8 +9,7 @@
 
 typedef struct hy__regex hy__regex;
 
-// HY_UNAVAILABLE where the library is not there, HY_FORMAT where the pattern is none. A compiled
-// pattern may be used by several threads at once.
+// HY_FORMAT where the pattern is none. A compiled pattern may be used by several threads at once.
 hy_status hy__regex_compile(const char* pattern, size_t length, hy__regex** regex);
 void hy__regex_free(hy__regex* regex);  // NULL is fine
 
@@ -21,6 +20,7 @@ typedef struct hy__search {
   const char* text;
   size_t length, at;
 } hy__search;
+// HY_UNAVAILABLE where PCRE2 is not here: patterns are then taken unseen, and none can be used.
 hy_status hy__search_begin(const hy__regex* regex, const char* text, size_t length,
                            hy__search* search);
 // The next match that is not empty. *found is false at the end. HY_FORMAT where the pattern takes

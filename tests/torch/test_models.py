@@ -243,6 +243,10 @@ def test_end_of_text(checkpoints, tmp_path):
     ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0}}, "yarn"),
     ({"use_sliding_window": True}, "use_sliding_window"),
     ({"hidden_size": -1}, "hidden_size"),
+    ({"architectures": ["Qwen2ForSequenceClassification"]}, "Qwen2ForSequenceClassification"),
+    ({"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+    ({"rope_parameters": "yarn"}, "rope_parameters"),
+    ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
 ])
 def test_unsupported(checkpoints, tmp_path, change, word):
     model, _ = checkpoints["qwen2"]
