@@ -5,11 +5,11 @@ BUILD := build/release
 PYTHON := .venv/bin/python
 CTEST := ctest --output-on-failure -j $(shell nproc)
 
-.PHONY: npu all run test test-unit test-asan test-tsan test-torch test-install test-npu test-nightly fuzz lint format bench docs clean setup setup-test
+.PHONY: npu all run test test-unit test-asan test-tsan test-torch test-install test-arm64 test-npu test-nightly fuzz lint format bench docs clean setup setup-test
 
 # The unit tests need cmocka, which building and running do not.
 TESTS := OFF
-test test-unit test-install test-torch test-npu test-nightly: TESTS := ON
+test test-unit test-install test-arm64 test-torch test-npu test-nightly: TESTS := ON
 
 all: setup
 	cmake --preset release -DHALYARD_BUILD_TESTS=$(TESTS)
@@ -20,7 +20,7 @@ run: all
 	$(BUILD)/bin/halyard verify --quick
 	$(BUILD)/bin/halyard demo --out build/demo
 
-test: setup-test lint all test-unit test-asan test-tsan test-install test-torch test-npu
+test: setup-test lint all test-unit test-asan test-tsan test-install test-arm64 test-torch test-npu
 	@echo "make test: everything passed"
 
 setup:
@@ -48,6 +48,10 @@ test-tsan: setup-test
 test-install: setup-test all
 	tests/integration/install.sh $(BUILD)
 
+# For 64-bit ARM, under QEMU: the NEON kernels.
+test-arm64: setup-test all
+	tests/integration/arm64.sh $(BUILD)/bin/halyard build/arm64
+
 test-torch: setup-test all
 	$(PYTHON) -m pytest -q tests/torch
 
@@ -70,6 +74,7 @@ test-nightly: setup-test all npu
 # Every parser of foreign files under clang's fuzzer, one after the other, for FUZZ_SECONDS each.
 FUZZ_SECONDS := 1200
 fuzz: setup-test
+	scripts/setup.sh fuzz
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
 lint: setup-test

@@ -2,6 +2,7 @@
 # Installs what is missing from Debian's packages and PyPI, by name, and says what it installs.
 #   scripts/setup.sh build   what building needs
 #   scripts/setup.sh test    what the tests need as well
+#   scripts/setup.sh fuzz    what fuzzing needs: clang, with its run-time
 set -eu
 
 missing() { # package command-or-file ...: adds the package when something of it is not there
@@ -30,10 +31,17 @@ if [ "$1" = test ]; then
   missing clang-tidy-14 clang-tidy-14
   missing verilator verilator
   missing libpcre2-8-0 /usr/lib/*/libpcre2-8.so.0
+  missing libopenblas0-pthread /usr/lib/*/libopenblas.so.0
+  missing libdnnl2 /usr/lib/*/libdnnl.so.2
+  missing gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
+  missing libc6-dev-arm64-cross /usr/aarch64-linux-gnu/include/stdio.h
+  missing qemu-user qemu-aarch64
   missing python3 python3
   # Debian keeps ensurepip, which a virtual environment needs, in a package of its own.
   python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || packages="$packages python3-venv"
 fi
+
+[ "$1" != fuzz ] || command -v clang >/dev/null 2>&1 || missing clang-14 clang-14
 
 if [ -n "$packages" ]; then
   echo "setup: installing from Debian's packages:$packages"
