@@ -249,6 +249,61 @@ static void extremes_lie_where_the_reference_finds_them(void** state) {
   assert_int_equal(index[1], 120000);
 }
 
+// Bit by bit, with every kind of number, also past the caches, and ends of rows.
+static void conversions(void** state) {
+  (void)state;
+  enum { MANY = (3 << 20) + 77 };
+  uint32_t* wide = aligned_alloc(64, (size_t)(MANY + 63) / 64 * 64 * 4);
+  uint16_t* narrow[2] = {aligned_alloc(64, (size_t)(MANY + 63) / 64 * 64 * 4), malloc(MANY * 4)};
+  assert_true(wide && narrow[0] && narrow[1]);
+  uint32_t bits = 1;
+  for (int i = 0; i < MANY; i++) wide[i] = bits = bits * 1664525 + 1013904223;
+  for (int back = 0; back < 2; back++) {
+    hy_dtype from = back ? HY_BF16 : HY_F32, to = back ? HY_F32 : HY_BF16;
+    hy_tensor in = tensor(wide, from, MANY), out = tensor(narrow[1], to, MANY);
+    hy_call call = {.op = HY_OP_cast, .n_in = 1, .n_out = 1, .in = &in, .out = &out};
+    call.attrs.cast.dtype = to;
+    assert_int_equal(hy__reference(&call), HY_OK);
+    for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
+      out.data = narrow[0];
+      assert_int_equal((hy__cpu_select.run)(hy__cpu_kernels_up_to((hy__isa_level)level), &call),
+                       HY_OK);
+      for (int64_t i = 0; i < MANY; i++) {
+        float x = hy__load1((char*)narrow[0] + i * (back ? 4 : 2), to);
+        float y = hy__load1((char*)narrow[1] + i * (back ? 4 : 2), to);
+        if (!(x == y || (isnan(x) && isnan(y))))
+          fail_msg("%s: number %lld is %g and should be %g", hy__isa_name((hy__isa_level)level),
+                   (long long)i, (double)x, (double)y);
+      }
+    }
+  }
+  free(narrow[1]);
+  free(narrow[0]);
+  free(wide);
+}
+
+// Rows of bf16 whose greatest is found as an integer, or must not be.
+static void greatest_of_bf16(void** state) {
+  (void)state;
+  static uint16_t x[701];
+  for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
+    const hy__rows* rows = hy__cpu_kernels_up_to((hy__isa_level)level)->rows;
+    for (int64_t n = 1; n <= 701; n += 100) {
+      for (int64_t i = 0; i < n; i++) x[i] = (uint16_t)(0xc000 + i % 50);
+      x[n / 2] = 0xbf80;
+      assert_true(rows->most(n, x, HY_BF16) == -1);
+      x[n - 1] = 0x7fc0;  // NaN does not count
+      assert_true(n == 1 || rows->most(n, x, HY_BF16) == -1);
+      x[n - 1] = 0;
+      assert_true(rows->most(n, x, HY_BF16) == 0);
+      x[n - 1] = 0x4000;
+      assert_true(rows->most(n, x, HY_BF16) == 2);
+    }
+    for (int i = 0; i < 701; i++) x[i] = 0xff80;
+    assert_true(rows->most(701, x, HY_BF16) == -INFINITY);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(elementwise),
@@ -257,6 +312,8 @@ int main(void) {
       cmocka_unit_test(adamw),
       cmocka_unit_test(outputs_past_the_caches),
       cmocka_unit_test(reductions),
+      cmocka_unit_test(conversions),
+      cmocka_unit_test(greatest_of_bf16),
       cmocka_unit_test(extremes_lie_where_the_reference_finds_them),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

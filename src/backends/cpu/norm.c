@@ -63,6 +63,7 @@ static void forward(void* context, int64_t first, int64_t last) {
     store_statistic(&j->mean, i, mean);
     store_statistic(&j->rstd, i, scale);
   }
+  if (j->past) rows->finish_past();
 }
 
 // The strips of one part, with its own sums of the parameters' gradients.

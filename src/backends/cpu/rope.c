@@ -46,7 +46,7 @@ static void turn_rows(const void* context, int64_t rows, char* const* at, const 
         j->in_place ? (void*)to : out, j->past);
     if (!j->in_place) j->kernels->finish(n, out, 1, 0, NULL, 0, to, j->step[OUT], dtype);
   }
-  if (j->past) kernels->finish_turns();
+  if (j->past) kernels->finish_past();
 }
 
 // Whether every vector of every row lies at a multiple of 64 bytes.

@@ -109,6 +109,12 @@ typedef struct hy__rows {
   float (*least)(int64_t n, const void* x, hy_dtype dtype);  // the same
   float (*dot)(int64_t n, const float* x, const float* y);
   void (*add_into)(int64_t n, const void* x, hy_dtype dtype, float* sums);  // sums += x
+  // bf16 as f32 and back.
+  void (*widen)(int64_t n, const uint16_t* x, float* out, bool past);
+  void (*narrow)(int64_t n, const float* x, uint16_t* out, bool past);
+  // Waits for the stores past the caches of the functions below, at the end of many rows; maps and
+  // conversions do so themselves.
+  void (*finish_past)(void);
   // Returns the sum of exp(x - shift). `terms`, unless NULL, gets them, in an order that is only
   // scale_terms' to know unless the type is f32; it has room for HY__ROW_SPARE more than n.
   float (*exp_sum)(int64_t n, const void* x, hy_dtype dtype, float shift, float* terms,
@@ -133,17 +139,16 @@ typedef struct hy__rows {
   // `out` has room for HY__ROW_SPARE more than n.
   void (*spread_angles)(int64_t n, const float* angles, hy_dtype dtype, bool interleaved,
                         float factor, float* out);
-  // `half` pairs turned by angles: i with i + half, or 2i with 2i + 1. Rows are short: what passed
-  // the caches by is waited for at the end of many, by finish_turns.
+  // `half` pairs turned by angles: i with i + half, or 2i with 2i + 1.
   void (*turn_halves)(int64_t half, const void* x, hy_dtype dtype, const float* cosine,
                       const float* sine, void* out, bool past);
   void (*turn_pairs)(int64_t half, const void* x, hy_dtype dtype, const float* cosine,
                      const float* sine, void* out, bool past);
-  void (*finish_turns)(void);
   // in: parameter, both moments, gradient; out: the first three anew.
-  void (*adamw)(int64_t n, const hy__adamw* a, hy_dtype dtype, const void* const* in,
-                void* const* out);
-  void (*sgd)(int64_t n, const hy__sgd* s, float* param, float* velocity, const float* grad);
+                      void (*adamw)(int64_t n, const hy__adamw* a, hy_dtype dtype,
+                                    const void* const* in, void* const* out);
+                      void (*sgd)(int64_t n, const hy__sgd* s, float* param, float* velocity,
+                                  const float* grad);
 } hy__rows;
 
 extern const hy__rows hy__rows_scalar, hy__rows_avx2, hy__rows_avx512;

@@ -22,7 +22,7 @@ typedef struct job {
   int64_t size;
   uint64_t value;     // the bits of an element, in its first `size` bytes
   hy_dtype from, to;  // of a conversion
-  bool past;          // a copy's stores pass the caches by
+  bool past;          // stores of copies and conversions pass the caches by
 } job;
 
 static void copy_row(const void* context, int64_t n, char* const* at, const int64_t* step) {
@@ -169,6 +169,16 @@ static void convert_integers(const void* context, int64_t n, char* const* at, co
 static void convert_row(const void* context, int64_t n, char* const* at, const int64_t* step) {
   const job* j = context;
   int64_t size[2] = {(int64_t)hy_dtype_size(j->to), (int64_t)hy_dtype_size(j->from)};
+  const hy__rows* rows = j->kernels->rows;
+  bool past = j->past && (uintptr_t)at[0] % 64 == 0;
+  if (step[0] == size[0] && step[1] == size[1] && j->from == HY_BF16 && j->to == HY_F32) {
+    rows->widen(n, (const uint16_t*)at[1], (float*)at[0], past);
+    return;
+  }
+  if (step[0] == size[0] && step[1] == size[1] && j->from == HY_F32 && j->to == HY_BF16) {
+    rows->narrow(n, (const float*)at[1], (uint16_t*)at[0], past);
+    return;
+  }
   float row[ROW];
   for (int64_t i = 0; i < n; i += ROW) {
     int64_t count = n - i < ROW ? n - i : ROW;

@@ -61,6 +61,7 @@ static void run_range(void* context, int64_t first, int64_t last) {
   }
   bool is_forward = j->op == HY_OP_softmax || j->op == HY_OP_log_softmax;
   for (int64_t i = first; i < last; i++) (is_forward ? forward : backward)(j, i, row);
+  if (j->past) j->kernels->rows->finish_past();
 }
 
 static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {

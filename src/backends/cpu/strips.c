@@ -2,7 +2,8 @@
 
 #include "backends/cpu/pool.h"
 
-enum { GRAIN = 16384, SHORT_ROW = 64 << 10 };  // elements that are worth a task; bytes
+// Elements that are worth a task, tasks at most, and bytes.
+enum { GRAIN = 16384, MOST_RANGES = 256, SHORT_ROW = 64 << 10 };
 
 bool hy__strips_init(hy__strips* s, const hy_tensor* t, int first, int dims) {
   *s = (hy__strips){t, first, dims, 1, 1, 1, (int64_t)hy_dtype_size(t->dtype)};
@@ -76,5 +77,8 @@ static void run_range(void* context, int64_t i) {
 
 void hy__each_range(int64_t count, int64_t n, hy__range_task* task, void* context) {
   ranges r = {task, context, count, n >= GRAIN ? 1 : GRAIN / (n > 0 ? n : 1)};
+  // Rows bring the next one of their range nearer: the longer it is, the fewer come unannounced.
+  int64_t least = (count + MOST_RANGES - 1) / MOST_RANGES;
+  if (r.length < least) r.length = least;
   hy__pool_run(run_range, &r, (count + r.length - 1) / r.length);
 }

@@ -153,6 +153,10 @@ HY__INLINE ints round_to_bf16(vec x) {
   return bits + 0x7fff + ((bits >> 16) & 1);
 }
 
+HY__INLINE ints round_to_bf16_roughly(vec x) {
+  return (ints)x + 0x8000;
+}
+
 HY__INLINE vec load_bf16(const uint16_t* p) {
   ints wide;
   for (int i = 0; i < WIDTH; i++) wide[i] = (int32_t)((uint32_t)p[i] << 16);
@@ -179,4 +183,21 @@ HY__INLINE void store_first_halves(uint16_t* p, int64_t n, ints x) {
 
 HY__INLINE ints join_halves(ints low, ints high) {
   return ((low >> 16) & 0xffff) | (high & (int32_t)0xffff0000);
+}
+
+HY__INLINE ints pack_upper_halves(ints a, ints b) {
+  int16_t halves[2 * WIDTH];
+  for (int i = 0; i < WIDTH; i++) {
+    halves[i] = (int16_t)(a[i] >> 16);
+    halves[WIDTH + i] = (int16_t)(b[i] >> 16);
+  }
+  ints packed;
+  memcpy(&packed, halves, sizeof packed);
+  return packed;
+}
+
+HY__INLINE ints larger_halves(ints a, ints b) {
+  typedef int16_t shorts __attribute__((vector_size(4 * WIDTH_OF_VEC)));
+  shorts x = (shorts)a, y = (shorts)b, more = x > y;
+  return (ints)((more & x) | (~more & y));
 }
