@@ -163,6 +163,14 @@ def turns_of_conv2d(row):
     return Turns(lambda _: torch.nn.functional.conv2d(x, weight, padding=1))
 
 
+def turns_of_conv2d_backward(row):
+    x = images(row).requires_grad_()
+    weight = torch.randn(x.shape[1], x.shape[1], 3, 3).to(x.dtype).requires_grad_()
+    out = torch.nn.functional.conv2d(x, weight, padding=1)
+    grad = torch.randn_like(out)
+    return Turns(lambda _: torch.autograd.grad(out, (x, weight), grad, retain_graph=True))
+
+
 def turns_of_batch_norm(row):
     x, w = images(row), torch.ones(sizes(row["shape"])[1]).to(DTYPES[row["dtype"]])
     return Turns(lambda _: torch.nn.functional.batch_norm(x, None, None, w, w, training=True))
@@ -193,6 +201,7 @@ MAKERS = {
     "rope": turns_of_rope,
     "adamw": turns_of_adamw,
     "conv2d": turns_of_conv2d,
+    "conv2d_backward": turns_of_conv2d_backward,
     "batch_norm": turns_of_batch_norm,
     "batch_norm_backward": turns_of_batch_norm_backward,
     "max_pool2d": turns_of_max_pool2d,

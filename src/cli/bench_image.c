@@ -10,20 +10,34 @@ typedef struct bench {
   bench_copies copies;
 } bench;
 
-static hy_status conv2d(bench* b) {
-  hy_tensor in[3] = {b->x, b->kernel, hy_tensor_absent()}, out;
-  const int64_t shape[4] = {IMAGES, CHANNELS, SIZE, SIZE};
-  HY_TRY(bench_tensor(b->session, &out, b->dtype, 4, shape));
-  hy_call call = {.op = HY_OP_conv2d, .n_in = 3, .n_out = 1, .in = in, .out = &out};
-  call.attrs.conv = (hy_attrs_conv){{1, 1}, {1, 1}, {1, 1}, 1};
-  double flops = 2.0 * IMAGES * CHANNELS * CHANNELS * SIZE * SIZE * 9;
-  bench_work work = {.name = "conv2d",
+// A convolution, or its two gradients, of which each takes as many products.
+static hy_status convolution(bench* b, const hy_call* call, int products) {
+  double flops = 2.0 * products * IMAGES * CHANNELS * CHANNELS * SIZE * SIZE * 9;
+  bench_work work = {.name = hy_op_name(call->op),
                      .shape = "8x64x56x56 3x3",
                      .dtype = b->dtype,
                      .unit = "GFLOP/s",
                      .amount = flops};
   if (b->session->floors.flops > 0) work.least = flops / b->session->floors.flops;
-  return bench_calls(b->session, &work, &call, 1);
+  return bench_calls(b->session, &work, call, 1);
+}
+
+static hy_status convolutions(bench* b) {
+  hy_tensor absent = hy_tensor_absent(), y, dx, dweight;
+  const int64_t shape[4] = {IMAGES, CHANNELS, SIZE, SIZE};
+  HY_TRY(bench_tensor(b->session, &y, b->dtype, 4, shape));
+  HY_TRY(bench_tensor(b->session, &dx, b->dtype, 4, shape));
+  HY_TRY(bench_tensor(b->session, &dweight, b->dtype, 4, b->kernel.shape));
+  hy_tensor in[3] = {b->x, b->kernel, absent};
+  hy_call call = {.op = HY_OP_conv2d, .n_in = 3, .n_out = 1, .in = in, .out = &y};
+  call.attrs.conv = (hy_attrs_conv){{1, 1}, {1, 1}, {1, 1}, 1};
+  HY_TRY(convolution(b, &call, 1));
+  hy_tensor back[3] = {y, b->x, b->kernel}, slopes[3] = {dx, dweight, absent};
+  call.op = HY_OP_conv2d_backward;
+  call.n_out = 3;
+  call.in = back;
+  call.out = slopes;
+  return convolution(b, &call, 2);
 }
 
 // An op whose floor is to read and write its tensors once.
@@ -77,7 +91,7 @@ static hy_status bench_type(bench_session* session, hy_dtype dtype) {
   HY_TRY(bench_tensor(session, &b.kernel, dtype, 4, weights));
   HY_TRY(bench_tensor(session, &b.copies.from, HY_U8, 1, copied));
   HY_TRY(bench_tensor(session, &b.copies.to, HY_U8, 1, copied));
-  HY_TRY(conv2d(&b));
+  HY_TRY(convolutions(&b));
   return passes(&b);
 }
 

@@ -1,13 +1,16 @@
-// conv2d and its gradients as products, whose second operand is never stored: packing a panel
-// gathers it from the image.
+// conv2d and its gradients as products. Images are laid out anew as floats in a frame of zeros, a
+// band of lines at a time, such that the values that one tap takes at neighbouring positions of the
+// output are neighbours: packing a panel of the second operand is then a copy of lines.
 //
-// With taps t = (channel, row, column of the kernel) and positions p of the output:
+// With taps t = (row, column of the kernel, channel) and positions p of the output:
 //   out[o, p] = sum over t of weight[o, t] x[t at p]
 //   dweight[o, t] = sum over images and p of dy[o, p] x[t at p]
-//   dx[c, q] = sum over (o, row, column) of weight[o, c, row, column] dy[o, where it took q]
+//   dx[c, q] = sum over (row, column, o) of weight[o, c, row, column] dy[o, where it took q]
+// The last is a convolution as well: of dy, its elements a stride apart, with the kernel turned.
 //
-// Places outside an image are zeros, which must not meet weights or gradients that are not finite:
-// such calls go to the reference.
+// A line of positions is as long as one of the frame, so that all lie in one row: those beyond the
+// output's width are computed in vain and left out, or have no gradient. Zeros must not meet what
+// is not finite: such calls go to the reference.
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +18,7 @@
 #include "backends/cpu/finite.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/pool.h"
+#include "backends/cpu/scratch.h"
 
 typedef struct conv {
   const hy__cpu_kernels* kernels;
@@ -57,110 +61,132 @@ static planes planes_of(const hy_tensor* t, int64_t image, int64_t channel) {
                   t->stride[n - 3], t->stride[n - 2], t->stride[n - 1]};
 }
 
-// ---- gathering ----
+// ---- frames ----
 
-// n values from place `at` of a line of `size` places on, `step` places apart; 0 outside of it.
-static void gather_line(const conv* c, const planes* p, const char* line, int64_t size, int64_t at,
-                        int64_t step, int n, float* to) {
-  int64_t first = at < 0 ? (-at + step - 1) / step : 0;
-  int64_t last = at < size ? (size - 1 - at) / step + 1 : 0;
-  if (last > n) last = n;
-  if (first > last) first = last;
-  memset(to, 0, (size_t)first * sizeof *to);
-  c->kernels->widen(last - first,
-                    line + (at + first * step) * p->column * (int64_t)hy_dtype_size(p->dtype),
-                    step * p->column, p->dtype, to + first);
-  memset(to + last, 0, (size_t)(n - last) * sizeof *to);
+enum {
+  BAND_BYTES = 512 << 10
+};  // of a frame that is worked on at once: it stays in a core's cache
+
+// Where the elements of planes lie among zeros: the first at `origin`, the next `gap` further on,
+// both of which may lead outside. Lines and columns that differ modulo `step` lie in parts of their
+// own, [channel][line mod step][column mod step][h][w], so that a step leads to a neighbour.
+typedef struct frame {
+  hy_pair origin, gap, step;
+  int64_t channels, h, w;
+  float* data;
+} frame;
+
+static int64_t plane_size(const frame* f) {
+  return f->step.h * f->step.w * f->h * f->w;
 }
 
-// The tap at output positions first .. first + n - 1.
-static void gather_tap(const conv* c, const planes* x, int64_t tap, int64_t first, int n,
-                       float* to) {
-  int64_t taps = c->kernel_h * c->kernel_w, row = tap % taps / c->kernel_w;
-  int64_t column = tap % c->kernel_w, size = (int64_t)hy_dtype_size(x->dtype);
-  for (int done = 0; done < n;) {
-    int64_t y = (first + done) / c->out_w, at = (first + done) % c->out_w;
-    int count = (int)(c->out_w - at < n - done ? c->out_w - at : n - done);
-    int64_t h = y * c->stride.h - c->padding.h + row * c->dilation.h;
-    int64_t w = at * c->stride.w - c->padding.w + column * c->dilation.w;
-    const char* line = x->data + (tap / taps * x->plane + h * x->row) * size;
-    if (h < 0 || h >= c->h)
-      memset(to + done, 0, (size_t)count * sizeof *to);
-    else
-      gather_line(c, x, line, c->w, w, c->stride.w, count, to + done);
-    done += count;
+// From the first element of a channel.
+static int64_t place(const frame* f, int64_t line, int64_t column) {
+  int64_t part = line % f->step.h * f->step.w + column % f->step.w;
+  return (part * f->h + line / f->step.h) * f->w + column / f->step.w;
+}
+
+typedef struct filling {
+  const hy__cpu_kernels* kernels;
+  const frame* f;
+  const planes* from;
+  int64_t h, w;  // of the planes
+} filling;
+
+static void fill_line(const filling* t, const char* line, int64_t y, float* plane) {
+  enum { PIECE = 256 };
+  const frame* f = t->f;
+  int64_t size = (int64_t)hy_dtype_size(t->from->dtype), end = f->w * f->step.w - f->origin.w;
+  int64_t first = f->origin.w < 0 ? (-f->origin.w + f->gap.w - 1) / f->gap.w : 0;
+  int64_t last = end > 0 ? (end - 1) / f->gap.w + 1 : 0;
+  if (last > t->w) last = t->w;
+  if (first >= last) return;
+  if (f->gap.w == 1 && f->step.w == 1) {
+    t->kernels->widen(last - first, line + first * t->from->column * size, t->from->column,
+                      t->from->dtype, plane + place(f, y, f->origin.w + first));
+    return;
+  }
+  for (int64_t x = first; x < last; x += PIECE) {
+    float piece[PIECE];
+    int n = (int)(last - x < PIECE ? last - x : PIECE);
+    t->kernels->widen(n, line + x * t->from->column * size, t->from->column, t->from->dtype, piece);
+    for (int i = 0; i < n; i++) plane[place(f, y, f->origin.w + (x + i) * f->gap.w)] = piece[i];
   }
 }
 
-// The gradient at the outputs that took input positions first .. first + n - 1 with that tap.
-static void gather_source(const conv* c, const planes* dy, int64_t tap, int64_t first, int n,
-                          float* to) {
-  int64_t taps = c->kernel_h * c->kernel_w, row = tap % taps / c->kernel_w;
-  int64_t column = tap % c->kernel_w, size = (int64_t)hy_dtype_size(dy->dtype);
-  for (int done = 0; done < n;) {
-    int64_t y = (first + done) / c->w, at = (first + done) % c->w;
-    int count = (int)(c->w - at < n - done ? c->w - at : n - done);
-    int64_t h = y + c->padding.h - row * c->dilation.h;
-    int64_t w = at + c->padding.w - column * c->dilation.w;
-    bool taken = h >= 0 && h % c->stride.h == 0 && h / c->stride.h < c->out_h;
-    const char* line = dy->data + (tap / taps * dy->plane + h / c->stride.h * dy->row) * size;
-    if (!taken) {
-      memset(to + done, 0, (size_t)count * sizeof *to);
-    } else if (c->stride.w == 1) {
-      gather_line(c, dy, line, c->out_w, w, 1, count, to + done);
-    } else {
-      for (int i = 0; i < count; i++, w++) {
-        bool inside = w >= 0 && w % c->stride.w == 0 && w / c->stride.w < c->out_w;
-        to[done + i] = 0;
-        if (inside)
-          c->kernels->widen(1, line + w / c->stride.w * dy->column * size, 1, dy->dtype,
-                            to + done + i);
-      }
-    }
-    done += count;
+static void fill_plane(void* context, int64_t channel) {
+  const filling* t = context;
+  const frame* f = t->f;
+  float* plane = f->data + channel * plane_size(f);
+  memset(plane, 0, (size_t)plane_size(f) * sizeof *plane);
+  int64_t size = (int64_t)hy_dtype_size(t->from->dtype);
+  for (int64_t i = 0; i < t->h; i++) {
+    int64_t y = f->origin.h + i * f->gap.h;
+    if (y < 0 || y >= f->h * f->step.h) continue;
+    fill_line(t, t->from->data + (channel * t->from->plane + i * t->from->row) * size, y, plane);
   }
+}
+
+static void fill_frame(const hy__cpu_kernels* kernels, const frame* f, const planes* from,
+                       int64_t h, int64_t w) {
+  filling t = {kernels, f, from, h, w};
+  hy__pool_run(fill_plane, &t, f->channels);
 }
 
 // ---- products ----
 
-// One image and group.
+// A band of lines of positions, of one image and group.
 typedef struct product {
   const conv* c;
-  planes source;  // what is gathered
-  planes target;  // where sums go, [channel][position]; or
-  float* sums;    // [channel][tap]
+  frame f;
+  planes target;  // where sums go, [channel][line][column]; `width` columns to a line
+  int64_t width;
   const hy_tensor* bias;
   int64_t first_channel;
-  int64_t width;  // of a line of the target
 } product;
+
+// Channels `first` on of the frame, as the tap of this row and column of the kernel takes them: one
+// channel to a row of the matrix, positions in columns.
+static hy__matrix taken(const product* p, int64_t area, int64_t first) {
+  const conv* c = p->c;
+  int64_t line = area / c->kernel_w * c->dilation.h, column = area % c->kernel_w * c->dilation.w;
+  int64_t plane = plane_size(&p->f);
+  return (hy__matrix){p->f.data + first * plane + place(&p->f, line, column), HY_F32, plane, 1};
+}
 
 static void pack_taps(const void* context, int64_t k, int depth, int64_t j, int n, int panel,
                       float* packed) {
   const product* p = context;
-  for (int i = 0; i < depth; i++, packed += panel) {
-    gather_tap(p->c, &p->source, k + i, j, n, packed);
-    memset(packed + n, 0, (size_t)(panel - n) * sizeof *packed);
+  const hy__gemm_kernel* gemm = p->c->kernels->gemm;
+  for (int i = 0; i < depth;) {
+    int64_t first = (k + i) % p->f.channels, left = p->f.channels - first;
+    int count = (int)(left < depth - i ? left : depth - i);
+    hy__matrix b = taken(p, (k + i) / p->f.channels, first);
+    gemm->pack_b(&b, 0, count, j, n, packed + (int64_t)i * panel);
+    i += count;
   }
 }
 
-static void pack_sources(const void* context, int64_t k, int depth, int64_t j, int n, int panel,
-                         float* packed) {
-  const product* p = context;
-  for (int i = 0; i < depth; i++, packed += panel) {
-    gather_source(p->c, &p->source, k + i, j, n, packed);
-    memset(packed + n, 0, (size_t)(panel - n) * sizeof *packed);
-  }
-}
-
-// Taps in columns and positions along the sum: lines are gathered and turned.
+// Taps in columns and positions along the sum. Those of several places of the kernel are brought
+// together first.
 static void pack_positions(const void* context, int64_t k, int depth, int64_t j, int n, int panel,
                            float* packed) {
   (void)panel;
   const product* p = context;
+  const hy__gemm_kernel* gemm = p->c->kernels->gemm;
   float lines[HY__GEMM_MAX_PANEL * HY__GEMM_DEPTH];
-  for (int i = 0; i < n; i++) gather_tap(p->c, &p->source, j + i, k, depth, lines + i * depth);
-  hy__matrix b = {lines, HY_F32, 1, depth};
-  p->c->kernels->gemm->pack_b(&b, 0, depth, 0, n, packed);
+  hy__matrix b = taken(p, j / p->f.channels, j % p->f.channels);
+  if (j % p->f.channels + n <= p->f.channels) {
+    b = (hy__matrix){b.data, HY_F32, 1, b.row};
+    gemm->pack_b(&b, k, depth, 0, n, packed);
+    return;
+  }
+  for (int i = 0; i < n; i++) {
+    b = taken(p, (j + i) / p->f.channels, (j + i) % p->f.channels);
+    memcpy(lines + i * depth, (float*)b.data + k, (size_t)depth * sizeof *lines);
+  }
+  b = (hy__matrix){lines, HY_F32, 1, depth};
+  gemm->pack_b(&b, 0, depth, 0, n, packed);
 }
 
 static float bias_of(const product* p, int64_t channel) {
@@ -181,55 +207,106 @@ static void finish(const void* context, int64_t i, int64_t j, int m, int n, floa
     float bias = bias_of(p, i + r);
     for (int c = 0; bias != 0 && c < n; c++) tile[r * stride + c] += bias;
     for (int done = 0; done < n;) {
-      int64_t y = (j + done) / p->width, x = (j + done) % p->width;
-      int count = (int)(p->width - x < n - done ? p->width - x : n - done);
+      int64_t y = (j + done) / p->f.w, x = (j + done) % p->f.w, count = p->f.w - x;
+      if (count > n - done) count = n - done;
+      int64_t wanted = p->width - x < count ? p->width - x : count;
       char* to = (char*)t->data + ((i + r) * t->plane + y * t->row + x * t->column) * size;
-      p->c->kernels->finish(count, tile + r * stride + done, 1, 0, NULL, 0, to, t->column,
-                            t->dtype);
-      done += count;
+      if (wanted > 0)
+        p->c->kernels->finish(wanted, tile + r * stride + done, 1, 0, NULL, 0, to, t->column,
+                              t->dtype);
+      done += (int)count;
     }
   }
 }
 
-// Images and groups are divided among the threads where there are enough of them.
-typedef struct batch {
+// A convolution of planes, forward or turned, with `weights` [group][to][row, column, from].
+typedef struct pass {
   const conv* c;
-  bool (*run)(const void* context, int64_t i);
-  const void* context;
+  const hy_tensor *from, *to, *bias;
+  int64_t from_channels, to_channels;  // of a group
+  int64_t from_h, from_w, to_h, to_w;
+  hy_pair origin, gap, step;
+  int64_t lines, bands;  // of the target, to a band; bands to a plane
+  const float* weights;
   atomic_bool failed;
-} batch;
+} pass;
 
-static void run_one(void* context, int64_t i) {
-  batch* b = context;
-  if (!b->run(b->context, i)) atomic_store(&b->failed, true);
+// The frame of lines first .. first + lines - 1 of positions.
+static frame frame_of(const pass* s, int64_t first, int64_t lines) {
+  const conv* c = s->c;
+  frame f = {.origin = s->origin, .gap = s->gap, .step = s->step, .channels = s->from_channels};
+  f.origin.h -= first * s->step.h;
+  f.h = lines + (c->kernel_h - 1) * c->dilation.h / s->step.h;
+  f.w = s->to_w + (c->kernel_w - 1) * c->dilation.w / s->step.w;
+  return f;
 }
 
-static bool run_all(const conv* c, int64_t count, bool (*run)(const void*, int64_t),
-                    const void* context) {
-  batch b = {.c = c, .run = run, .context = context};
+static void cut_into_bands(pass* s) {
+  frame one = frame_of(s, 0, 0);
+  int64_t line = s->from_channels * s->step.h * s->step.w * one.w * (int64_t)sizeof(float);
+  int64_t lines = BAND_BYTES / (line + 1) - one.h;
+  if (lines < one.h + 1) lines = one.h + 1;
+  s->bands = (s->to_h + lines - 1) / lines;
+  s->lines = s->bands > 0 ? (s->to_h + s->bands - 1) / s->bands : 0;
+}
+
+static bool run_band(const pass* s, int64_t image, int64_t group, int64_t band) {
+  const conv* c = s->c;
+  int64_t first = band * s->lines, left = s->to_h - first;
+  int64_t lines = left < s->lines ? left : s->lines;
+  int64_t taps = s->from_channels * c->kernel_h * c->kernel_w;
+  if (lines <= 0) return true;
+  product p = {.c = c, .f = frame_of(s, first, lines), .width = s->to_w, .bias = s->bias};
+  p.first_channel = group * s->to_channels;
+  p.f.data = hy__scratch_get(HY__SCRATCH_ROWS,
+                             (size_t)(s->from_channels * plane_size(&p.f)) * sizeof(float));
+  if (!p.f.data) return false;
+  planes from = planes_of(s->from, image, group * s->from_channels);
+  fill_frame(c->kernels, &p.f, &from, s->from_h, s->from_w);
+  p.target = planes_of(s->to, image, group * s->to_channels);
+  p.target.data += first * p.target.row * (int64_t)hy_dtype_size(p.target.dtype);
+  hy__gemm g = {.m = s->to_channels, .n = (lines - 1) * p.f.w + s->to_w, .k = taps};
+  g.a = (hy__matrix){(void*)(s->weights + group * s->to_channels * taps), HY_F32, taps, 1};
+  g.finish = finish;
+  g.pack_b = pack_taps;
+  g.context = &p;
+  return hy__gemm_run(c->kernels->gemm, &g);
+}
+
+static void run_task(void* context, int64_t i) {
+  pass* s = context;
+  int64_t band = i % s->bands, image = i / s->bands / s->c->groups;
+  if (!run_band(s, image, i / s->bands % s->c->groups, band)) atomic_store(&s->failed, true);
+}
+
+// Bands are divided among the threads where there are enough of them, else each product is.
+static bool run_pass(pass* s) {
+  cut_into_bands(s);
+  int64_t count = s->c->images * s->c->groups * s->bands;
   if (count >= 2 * (int64_t)hy__pool_threads()) {
-    hy__pool_run(run_one, &b, count);
+    hy__pool_run(run_task, s, count);
   } else {
-    for (int64_t i = 0; i < count; i++) run_one(&b, i);
+    for (int64_t i = 0; i < count; i++) run_task(s, i);
   }
-  return !atomic_load(&b.failed);
+  return !atomic_load(&s->failed);
 }
 
-// The weights as floats: [group][out][in, rows, columns], or [group][in][out, rows, columns].
-static float* copy_weights(const conv* c, const hy_tensor* t, bool by_input) {
-  int64_t taps = c->kernel_h * c->kernel_w, count = c->groups * c->out * c->in * taps;
-  float *copy = malloc((size_t)(count + 1) * sizeof *copy), line;
+// The weights as floats, [group][out][row, column, in]; or turned: [group][in][row, column, out],
+// rows and columns backwards.
+static float* copy_weights(const conv* c, const hy_tensor* t, bool turned) {
+  int64_t area = c->kernel_h * c->kernel_w, count = c->groups * c->out * c->in * area;
+  float* copy = malloc((size_t)(count + 1) * sizeof *copy);
   if (!copy) return NULL;
+  int64_t size = (int64_t)hy_dtype_size(t->dtype);
   for (int64_t o = 0; o < c->groups * c->out; o++) {
     for (int64_t i = 0; i < c->in; i++) {
       int64_t g = o / c->out, oo = o % c->out;
-      int64_t at = by_input ? ((g * c->in + i) * c->out + oo) * taps : (o * c->in + i) * taps;
-      for (int64_t k = 0; k < taps; k++) {
+      for (int64_t k = 0; k < area; k++) {
         int64_t from = o * t->stride[0] + i * t->stride[1] + k / c->kernel_w * t->stride[2] +
                        k % c->kernel_w * t->stride[3];
-        c->kernels->widen(1, (const char*)t->data + from * (int64_t)hy_dtype_size(t->dtype), 1,
-                          t->dtype, &line);
-        copy[at + k] = line;
+        int64_t to = turned ? ((g * c->in + i) * area + area - 1 - k) * c->out + oo
+                            : (o * area + k) * c->in + i;
+        c->kernels->widen(1, (const char*)t->data + from * size, 1, t->dtype, copy + to);
       }
     }
   }
@@ -238,150 +315,161 @@ static float* copy_weights(const conv* c, const hy_tensor* t, bool by_input) {
 
 // ---- forward ----
 
-typedef struct call_context {
-  conv c;
-  const hy_tensor *x, *y, *bias;
-  const float* weights;
-} call_context;
-
-static bool forward_one(const void* context, int64_t i) {
-  const call_context* f = context;
-  const conv* c = &f->c;
-  int64_t image = i / c->groups, group = i % c->groups, taps = c->in * c->kernel_h * c->kernel_w;
-  product p = {.c = c, .bias = f->bias, .first_channel = group * c->out, .width = c->out_w};
-  p.source = planes_of(f->x, image, group * c->in);
-  p.target = planes_of(f->y, image, group * c->out);
-  hy__gemm g = {.m = c->out, .n = c->out_h * c->out_w, .k = taps, .finish = finish};
-  g.a = (hy__matrix){(void*)(f->weights + group * c->out * taps), HY_F32, taps, 1};
-  g.pack_b = pack_taps;
-  g.context = &p;
-  return hy__gemm_run(c->kernels->gemm, &g);
+static pass forward_pass(const conv* c, const hy_tensor* x, const hy_tensor* y) {
+  return (pass){.c = c,
+                .from = x,
+                .to = y,
+                .from_channels = c->in,
+                .to_channels = c->out,
+                .from_h = c->h,
+                .from_w = c->w,
+                .to_h = c->out_h,
+                .to_w = c->out_w,
+                .origin = c->padding,
+                .gap = {1, 1},
+                .step = c->stride};
 }
 
 static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
-  if (!hy__all_finite(&call->in[1])) return hy__cpu_host_services->reference(call);
-  call_context f = {.x = &call->in[0], .y = &call->out[0], .bias = &call->in[2]};
-  f.c = describe(kernels, call, f.x, &call->in[1], f.y);
-  float* weights = copy_weights(&f.c, &call->in[1], false);
+  const hy_tensor *x = &call->in[0], *weight = &call->in[1], *y = &call->out[0];
+  if (!hy__all_finite(weight)) return hy__cpu_host_services->reference(call);
+  conv c = describe(kernels, call, x, weight, y);
+  float* weights = copy_weights(&c, weight, false);
   if (!weights) return hy__cpu_no_memory(call);
-  f.weights = weights;
-  bool done = run_all(&f.c, f.c.images * f.c.groups, forward_one, &f);
+  pass s = forward_pass(&c, x, y);
+  s.bias = &call->in[2];
+  s.weights = weights;
+  bool done = run_pass(&s);
   free(weights);
   return done ? HY_OK : hy__cpu_no_memory(call);
 }
 
 // ---- backward ----
 
-static bool dx_one(const void* context, int64_t i) {
-  const call_context* f = context;  // y is dy, x is dx
-  const conv* c = &f->c;
-  int64_t image = i / c->groups, group = i % c->groups, taps = c->out * c->kernel_h * c->kernel_w;
-  product p = {.c = c, .width = c->w};
-  p.source = planes_of(f->y, image, group * c->out);
-  p.target = planes_of(f->x, image, group * c->in);
-  hy__gemm g = {.m = c->in, .n = c->h * c->w, .k = taps, .finish = finish};
-  g.a = (hy__matrix){(void*)(f->weights + group * c->in * taps), HY_F32, taps, 1};
-  g.pack_b = pack_sources;
-  g.context = &p;
-  return hy__gemm_run(c->kernels->gemm, &g);
-}
-
-static bool run_dx(const call_context* b, const hy_tensor* weight, const hy_tensor* dx) {
-  call_context f = *b;
-  f.x = dx;
-  float* weights = copy_weights(&f.c, weight, true);
+static bool run_dx(const conv* c, const hy_tensor* dy, const hy_tensor* weight,
+                   const hy_tensor* dx) {
+  float* weights = copy_weights(c, weight, true);
   if (!weights) return false;
-  f.weights = weights;
-  bool done = run_all(&f.c, f.c.images * f.c.groups, dx_one, &f);
+  pass s = {.c = c,
+            .from = dy,
+            .to = dx,
+            .from_channels = c->out,
+            .to_channels = c->in,
+            .from_h = c->out_h,
+            .from_w = c->out_w,
+            .to_h = c->h,
+            .to_w = c->w,
+            .origin = {(c->kernel_h - 1) * c->dilation.h - c->padding.h,
+                       (c->kernel_w - 1) * c->dilation.w - c->padding.w},
+            .gap = c->stride,
+            .step = {1, 1},
+            .weights = weights};
+  bool done = run_pass(&s);
   free(weights);
   return done;
 }
 
-// dy as [channel][position] in floats, since its positions may not lie in one line.
-static void load_dy(const conv* c, const planes* dy, float* to) {
-  for (int64_t o = 0; o < c->out; o++) {
-    for (int64_t y = 0; y < c->out_h; y++, to += c->out_w)
-      c->kernels->widen(
-          c->out_w, dy->data + (o * dy->plane + y * dy->row) * (int64_t)hy_dtype_size(dy->dtype),
-          dy->column, dy->dtype, to);
-  }
+// sums [out][row, column, in] of one group, a band of an image after the other.
+static bool add_dweight(const pass* s, int64_t image, int64_t group, int64_t band, float* sums) {
+  const conv* c = s->c;
+  int64_t first = band * s->lines, left = s->to_h - first;
+  int64_t lines = left < s->lines ? left : s->lines;
+  int64_t taps = c->in * c->kernel_h * c->kernel_w;
+  if (lines <= 0) return true;
+  product p = {.c = c, .f = frame_of(s, first, lines)};
+  // dy, with zeros where a line of the frame is longer than its own.
+  frame dy = {.gap = {1, 1}, .step = {1, 1}, .channels = c->out, .h = lines, .w = p.f.w};
+  int64_t x_size = c->in * plane_size(&p.f), dy_size = c->out * plane_size(&dy);
+  p.f.data = hy__scratch_get(HY__SCRATCH_ROWS, (size_t)(x_size + dy_size) * sizeof(float));
+  if (!p.f.data) return false;
+  dy.data = p.f.data + x_size;
+  planes from = planes_of(s->from, image, group * c->in);
+  fill_frame(c->kernels, &p.f, &from, c->h, c->w);
+  from = planes_of(s->to, image, group * c->out);
+  from.data += first * from.row * (int64_t)hy_dtype_size(from.dtype);
+  fill_frame(c->kernels, &dy, &from, lines, c->out_w);
+  hy__gemm g = {.m = c->out, .n = taps, .k = (lines - 1) * p.f.w + c->out_w};
+  g.a = (hy__matrix){dy.data, HY_F32, lines * dy.w, 1};
+  g.c = sums;
+  g.c_row = taps;
+  g.accumulate = true;
+  g.pack_b = pack_positions;
+  g.context = &p;
+  return hy__gemm_run(c->kernels->gemm, &g);
 }
 
-typedef struct dweight_context {
-  const call_context* b;
-  float* sums;  // [group][out][taps]
-} dweight_context;
-
-static bool dweight_one(const void* context, int64_t group) {
-  const dweight_context* d = context;
-  const conv* c = &d->b->c;
-  int64_t taps = c->in * c->kernel_h * c->kernel_w, positions = c->out_h * c->out_w;
-  float* dy = malloc((size_t)(c->out * positions) * sizeof *dy);
-  bool done = dy != NULL;
-  for (int64_t image = 0; done && image < c->images; image++) {
-    planes from = planes_of(d->b->y, image, group * c->out);
-    load_dy(c, &from, dy);
-    product p = {.c = c, .source = planes_of(d->b->x, image, group * c->in)};
-    hy__gemm g = {.m = c->out, .n = taps, .k = positions, .accumulate = image > 0};
-    g.a = (hy__matrix){dy, HY_F32, positions, 1};
-    g.c = d->sums + group * c->out * taps;
-    g.c_row = taps;
-    g.pack_b = pack_positions;
-    g.context = &p;
-    done = hy__gemm_run(c->kernels->gemm, &g);
-  }
-  free(dy);
-  return done;
-}
-
-static bool run_dweight(const call_context* b, const hy_tensor* dweight) {
-  const conv* c = &b->c;
+static void store_dweight(const conv* c, const float* sums, const hy_tensor* dweight) {
   int64_t area = c->kernel_h * c->kernel_w, taps = c->in * area;
-  dweight_context d = {b, calloc((size_t)(c->groups * c->out * taps + 1), sizeof(float))};
-  if (!d.sums) return false;
-  bool done = run_all(c, c->groups, dweight_one, &d);
-  for (int64_t i = 0; done && i < c->groups * c->out * taps; i++) {
-    int64_t o = i / taps, tap = i % taps;
-    int64_t to = o * dweight->stride[0] + tap / area * dweight->stride[1] +
-                 tap % area / c->kernel_w * dweight->stride[2] +
-                 tap % c->kernel_w * dweight->stride[3];
-    c->kernels->finish(1, d.sums + i, 1, 0, NULL, 0,
+  for (int64_t i = 0; i < c->groups * c->out * taps; i++) {
+    int64_t k = i % taps / c->in;
+    int64_t to = i / taps * dweight->stride[0] + i % c->in * dweight->stride[1] +
+                 k / c->kernel_w * dweight->stride[2] + k % c->kernel_w * dweight->stride[3];
+    c->kernels->finish(1, sums + i, 1, 0, NULL, 0,
                        (char*)dweight->data + to * (int64_t)hy_dtype_size(dweight->dtype), 1,
                        dweight->dtype);
   }
-  free(d.sums);
+}
+
+// `odd`: something that is not finite came out.
+static bool run_dweight(const conv* c, const hy_tensor* x, const hy_tensor* dy,
+                        const hy_tensor* dweight, bool* odd) {
+  int64_t of_group = c->out * c->in * c->kernel_h * c->kernel_w, count = c->groups * of_group;
+  float* sums = calloc((size_t)(count + 1), sizeof *sums);
+  if (!sums) return false;
+  pass s = forward_pass(c, x, dy);
+  cut_into_bands(&s);
+  bool done = true;
+  for (int64_t i = 0; done && i < c->images * c->groups * s.bands; i++) {
+    int64_t group = i / s.bands % c->groups;
+    done = add_dweight(&s, i / s.bands / c->groups, group, i % s.bands, sums + group * of_group);
+  }
+  *odd = done && !hy__finite(sums, count, 1);
+  if (done) store_dweight(c, sums, dweight);
+  free(sums);
   return done;
 }
 
-static void run_dbias(const call_context* b, const hy_tensor* dbias) {
-  const conv* c = &b->c;
-  int64_t size = (int64_t)hy_dtype_size(dbias->dtype);
-  for (int64_t o = 0; o < c->groups * c->out; o++) {
-    double sum = 0;
-    for (int64_t image = 0; image < c->images; image++) {
-      planes p = planes_of(b->y, image, o);
-      for (int64_t i = 0; i < c->out_h * c->out_w; i++) {
-        float value;
-        int64_t at = i / c->out_w * p.row + i % c->out_w * p.column;
-        c->kernels->widen(1, p.data + at * size, 1, p.dtype, &value);
-        sum += (double)value;
-      }
+typedef struct dbias_context {
+  const conv* c;
+  const hy_tensor *dy, *dbias;
+} dbias_context;
+
+static void sum_channel(void* context, int64_t o) {
+  enum { PIECE = 256 };
+  const dbias_context* d = context;
+  const conv* c = d->c;
+  int64_t size = (int64_t)hy_dtype_size(d->dy->dtype), lines = c->images * c->out_h;
+  double sum = 0;
+  for (int64_t i = 0; i < lines; i++) {
+    planes p = planes_of(d->dy, i / c->out_h, o);
+    const char* line = p.data + i % c->out_h * p.row * size;
+    for (int64_t x = 0; x < c->out_w; x += PIECE) {
+      float piece[PIECE];
+      int64_t n = c->out_w - x < PIECE ? c->out_w - x : PIECE;
+      c->kernels->widen(n, line + x * p.column * size, p.column, p.dtype, piece);
+      sum += (double)c->kernels->rows->sum(n, piece, HY_F32);
     }
-    float total = (float)sum;
-    c->kernels->finish(1, &total, 1, 0, NULL, 0, (char*)dbias->data + o * dbias->stride[0] * size,
-                       1, dbias->dtype);
   }
+  float total = (float)sum;
+  char* to =
+      (char*)d->dbias->data + o * d->dbias->stride[0] * (int64_t)hy_dtype_size(d->dbias->dtype);
+  c->kernels->finish(1, &total, 1, 0, NULL, 0, to, 1, d->dbias->dtype);
 }
 
 static hy_status run_backward(const hy__cpu_kernels* kernels, const hy_call* call) {
   const hy_tensor *dy = &call->in[0], *x = &call->in[1], *weight = &call->in[2];
-  if (!hy__all_finite(weight) || !hy__all_finite(dy)) return hy__cpu_host_services->reference(call);
-  call_context b = {.c = describe(kernels, call, x, weight, dy), .x = x, .y = dy};
-  bool done = true;
-  if (call->out[0].dtype != HY_NONE) done = run_dx(&b, weight, &call->out[0]);
-  if (done && call->out[1].dtype != HY_NONE) done = run_dweight(&b, &call->out[1]);
-  if (done && call->out[2].dtype != HY_NONE) run_dbias(&b, &call->out[2]);
-  return done ? HY_OK : hy__cpu_no_memory(call);
+  const hy_tensor *dx = &call->out[0], *dweight = &call->out[1], *dbias = &call->out[2];
+  if (!hy__all_finite(weight)) return hy__cpu_host_services->reference(call);
+  conv c = describe(kernels, call, x, weight, dy);
+  bool done = true, odd = false;
+  if (dx->dtype != HY_NONE) done = run_dx(&c, dy, weight, dx);
+  if (done && dweight->dtype != HY_NONE) done = run_dweight(&c, x, dy, dweight, &odd);
+  if (!done) return hy__cpu_no_memory(call);
+  if (odd && !(hy__all_finite(x) && hy__all_finite(dy)))
+    return hy__cpu_host_services->reference(call);
+  dbias_context d = {&c, dy, dbias};
+  if (dbias->dtype != HY_NONE) hy__pool_run(sum_channel, &d, c.groups * c.out);
+  return HY_OK;
 }
 
 static hy_support supports(const hy_call* call) {
