@@ -37,27 +37,28 @@ static float* get_rows(job* j, int rows) {
   return memory;
 }
 
-// A plane as a row that kernels take.
-static const void* plane_of(const job* j, int64_t i, float* buffer, hy_dtype* dtype) {
-  *dtype = j->x.t->dtype;
-  if (hy__strips_are_rows(&j->x)) return hy__strip_at(&j->x, i);
-  *dtype = HY_F32;
-  return hy__strip_read(j->kernels, &j->x, i, buffer);
+// A plane as a row of `dtype` that kernels take: where it lies, or in `buffer` as floats.
+static const void* plane_of(const job* j, const hy__strips* s, int64_t i, hy_dtype dtype,
+                            float* buffer) {
+  return dtype == s->t->dtype && hy__strips_are_rows(s)
+             ? hy__strip_at(s, i)
+             : (const void*)hy__strip_read(j->kernels, s, i, buffer);
+}
+
+static hy_dtype type_of_rows(const hy__strips* s) {
+  return hy__strips_are_rows(s) ? s->t->dtype : HY_F32;
 }
 
 static void measure(const job* j, int64_t c, float* buffer, double* mean, double* var) {
   const hy__rows* rows = j->kernels->rows;
   double sum = 0, spread = 0, count = (double)(j->images * j->x.n);
-  hy_dtype dtype;
-  for (int64_t i = c; i < j->x.count; i += j->channels) {
-    const void* x = plane_of(j, i, buffer, &dtype);
-    sum += (double)rows->sum(j->x.n, x, dtype);
-  }
+  hy_dtype dtype = type_of_rows(&j->x);
+  for (int64_t i = c; i < j->x.count; i += j->channels)
+    sum += (double)rows->sum(j->x.n, plane_of(j, &j->x, i, dtype, buffer), dtype);
   *mean = sum / count;
-  for (int64_t i = c; i < j->x.count; i += j->channels) {
-    const void* x = plane_of(j, i, buffer, &dtype);
-    spread += (double)rows->spread(j->x.n, x, dtype, (float)*mean);
-  }
+  for (int64_t i = c; i < j->x.count; i += j->channels)
+    spread +=
+        (double)rows->spread(j->x.n, plane_of(j, &j->x, i, dtype, buffer), dtype, (float)*mean);
   *var = spread / count;
 }
 
@@ -104,38 +105,49 @@ static void update(void* context, int64_t c) {
                    (1 - momentum) * load_or(&call->in[1], c, 1) + momentum * var * n / (n - 1));
 }
 
+// The bytes from a plane of x, and of dy, to the channel's next; 0 where they differ.
+static int64_t next_plane(const job* j, int64_t i) {
+  if (i + j->channels >= j->x.count) return 0;
+  int64_t of_x = hy__strip_at(&j->x, i + j->channels) - hy__strip_at(&j->x, i);
+  int64_t of_dy = hy__strip_at(&j->dy, i + j->channels) - hy__strip_at(&j->dy, i);
+  return of_x == of_dy ? of_x : 0;
+}
+
 // With h = (x - mean) rstd: dw = sum(dy h), db = sum(dy), and dx = w rstd (dy - (db + h dw) / n)
 // when the statistics were the batch's, w rstd dy when they were constants.
 static void backward(void* context, int64_t c) {
   job* j = context;
   const hy_call* call = j->call;
   const hy__rows* rows = j->kernels->rows;
-  int64_t n = j->x.n;
-  float* buffer = get_rows(j, 5);
+  int64_t n = j->x.n, planes = j->x.count, step = j->channels;
+  float* buffer = get_rows(j, 3);
   if (!buffer) return;
-  float *h = buffer + 2 * n, *g = buffer + 3 * n;
-  float mean = (float)load_or(&call->in[2], c, 0), scale = (float)load_or(&call->in[3], c, 1);
-  double dw = 0, db = 0;
-  for (int pass = 0; pass < 2; pass++) {
-    if (pass == 1 && !present(j->out.t)) break;
-    double count = (double)(j->images * n), share = call->attrs.batch_norm.training ? 1 / count : 0;
-    for (int64_t i = c; i < j->x.count; i += j->channels) {
-      const float* dy = hy__strip_read(j->kernels, &j->dy, i, buffer);
-      const float* x = hy__strip_read(j->kernels, &j->x, i, buffer + n);
-      float dot, sum = rows->norm_slopes(n, dy, x, mean, scale, NULL, NULL, NULL, h, g, &dot);
-      if (pass == 0) {
-        db += (double)sum;
-        dw += (double)dot;
-        continue;
-      }
-      float* out = hy__strip_target(&j->out, i, buffer + 4 * n);
-      rows->norm_backward(n, g, h, scale * (float)load_or(&call->in[4], c, 1), (float)(db * share),
-                          (float)(dw * share), out);
-      hy__strip_write(j->kernels, &j->out, i, out);
-    }
+  hy_dtype dtype = type_of_rows(&j->x);
+  if (dtype != type_of_rows(&j->dy)) dtype = HY_F32;
+  if (present(j->out.t) && dtype != type_of_rows(&j->out)) dtype = HY_F32;
+  bool direct = present(j->out.t) && dtype == j->out.t->dtype && hy__strips_are_rows(&j->out);
+  float mean = (float)load_or(&call->in[2], c, 0);
+  double scale = load_or(&call->in[3], c, 1), factor = scale * load_or(&call->in[4], c, 1);
+  double dot = 0, db = 0, share = 1 / (double)(j->images * n);
+  for (int64_t i = c; i < planes; i += step) {
+    const void* dy = plane_of(j, &j->dy, i, dtype, buffer);
+    const void* x = plane_of(j, &j->x, i, dtype, buffer + n);
+    float of_plane;
+    db += (double)rows->slope_sums(n, dy, x, dtype, mean, next_plane(j, i), &of_plane);
+    dot += (double)of_plane;
   }
-  store_if_present(&call->out[1], c, dw);
+  store_if_present(&call->out[1], c, dot * scale);
   store_if_present(&call->out[2], c, db);
+  if (!call->attrs.batch_norm.training) share = 0;
+  double of_x = -factor * scale * scale * dot * share, shift = -factor * db * share;
+  for (int64_t i = c; i < planes && present(j->out.t); i += step) {
+    const void* dy = plane_of(j, &j->dy, i, dtype, buffer);
+    const void* x = plane_of(j, &j->x, i, dtype, buffer + n);
+    void* out = direct ? (void*)hy__strip_at(&j->out, i)
+                       : (void*)hy__strip_target(&j->out, i, buffer + 2 * n);
+    rows->mix_slopes(n, dy, x, dtype, mean, (float)factor, (float)of_x, (float)shift, out);
+    if (!direct) hy__strip_write(j->kernels, &j->out, i, out);
+  }
 }
 
 static bool describe(const hy_call* call, job* j) {

@@ -27,35 +27,54 @@ static int64_t at_most(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-// ---- maximum ----
-
-// Of places that are `dilation` apart.
-static window clip(int64_t begin, int64_t kernel, int64_t dilation, int64_t size) {
-  int64_t skipped = begin < 0 ? (-begin + dilation - 1) / dilation : 0;
-  return (window){begin + skipped * dilation, at_most(begin + kernel * dilation, size)};
+// Outputs first .. end - 1 of a line whose window, from `begin` on for output 0, covers place
+// begin + c * step for output c.
+static window covered(int64_t begin, int64_t step, int64_t size, int64_t outputs) {
+  int64_t first = begin < 0 ? (-begin + step - 1) / step : 0;
+  int64_t end = begin < size ? (size - 1 - begin) / step + 1 : 0;
+  return (window){first, at_most(end, outputs)};
 }
 
-// The first of the largest; the last NaN where there is one; -1 where nothing but padding is seen.
-static void most_of(const job* j, const float* x, float* out, int64_t* index) {
+// ---- maximum ----
+
+// One place of the windows of a line of outputs, `step` apart in x, the first being `place`.
+// Without branches, which could not be foreseen, and by constant steps, by which the compiler
+// vectorises.
+static inline void take_larger(const float* x, int64_t n, int64_t step, int32_t place,
+                               float* restrict most, int32_t* restrict index) {
+  for (int64_t c = 0; c < n; c++) {
+    float value = x[c * step];
+    // The first of the largest; the last NaN where there is one.
+    bool takes = (value > most[c]) | (value != value) | (index[c] < 0);
+    most[c] = takes ? value : most[c];
+    index[c] = takes ? place + (int32_t)(c * step) : index[c];
+  }
+}
+
+// -1 where nothing but padding is seen. `index` has room for a line of outputs.
+static void most_of(const job* j, const float* x, float* out, int64_t* places, int32_t* index) {
   const hy_attrs_max_pool* a = &j->call->attrs.max_pool;
-  for (int64_t r = 0; r < j->small.h; r++) {
-    window v = clip(r * a->stride.h - a->padding.h, a->kernel.h, a->dilation.h, j->large.h);
+  for (int64_t r = 0; r < j->small.h; r++, out += j->small.w) {
     for (int64_t c = 0; c < j->small.w; c++) {
-      window u = clip(c * a->stride.w - a->padding.w, a->kernel.w, a->dilation.w, j->large.w);
-      int64_t best = -1;
-      float most = -INFINITY;
-      for (int64_t row = v.first; row < v.end; row += a->dilation.h) {
-        for (int64_t column = u.first; column < u.end; column += a->dilation.w) {
-          float value = x[row * j->large.w + column];
-          if (best >= 0 && value <= most) continue;
-          if (best >= 0 && most != most && value == value) continue;
-          best = row * j->large.w + column;
-          most = value;
-        }
-      }
-      out[r * j->small.w + c] = most;
-      if (index) index[r * j->small.w + c] = best;
+      out[c] = -INFINITY;
+      index[c] = -1;
     }
+    for (int64_t kr = 0; kr < a->kernel.h; kr++) {
+      int64_t row = r * a->stride.h - a->padding.h + kr * a->dilation.h;
+      if (row < 0 || row >= j->large.h) continue;
+      for (int64_t kc = 0; kc < a->kernel.w; kc++) {
+        int64_t begin = kc * a->dilation.w - a->padding.w, step = a->stride.w;
+        window u = covered(begin, step, j->large.w, j->small.w);
+        int64_t place = row * j->large.w + begin + u.first * step, n = u.end - u.first;
+        if (step == 1)
+          take_larger(x + place, n, 1, (int32_t)place, out + u.first, index + u.first);
+        else if (step == 2)
+          take_larger(x + place, n, 2, (int32_t)place, out + u.first, index + u.first);
+        else
+          take_larger(x + place, n, step, (int32_t)place, out + u.first, index + u.first);
+      }
+    }
+    for (int64_t c = 0; places && c < j->small.w; c++) *places++ = index[c];
   }
 }
 
@@ -90,17 +109,30 @@ static area area_at(const job* j, int64_t r, int64_t c) {
   return s;
 }
 
+static inline void add_places(const float* x, int64_t n, int64_t step, float* restrict sums) {
+  for (int64_t c = 0; c < n; c++) sums[c] += x[c * step];
+}
+
 static void average(const job* j, const float* x, float* out) {
-  for (int64_t r = 0; r < j->small.h; r++) {
+  const hy_attrs_avg_pool* a = &j->call->attrs.avg_pool;
+  int64_t step = a->stride.w;
+  for (int64_t r = 0; r < j->small.h; r++, out += j->small.w) {
+    memset(out, 0, (size_t)j->small.w * sizeof *out);
+    window rows = area_at(j, r, 0).rows;
+    for (int64_t row = rows.first; row < rows.end; row++) {
+      for (int64_t kc = 0; kc < a->kernel.w; kc++) {
+        window u = covered(kc - a->padding.w, step, j->large.w, j->small.w);
+        const float* from = x + row * j->large.w + kc - a->padding.w + u.first * step;
+        if (step == 2)
+          add_places(from, u.end - u.first, 2, out + u.first);
+        else
+          add_places(from, u.end - u.first, step, out + u.first);
+      }
+    }
     for (int64_t c = 0; c < j->small.w; c++) {
       area s = area_at(j, r, c);
-      float sum = 0;
-      for (int64_t row = s.rows.first; row < s.rows.end; row++) {
-        for (int64_t column = s.columns.first; column < s.columns.end; column++)
-          sum += x[row * j->large.w + column];
-      }
       bool empty = s.rows.first >= s.rows.end || s.columns.first >= s.columns.end;
-      out[r * j->small.w + c] = empty ? 0 : sum * s.share;
+      out[c] = empty ? 0 : out[c] * s.share;
     }
   }
 }
@@ -122,7 +154,7 @@ static void average_backward(const job* j, const float* dy, float* dx) {
 
 static void run_range(void* context, int64_t first, int64_t last) {
   job* j = context;
-  size_t floats = (size_t)(j->from.n + j->to.n);
+  size_t floats = (size_t)(j->from.n + j->to.n + j->small.w);
   float* memory = hy__scratch_get(HY__SCRATCH_ROWS, floats * sizeof *memory);
   if (!memory) {
     atomic_store(&j->no_memory, true);
@@ -137,7 +169,9 @@ static void run_range(void* context, int64_t first, int64_t last) {
     if (op == HY_OP_max_pool2d_backward || op == HY_OP_avg_pool2d_backward)
       memset(to, 0, (size_t)j->to.n * sizeof *to);
     switch (op) {
-      case HY_OP_max_pool2d: most_of(j, from, to, index); break;
+      case HY_OP_max_pool2d:
+        most_of(j, from, to, index, (int32_t*)(memory + j->from.n + j->to.n));
+        break;
       case HY_OP_max_pool2d_backward:
         if (index) most_backward(j, from, index, to);
         break;
@@ -178,9 +212,11 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   return atomic_load(&j.no_memory) ? hy__cpu_no_memory(call) : HY_OK;
 }
 
+// Places in a plane are counted in 32 bits.
 static hy_support supports(const hy_call* call) {
   job j;
-  return describe(call, &j) ? HY_SUPPORT_YES : HY_SUPPORT_NO_LAYOUT;
+  if (!describe(call, &j)) return HY_SUPPORT_NO_LAYOUT;
+  return j.large.h * j.large.w <= INT32_MAX ? HY_SUPPORT_YES : HY_SUPPORT_NO_SHAPE;
 }
 
 const hy__cpu_family hy__cpu_pooling = {supports, run};

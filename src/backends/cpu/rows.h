@@ -135,6 +135,12 @@ typedef struct hy__rows {
   // out = scale (g - mean_g - h mean_gh)
   void (*norm_backward)(int64_t n, const float* g, const float* h, float scale, float mean_g,
                         float mean_gh, float* out);
+  // Returns sum(dy), and sum(dy (x - centre)) in *dot.
+  float (*slope_sums)(int64_t n, const void* dy, const void* x, hy_dtype dtype, float centre,
+                      int64_t next, float* dot);
+  // out = of_dy dy + of_x (x - centre) + shift
+  void (*mix_slopes)(int64_t n, const void* dy, const void* x, hy_dtype dtype, float centre,
+                     float of_dy, float of_x, float shift, void* out);
   // Cosines or sines times a factor, in the order in which rows of `dtype` are turned by them.
   // `out` has room for HY__ROW_SPARE more than n.
   void (*spread_angles)(int64_t n, const float* angles, hy_dtype dtype, bool interleaved,
@@ -145,10 +151,9 @@ typedef struct hy__rows {
   void (*turn_pairs)(int64_t half, const void* x, hy_dtype dtype, const float* cosine,
                      const float* sine, void* out, bool past);
   // in: parameter, both moments, gradient; out: the first three anew.
-                      void (*adamw)(int64_t n, const hy__adamw* a, hy_dtype dtype,
-                                    const void* const* in, void* const* out);
-                      void (*sgd)(int64_t n, const hy__sgd* s, float* param, float* velocity,
-                                  const float* grad);
+  void (*adamw)(int64_t n, const hy__adamw* a, hy_dtype dtype, const void* const* in,
+                void* const* out);
+  void (*sgd)(int64_t n, const hy__sgd* s, float* param, float* velocity, const float* grad);
 } hy__rows;
 
 extern const hy__rows hy__rows_scalar, hy__rows_avx2, hy__rows_avx512;
