@@ -4,9 +4,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,11 +23,15 @@ static void count_task(void* context, int64_t i) {
   atomic_fetch_add(&((atomic_int*)context)[i], 1);
 }
 
-static void run_and_check(void) {
+static void run_and_check_some(int tasks) {
   atomic_int counts[TASKS];
   for (int i = 0; i < TASKS; i++) atomic_init(&counts[i], 0);
-  hy__pool_run(count_task, counts, TASKS);
-  for (int i = 0; i < TASKS; i++) assert_int_equal(atomic_load(&counts[i]), 1);
+  hy__pool_run(count_task, counts, tasks);
+  for (int i = 0; i < TASKS; i++) assert_int_equal(atomic_load(&counts[i]), i < tasks);
+}
+
+static void run_and_check(void) {
+  run_and_check_some(TASKS);
 }
 
 static void runs_every_task_once(void** state) {
@@ -33,6 +39,7 @@ static void runs_every_task_once(void** state) {
   for (int threads = 1; threads <= 5; threads += 2) {
     hy__pool_set_threads(threads);
     for (int i = 0; i < ROUNDS; i++) run_and_check();
+    for (int i = 0; i < ROUNDS; i++) run_and_check_some(i % 16);
   }
   hy__pool_set_threads(2);
   hy__pool_run(count_task, NULL, 0);
@@ -70,6 +77,45 @@ static void nests_serially(void** state) {
   for (int i = 0; i < TASKS; i++) atomic_init(&counts[i], 0);
   hy__pool_run(nested_task, counts, 3);
   for (int i = 0; i < TASKS; i++) assert_int_equal(atomic_load(&counts[i]), 3);
+}
+
+typedef struct siege {
+  atomic_int done;
+  bool relieved;
+} siege;
+
+// The first task ends when all others have.
+static void besieged_task(void* context, int64_t i) {
+  siege* s = context;
+  enum { TRIES = 6000, PAUSE = 10000 };
+  for (int t = 0; i == 0 && t < TRIES && atomic_load(&s->done) < TASKS - 1; t++) usleep(PAUSE);
+  if (i == 0) s->relieved = atomic_load(&s->done) == TASKS - 1;
+  if (i > 0) atomic_fetch_add(&s->done, 1);
+}
+
+// A thread that is held up keeps nobody waiting for the tasks that lie beside its own.
+static void takes_over_from_the_slow(void** state) {
+  (void)state;
+  siege s = {0};
+  hy__pool_set_threads(2);
+  hy__pool_run(besieged_task, &s, TASKS);
+  assert_true(s.relieved);
+}
+
+static void looks_ahead(void** state) {
+  (void)state;
+  enum { BYTES = 1 << 20 };
+  char* gone = malloc(BYTES);
+  hy__reading readings[] = {{gone, NULL, BYTES, 0},
+                            {gone, gone, BYTES, BYTES / 4},
+                            {NULL, NULL, 0, 0},
+                            {gone, gone, 1, BYTES},
+                            {(void*)64, NULL, SIZE_MAX, 0}};
+  free(gone);
+  for (int round = 0; round < ROUNDS; round++) {
+    hy__pool_look_ahead(&readings[round % 5]);
+    run_and_check_some(7);
+  }
 }
 
 static void works_after_fork(void** state) {
@@ -154,6 +200,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(runs_every_task_once), cmocka_unit_test(serves_several_callers),
       cmocka_unit_test(nests_serially),       cmocka_unit_test(works_after_fork),
+      cmocka_unit_test(looks_ahead),          cmocka_unit_test(takes_over_from_the_slow),
       cmocka_unit_test(sleeps_when_idle),     cmocka_unit_test(stops_and_starts_again),
   };
   return cmocka_run_group_tests_name("pool", tests, NULL, NULL);

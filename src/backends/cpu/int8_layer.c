@@ -3,8 +3,8 @@
 
 #include <stdatomic.h>
 
+#include "backends/cpu/ahead.h"
 #include "backends/cpu/matmul.h"
-#include "backends/cpu/pool.h"
 #include "backends/cpu/scratch.h"
 
 // Bytes of weights that one task of dot products reads: long enough that the memory's prefetchers
@@ -115,6 +115,10 @@ static bool run_dots(job* j) {
   int64_t bytes = row * j->w.n / (THREAD_TASKS * (int64_t)hy__pool_threads());
   bytes = bytes < LEAST_TASK ? LEAST_TASK : least(bytes, MOST_TASK);
   j->task_rows = (int)least(ceil_div(bytes, row), MAX_TASK_ROWS);
+  hy__ahead(&(hy__reading){.data = j->w.data,
+                           .beside = j->w.scale,
+                           .bytes = (size_t)(row * j->w.n),
+                           .beside_bytes = (size_t)(j->w.scale_row * j->w.n) * sizeof(float)});
   hy__pool_run(dot_rows, j, ceil_div(j->w.n, j->task_rows));
   return true;
 }

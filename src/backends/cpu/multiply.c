@@ -2,8 +2,8 @@
 // which read the weights once and in place; everything else is the packed GEMM.
 #include <limits.h>
 
+#include "backends/cpu/ahead.h"
 #include "backends/cpu/kernels.h"
-#include "backends/cpu/pool.h"
 #include "backends/cpu/scratch.h"
 
 // Weight rows of one task. A multiple of what the dot kernels take at once.
@@ -73,6 +73,8 @@ static bool run_dots(const hy__cpu_kernels* kernels, const hy__gemm* g) {
     d.x = copy;
     d.x_line = g->k;
   }
+  size_t row = (size_t)g->k * hy_dtype_size(d.w.dtype);
+  if (d.w.row == g->k) hy__ahead(&(hy__reading){.data = d.w.data, .bytes = row * (size_t)g->n});
   hy__pool_run(dot_rows, &d, (g->n + TASK_ROWS - 1) / TASK_ROWS);
   return true;
 }

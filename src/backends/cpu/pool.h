@@ -16,6 +16,15 @@
 typedef void (*hy__task)(void* context, int64_t i);
 void hy__pool_run(hy__task task, void* context, int64_t count);
 
+// Memory, and what is read evenly along with it, such as scales; `beside` may be NULL.
+typedef struct hy__reading {
+  const void *data, *beside;
+  size_t bytes, beside_bytes;
+} hy__reading;
+// What will be read after the next run: threads that wait then fetch its beginning into their
+// caches. The memory may be gone by then, it is never touched.
+void hy__pool_look_ahead(const hy__reading* reading);
+
 // Another library's threads: calls member(data) on each of up to n of them and returns when all
 // have. The shape is that of OpenMP's GOMP_parallel.
 typedef void (*hy__team)(void (*member)(void*), void* data, unsigned n, unsigned flags);
