@@ -21,11 +21,15 @@ typedef struct packed_rows {
   int64_t first, count;  // panels
 } packed_rows;
 
+// Where a task has its rows of A from: packed by all tasks before, packed by itself, or as they
+// lie.
+typedef enum row_source { SHARED_ROWS, OWN_ROWS, ROWS_IN_PLACE } row_source;
+
 // A block of rows, and a pass over part of the inner dimension: what is packed of A at once.
 typedef struct job {
   const hy__gemm_kernel* kernel;
   const hy__gemm* g;
-  packed_rows a;  // what all tasks share, unless own_rows
+  packed_rows a;  // what all tasks share, if they do
   float* c;       // of the block's first row; NULL where each task has sums of its own
   int64_t c_row;
   int64_t first_row, rows, row_panels;
@@ -33,7 +37,7 @@ typedef struct job {
   int depth;               // of a block of k, but the last
   int64_t group;           // panels of B to a task
   int64_t parts, part;     // the row panels divided among tasks, and panels of one part
-  bool own_rows;           // each task packs its rows of A
+  row_source source;
   atomic_bool failed;
 } job;
 
@@ -89,20 +93,36 @@ static void pack_columns(const job* j, const region* t, int64_t k, int64_t lanes
   }
 }
 
-static void multiply_block(const job* j, const region* t, int64_t k, float* packed_b) {
+// A panel of `m` rows with all columns of the region.
+static void multiply_rows(const job* j, const region* t, int64_t k, int64_t row_panel, int m,
+                          const float* packed_b, float* c) {
   const hy__gemm* g = j->g;
   const hy__gemm_kernel* kernel = j->kernel;
   int depth = depth_at(j, k), panel = kernel->panel;
   int64_t lanes = hy__gemm_lanes(kernel, depth) + kernel->extra;
-  bool add = k > 0 || g->accumulate;
-  pack_columns(j, t, k, lanes, packed_b);
+  bool add = k > 0 || g->accumulate, in_place = j->source == ROWS_IN_PLACE;
+  const float* a = in_place
+                       ? (float*)hy__matrix_at(&g->a, j->first_row + row_panel * kernel->rows, k)
+                       : panel_of_a(j, &t->a, k, row_panel);
+  for (int64_t p = 0; p < t->width; p += panel) {
+    int n = (int)least(panel, t->width - p);
+    const float* b = packed_b + p * lanes;
+    if (in_place)
+      kernel->multiply_in_place(depth, a, g->a.row, b, c + p, t->stride, m, n, add);
+    else
+      kernel->multiply(depth, a, b, c + p, t->stride, m, n, add);
+  }
+}
+
+static void multiply_block(const job* j, const region* t, int64_t k, float* packed_b) {
+  const hy__gemm* g = j->g;
+  const hy__gemm_kernel* kernel = j->kernel;
+  int depth = depth_at(j, k);
+  pack_columns(j, t, k, hy__gemm_lanes(kernel, depth) + kernel->extra, packed_b);
   float* c = t->c;
   for (int64_t r = t->row; r < t->row_end; r++, c += kernel->rows * t->stride) {
-    const float* packed_a = panel_of_a(j, &t->a, k, r);
     int m = (int)least(kernel->rows, j->rows - r * kernel->rows);
-    for (int64_t p = 0; p < t->width; p += panel)
-      kernel->multiply(depth, packed_a, packed_b + p * lanes, c + p, t->stride, m,
-                       (int)least(panel, t->width - p), add);
+    multiply_rows(j, t, k, r, m, packed_b, c);
     if (g->finish && k + depth == g->k)
       g->finish(g->context, j->first_row + r * kernel->rows, t->column, m, (int)t->width, c,
                 t->stride);
@@ -132,13 +152,13 @@ static void multiply_region(void* context, int64_t task) {
   float* packed_b = hy__scratch_get(HY__SCRATCH_GEMM_B, (size_t)width * lanes * sizeof *packed_b);
   t.c = j->c ? j->c + row * kernel->rows * j->c_row + t.column
              : hy__scratch_get(HY__SCRATCH_GEMM_C, sums);
-  if (j->own_rows)
+  if (j->source == OWN_ROWS)
     t.a = (packed_rows){hy__scratch_get(HY__SCRATCH_GEMM_A, rows_bytes(j, j->part)), row, j->part};
-  if (!packed_b || !t.c || !t.a.data) {
+  if (!packed_b || !t.c || (j->source == OWN_ROWS && !t.a.data)) {
     atomic_store(&j->failed, true);
     return;
   }
-  for (int64_t r = row; j->own_rows && r < t.row_end; r++) {
+  for (int64_t r = row; j->source == OWN_ROWS && r < t.row_end; r++) {
     for (int64_t k = j->first_k; k < j->end_k; k += j->depth) pack_panel_of_a(j, &t.a, k, r);
   }
   if (kernel->begin) kernel->begin();
@@ -161,25 +181,26 @@ static void finish_empty(const hy__gemm* g) {
 }
 
 // Tasks such that the thread with the most of them is done soonest. Packing a panel of B costs
-// about what a tile does, and is done again for each part of the rows; bringing a panel of A from
-// the shared cache costs about half of one, and is done again for each group of columns. With no
-// more tasks than threads, and rows divided, each packs its own rows: no thread waits for another
-// before it multiplies, and what it packed is in its own cache.
+// about what four tiles do, and is done again for each part of the rows; bringing a panel of A from
+// the shared cache costs about a quarter of one, and is done again for each group of columns. With
+// no more tasks than threads, and rows divided, each packs its own rows: no thread waits for
+// another before it multiplies, and what it packed is in its own cache.
 static void divide(job* j) {
   int64_t threads = hy__pool_threads(), panels = ceil_div(j->g->n, j->kernel->panel);
   int64_t fit = GROUP_LANES / (hy__gemm_lanes(j->kernel, j->depth) * j->kernel->panel);
   int64_t soonest = INT64_MAX;
+  bool in_place = j->source == ROWS_IN_PLACE;
   j->group = 1;
   j->part = j->row_panels;
   for (int64_t parts = 1; parts <= least(threads, j->row_panels); parts++) {
     int64_t part = ceil_div(j->row_panels, parts);
     for (int64_t group = least(fit > 0 ? fit : 1, panels); group > 0; group--) {
       int64_t tasks = ceil_div(panels, group) * ceil_div(j->row_panels, part);
-      bool own = tasks <= threads && part < j->row_panels;
-      int64_t takes = ceil_div(tasks, threads) * (2 * group * (part + 1) + (own ? 0 : part));
+      bool own = !in_place && tasks <= threads && part < j->row_panels;
+      int64_t takes = ceil_div(tasks, threads) * (4 * group * (part + 4) + (own ? 0 : part));
       if (takes >= soonest) continue;
       soonest = takes;
-      j->own_rows = own;
+      if (!in_place) j->source = own ? OWN_ROWS : SHARED_ROWS;
       j->group = group;
       j->part = part;
     }
@@ -193,7 +214,8 @@ bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
     finish_empty(g);
     return true;
   }
-  job j = {.kernel = kernel, .g = g};
+  bool in_place = kernel->multiply_in_place && g->a.dtype == HY_F32 && g->a.column == 1;
+  job j = {.kernel = kernel, .g = g, .source = in_place ? ROWS_IN_PLACE : SHARED_ROWS};
   // Blocks of k of about equal depth, each of as many whole lanes as any kernel aligns to.
   int64_t blocks = ceil_div(g->k, (int64_t)kernel->depth * kernel->unit);
   int64_t whole = 16 * kernel->unit;
@@ -204,7 +226,8 @@ bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
   bool own_c = !g->c && g->k > pass;
   int64_t most = PACKED_LANES / lanes;
   if (own_c) most = least(most, OWN_SUMS / g->n);
-  int64_t panels = ceil_div(g->m, kernel->rows), fit = most / kernel->rows;
+  int64_t panels = ceil_div(g->m, kernel->rows);
+  int64_t fit = in_place && g->c ? panels : most / kernel->rows;
   int64_t block = (fit > 0 ? ceil_div(panels, ceil_div(panels, fit)) : 1) * kernel->rows;
   float* sums =
       own_c ? hy__scratch_get(HY__SCRATCH_GEMM_C, (size_t)(block * g->n) * sizeof *sums) : NULL;
@@ -219,7 +242,7 @@ bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
     int64_t tasks = ceil_div(ceil_div(g->n, kernel->panel), j.group) * j.parts;
     for (j.first_k = 0; j.first_k < g->k; j.first_k = j.end_k) {
       j.end_k = least(j.first_k + pass, g->k);
-      if (!j.own_rows) {
+      if (j.source == SHARED_ROWS) {
         float* rows = hy__scratch_get(HY__SCRATCH_GEMM_A, rows_bytes(&j, j.row_panels));
         if (!rows) return false;
         j.a = (packed_rows){rows, 0, j.row_panels};

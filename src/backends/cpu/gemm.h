@@ -1,9 +1,9 @@
 // C = A B of any strides: float32, bfloat16 or float16 in float32 arithmetic, int8 in int32.
 //
 // B is cut into panels of columns and A into panels of rows, both in blocks of the inner dimension.
-// A is packed once by all threads, or by each task the rows that it needs; then each task packs a
-// few panels of B at a time and multiplies them with A. A panel of A stays in the first cache while
-// the panels of B pass by from the second, which the tile asks for ahead. Every element of C is
+// A is multiplied where it lies if the kernel can, or packed once by all threads, or by each task
+// the rows that it needs; each task packs a few panels of B at a time and multiplies them with A. A
+// panel of A stays near while the panels of B pass by from the second cache. Every element of C is
 // summed in one order, k ascending within a block and blocks ascending, whatever the number of
 // threads.
 #ifndef HALYARD_CPU_GEMM_H_
@@ -44,6 +44,9 @@ typedef struct hy__gemm_kernel {
   // c[i * stride + j] = (accumulate ? c : 0) + sum over k, for m x n of the tile.
   void (*multiply)(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
                    int n, bool accumulate);
+  // NULL, or the same with f32 of A where they lie: a[i * a_row + k].
+  void (*multiply_in_place)(int depth, const float* a, int64_t a_row, const float* b, float* c,
+                            int64_t stride, int m, int n, bool accumulate);
   // NULL, or out[line * out_line + r] = line of x times row first + r of w, whose column stride is
   // 1 and which is read where it lies; x is packed as columns of B, to all of its depth, and has 16
   // lines at most. Between `begin` and `end`.

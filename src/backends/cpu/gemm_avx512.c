@@ -9,8 +9,8 @@
 HY__TARGET_AVX512
 
 enum { ROWS = 6, PANEL = 64, VECTORS = PANEL / 16 };
-// What is asked of the memory early: rows across k, steps of the tile.
-enum { ROWS_AHEAD = 12, STEPS_AHEAD = 16 };
+// Rows across k that are asked of the memory early.
+enum { ROWS_AHEAD = 12 };
 
 // ---- packing ----
 
@@ -160,36 +160,50 @@ static void pack_b(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, 
 
 // ---- the tile ----
 
-// One body for every height and width, unrolled by the compiler where they are constants. The lines
-// of C are asked for shortly before the sums are complete: earlier they would push B out.
-HY__INLINE void tile(int m, int vectors, int depth, const float* a, const float* b, float* c,
-                     int64_t stride, int n, bool accumulate) {
-  enum { BEFORE_END = 32 };
+// One step of k. One body for every height and width, unrolled by the compiler where they are
+// constants; two pointers and two multiples of a_row reach six rows.
+HY__INLINE void step(int m, int vectors, const float* upper, const float* lower, int64_t a_row,
+                     const float* b, __m512 sums[ROWS][VECTORS]) {
+  __m512 columns[VECTORS];
+#pragma GCC unroll 4
+  for (int v = 0; v < vectors; v++) columns[v] = _mm512_load_ps(b + 16 * v);
+#pragma GCC unroll 8
+  for (int i = 0; i < m; i++) {
+    __m512 x = _mm512_set1_ps(i < 3 ? upper[i * a_row] : lower[(i - 3) * a_row]);
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) sums[i][v] = _mm512_fmadd_ps(x, columns[v], sums[i][v]);
+  }
+}
+
+// c = (accumulate ? c : 0) + sum over k of a[i * a_row + k * a_column] * b[k * PANEL + j]. The
+// lines of C are asked for shortly before the sums are complete: earlier they would push B out.
+// Everything counts here that is no multiply-add: where another thread shares the core, it is
+// instructions that this waits for.
+HY__INLINE void tile(int m, int vectors, int depth, const float* a, int64_t a_row, int64_t a_column,
+                     const float* b, float* c, int64_t stride, int n, bool accumulate) {
+  enum { BEFORE_END = 32, TOGETHER = 4 };
   __m512 sums[ROWS][VECTORS];
 #pragma GCC unroll 8
   for (int i = 0; i < m; i++) {
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) sums[i][v] = _mm512_setzero_ps();
   }
-  const float* row_of_c = c;
-  for (int k = 0; k < depth; k++, a += ROWS, b += PANEL) {
-    if (k >= depth - BEFORE_END && k < depth - BEFORE_END + m) {
+  const float* lower = a + 3 * a_row;
+  int k = 0;
+  for (; k + TOGETHER <= depth - BEFORE_END; k += TOGETHER) {
+    __asm__("" : "+r"(a), "+r"(lower), "+r"(b));  // or GCC keeps an offset for every load
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) _mm_prefetch((const char*)(row_of_c + 16 * v), _MM_HINT_T0);
-      row_of_c += stride;
-    }
-    __m512 columns[VECTORS];
+    for (int u = 0; u < TOGETHER; u++)
+      step(m, vectors, a + u * a_column, lower + u * a_column, a_row, b + u * PANEL, sums);
+    a += TOGETHER * a_column;
+    lower += TOGETHER * a_column;
+    b += TOGETHER * PANEL;
+  }
+  for (int i = 0; k < depth; i++, k++, a += a_column, lower += a_column, b += PANEL) {
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++) {
-      columns[v] = _mm512_load_ps(b + 16 * v);
-      _mm_prefetch((const char*)(b + STEPS_AHEAD * PANEL + 16 * v), _MM_HINT_T0);
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < m; i++) {
-      __m512 x = _mm512_set1_ps(a[i]);
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) sums[i][v] = _mm512_fmadd_ps(x, columns[v], sums[i][v]);
-    }
+    for (int v = 0; v < vectors && i < m; v++)
+      _mm_prefetch((const char*)(c + i * stride + 16 * v), _MM_HINT_T0);
+    step(m, vectors, a, lower, a_row, b, sums);
   }
   __mmask16 last = hy__first16(n - 16 * (vectors - 1));
 #pragma GCC unroll 8
@@ -204,12 +218,14 @@ HY__INLINE void tile(int m, int vectors, int depth, const float* a, const float*
   }
 }
 
-static void multiply(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
-                     int n, bool accumulate) {
+HY__INLINE void tile_of(int depth, const float* a, int64_t a_row, int64_t a_column, const float* b,
+                        float* c, int64_t stride, int m, int n, bool accumulate) {
   int vectors = (n + 15) / 16;
   // clang-format off
 #define AS_CASE(rows, vectors) \
-  case rows * VECTORS + vectors: tile(rows, vectors, depth, a, b, c, stride, n, accumulate); return;
+  case rows * VECTORS + vectors: \
+    tile(rows, vectors, depth, a, a_row, a_column, b, c, stride, n, accumulate); \
+    return;
 #define AS_CASES(rows) AS_CASE(rows, 1) AS_CASE(rows, 2) AS_CASE(rows, 3) AS_CASE(rows, 4)
   switch (m * VECTORS + vectors) {
     AS_CASES(1) AS_CASES(2) AS_CASES(3) AS_CASES(4) AS_CASES(5) AS_CASES(6)
@@ -218,6 +234,16 @@ static void multiply(int depth, const float* a, const float* b, float* c, int64_
 #undef AS_CASES
 #undef AS_CASE
   // clang-format on
+}
+
+static void multiply(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
+                     int n, bool accumulate) {
+  tile_of(depth, a, 1, ROWS, b, c, stride, m, n, accumulate);
+}
+
+static void multiply_in_place(int depth, const float* a, int64_t a_row, const float* b, float* c,
+                              int64_t stride, int m, int n, bool accumulate) {
+  tile_of(depth, a, a_row, 1, b, c, stride, m, n, accumulate);
 }
 
 HY__TARGET_END
@@ -229,5 +255,6 @@ const hy__gemm_kernel hy__gemm_avx512 = {.rows = ROWS,
                                          .align = 1,
                                          .pack_a = pack_a,
                                          .pack_b = pack_b,
-                                         .multiply = multiply};
+                                         .multiply = multiply,
+                                         .multiply_in_place = multiply_in_place};
 #endif
