@@ -1,4 +1,4 @@
-"""The benchmarks of `halyard bench gemm gemv attention elementwise softmax norm image` in PyTorch, for comparison.
+"""The benchmarks of `halyard bench dispatch gemm gemv attention elementwise softmax norm image` in PyTorch, for comparison.
 
 Run with an interpreter that has torch:
 
@@ -23,25 +23,31 @@ SECONDS_A_TURN = 0.01  # as in bench_call.c
 
 
 class Turns:
-    """Calls of run(i), i counting up, timed by turns."""
+    """Calls of run(i), i counting up, timed by turns; so short ones that `at_once` are timed together."""
 
-    def __init__(self, run):
-        self.run, self.calls = run, 0
+    def __init__(self, run, at_once=1):
+        self.run, self.at_once, self.calls = run, at_once, 0
 
     def take(self):
         """The shortest of at least two calls, which go on for some time."""
         best, begin, rounds = float("inf"), time.perf_counter(), 0
         while rounds < 2 or time.perf_counter() - begin < SECONDS_A_TURN:
             start = time.perf_counter()
-            self.run(self.calls)
-            best = min(best, time.perf_counter() - start)
-            self.calls += 1
+            for _ in range(self.at_once):
+                self.run(self.calls)
+                self.calls += 1
+            best = min(best, (time.perf_counter() - start) / self.at_once)
             rounds += 1
         return best
 
 
 def sizes(shape):
     return [int(part) for part in shape.split("x")]
+
+
+def turns_of_add(row):
+    a, b, out = torch.zeros(1), torch.zeros(1), torch.zeros(1)
+    return Turns(lambda _: torch.add(a, b, out=out), 1000)
 
 
 def turns_of_mm(row):
@@ -196,6 +202,7 @@ def turns_of_avg_pool2d(row):
 
 MAKERS = {
     **{name: turns_of_row_op for name in ROW_OPS},
+    "hy_run add": turns_of_add,
     "sum": turns_of_sum,
     "cross_entropy": turns_of_cross_entropy,
     "rope": turns_of_rope,

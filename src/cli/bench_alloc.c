@@ -1,5 +1,6 @@
 // How long the allocator takes when the cache has what is asked for.
 #include <float.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -64,15 +65,28 @@ static double time_malloc_mixed(void) {
   return taken;
 }
 
+// What any allocator for several threads takes: one atomic operation for each of the two.
+static double time_atomic_pairs(void) {
+  static atomic_int place;
+  double start = bench_now();
+  for (int i = 0; i < CALLS; i++) {
+    atomic_exchange(&place, i);
+    atomic_exchange(&place, 0);
+  }
+  return (bench_now() - start) / CALLS * 1e9;
+}
+
 // `bytes` 0: mixed sizes.
 static hy_status measure(hy_stream* stream, const char* shape, size_t bytes) {
-  double ours = DBL_MAX, theirs = DBL_MAX;
+  double ours = DBL_MAX, theirs = DBL_MAX, floor = DBL_MAX;
   for (int round = 0; round < ROUNDS; round++) {
     double taken;
     HY_TRY(bytes ? time_pairs(stream, bytes, &taken) : time_mixed(stream, &taken));
     if (taken < ours) ours = taken;
     taken = bytes ? time_malloc_pairs(bytes) : time_malloc_mixed();
     if (taken < theirs) theirs = taken;
+    taken = time_atomic_pairs();
+    if (taken < floor) floor = taken;
   }
   bench_print(&(bench_row){.name = "alloc and free",
                            .shape = shape,
@@ -81,7 +95,9 @@ static hy_status measure(hy_stream* stream, const char* shape, size_t bytes) {
                            .unit = "ns",
                            .peer = "malloc and free",
                            .peer_value = theirs,
-                           .ratio = theirs / ours});
+                           .ratio = theirs / ours,
+                           .floor = floor,
+                           .of_floor = floor / ours});
   return HY_OK;
 }
 

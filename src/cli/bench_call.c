@@ -26,6 +26,10 @@ static int n_buffers;
 
 // ---- floors ----
 
+static void raise(double* most, double value) {
+  if (value > *most) *most = value;
+}
+
 static hy_status measure_floors(bench_floors* floors) {
   char* memory = malloc(READ_BYTES);
   if (!memory) return hy_fail(HY_OUT_OF_MEMORY, "bench: no memory to measure the floors");
@@ -34,12 +38,21 @@ static hy_status measure_floors(bench_floors* floors) {
   // whole round ago and has left the caches.
   for (int i = 0; i < 4 * READ_BYTES / READ_PIECE; i++) {
     char* piece = memory + (size_t)i * READ_PIECE % READ_BYTES;
-    double flops = hy__floor_flops(), read = hy__floor_read(piece, READ_PIECE);
-    if (flops > floors->flops) floors->flops = flops;
-    if (read > floors->read) floors->read = read;
+    raise(&floors->read, hy__floor_read(piece, READ_PIECE));
+    raise(&floors->f32, hy__floor_products(HY_F32));
+    raise(&floors->bf16, hy__floor_products(HY_BF16));
+    raise(&floors->i8, hy__floor_products(HY_I8));
   }
   free(memory);
   return HY_OK;
+}
+
+double bench_least(const bench_session* session, hy_dtype dtype, double operations, double bytes) {
+  const bench_floors* f = &session->floors;
+  if (f->read == 0) return 0;
+  double compute = operations / (dtype == HY_I8 ? f->i8 : dtype == HY_BF16 ? f->bf16 : f->f32);
+  double read = bytes / f->read;
+  return compute > read ? compute : read;
 }
 
 // ---- the session ----
@@ -49,8 +62,7 @@ hy_status bench_begin(bench_session* session, hy_device* device) {
   HY_TRY(hy_stream_default(device, &session->stream));
   if (hy_device_is_host(device)) HY_TRY(measure_floors(&session->floors));
   if (!bench_peer) return HY_OK;
-  session->caller = strcmp(bench_peer, "-") == 0;
-  if (session->caller) return HY_OK;
+  if (strcmp(bench_peer, "-") == 0) return HY_OK;
   session->peer = strcmp(bench_peer, "onednn") ? bench_peer : "mkldnn";
   HY_TRY(hy_set_preferred_provider(device, session->peer));
   return HY_OK;
@@ -117,15 +129,14 @@ static hy_status time_turn(bench_session* session, const char* provider, const h
   return HY_OK;
 }
 
-// The turn of the process that started this one: it reads which row, and answers with the least
-// seconds that it took, or a word where it has nothing to compare. Gives whether it did.
-static bool ask_caller(const bench_work* work, double* best) {
+bool bench_ask_caller(const char* name, const char* shape, const char* dtype, double* best) {
+  if (!bench_peer || strcmp(bench_peer, "-") != 0) return false;
   json j = json_to(stdout);
   json_begin_object(&j, NULL);
   json_begin_object(&j, "turn");
-  json_text(&j, "name", work->name);
-  json_text(&j, "shape", work->shape);
-  json_text(&j, "dtype", hy_dtype_name(work->dtype));
+  json_text(&j, "name", name);
+  json_text(&j, "shape", shape);
+  json_text(&j, "dtype", dtype);
   json_end_object(&j);
   json_end_object(&j);
   json_newline(&j);
@@ -168,10 +179,11 @@ static double as_unit(const bench_work* work, double seconds) {
 }
 
 hy_status bench_calls(bench_session* session, const bench_work* work, const hy_call* calls, int n) {
-  if (!bench_wanted(work->name, work->shape, hy_dtype_name(work->dtype))) return HY_OK;
+  const char* dtype = hy_dtype_name(work->dtype);
+  if (!bench_wanted(work->name, work->shape, dtype)) return HY_OK;
   double ours = DBL_MAX, theirs = DBL_MAX, begin = bench_now();
   const char* own = own_provider(session->device);
-  bool by_caller = session->caller && ask_caller(work, &theirs);
+  bool by_caller = bench_ask_caller(work->name, work->shape, dtype, &theirs);
   bool has_peer = by_caller || peer_runs(session, &calls[0]);
   int next = 0, peers_next = n / 2;
   for (int round = 0; round < MOST_ROUNDS; round++) {
@@ -181,7 +193,7 @@ hy_status bench_calls(bench_session* session, const bench_work* work, const hy_c
     else
       HY_TRY(time_one(session, own, &calls[next++ % n], &ours));
     if (by_caller)
-      ask_caller(work, &theirs);
+      bench_ask_caller(work->name, work->shape, dtype, &theirs);
     else if (has_peer)
       HY_TRY(time_turn(session, session->peer, calls, n, &peers_next, &theirs));
     if (work->copies) HY_TRY(time_copies(session, work->copies));
@@ -189,7 +201,7 @@ hy_status bench_calls(bench_session* session, const bench_work* work, const hy_c
   hy_set_preferred_provider(session->device, own);
   bench_row row = {.name = work->name,
                    .shape = work->shape,
-                   .dtype = hy_dtype_name(work->dtype),
+                   .dtype = dtype,
                    .value = as_unit(work, ours),
                    .unit = work->unit,
                    .seconds = ours};

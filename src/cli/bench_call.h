@@ -6,8 +6,8 @@
 
 // The limits of the host's processor, measured in the same run. Zero where the device is none.
 typedef struct bench_floors {
-  double flops;  // float32 multiply-adds, a second
-  double read;   // bytes a second
+  double f32, bf16, i8;  // operations a second in products of the type
+  double read;           // bytes a second
 } bench_floors;
 
 typedef struct bench_session {
@@ -15,11 +15,19 @@ typedef struct bench_session {
   hy_stream* stream;
   bench_floors floors;
   const char* peer;  // --peer; NULL: none, or it has no kernel for the device
-  bool caller;       // the peer is the process that reads our output: it is told when to run
 } bench_session;
+
+// The least seconds that so many operations in products of the type, and bytes read, take; 0 where
+// it is not known.
+double bench_least(const bench_session* session, hy_dtype dtype, double operations, double bytes);
 
 hy_status bench_begin(bench_session* session, hy_device* device);
 void bench_end(bench_session* session);
+
+// With --peer -, the turn of the process that started this one: it reads which row, and answers
+// with the least seconds that it took, or a word where it has nothing to compare. Gives whether it
+// did.
+bool bench_ask_caller(const char* name, const char* shape, const char* dtype, double* best);
 
 // Memory for a tensor of random numbers on the device, freed by bench_end. Integer types get small
 // whole numbers.

@@ -17,7 +17,7 @@ static hy_status square(bench_session* session, hy_op op, hy_dtype dtype, int64_
   double flops = 2.0 * (double)size * (double)size * (double)size;
   bench_work work = {
       .name = hy_op_name(op), .shape = text, .dtype = dtype, .unit = "GFLOP/s", .amount = flops};
-  if (session->floors.flops > 0) work.least = flops / session->floors.flops;
+  work.least = bench_least(session, dtype, flops, 0);
   return bench_calls(session, &work, &call, 1);
 }
 
@@ -52,9 +52,7 @@ static void judge(const bench_session* session, const layer* l, hy_dtype dtype, 
   double flops = 2.0 * (double)l->m * (double)l->n * (double)l->k;
   work->amount = l->m == 1 ? bytes : flops;
   work->unit = l->m == 1 ? "GB/s" : "GFLOP/s";
-  if (session->floors.read == 0) return;
-  double read = bytes / session->floors.read, compute = flops / session->floors.flops;
-  work->least = read > compute ? read : compute;
+  work->least = bench_least(session, dtype, flops, bytes);
 }
 
 static hy_status run_layer(bench_session* session, const layer* l) {

@@ -18,7 +18,7 @@ static hy_status convolution(bench* b, const hy_call* call, int products) {
                      .dtype = b->dtype,
                      .unit = "GFLOP/s",
                      .amount = flops};
-  if (b->session->floors.flops > 0) work.least = flops / b->session->floors.flops;
+  work.least = bench_least(b->session, b->dtype, flops, 0);
   return bench_calls(b->session, &work, call, 1);
 }
 

@@ -16,15 +16,14 @@ static int64_t group_of(const layer* l) {
   return l->weight == HY_I4 ? 32 : 128;
 }
 
-// One line reads all weights and scales; with more lines the products of bytes decide, and what the
-// machine could do of them is not measured.
+// One line reads all weights and scales; with more lines the products of bytes decide.
 static void judge(const bench_session* session, const layer* l, bench_work* work) {
   double products = (double)l->n * (double)l->k;
   double bytes = products * (hy_dtype_bits(l->weight) / 8.0 + 4.0 / (double)group_of(l)) +
                  (double)(l->m * (l->k + 4 * l->n));
   work->amount = l->m == 1 ? bytes : 2.0 * (double)l->m * products;
   work->unit = l->m == 1 ? "GB/s" : "GFLOP/s";
-  if (l->m == 1 && session->floors.read > 0) work->least = bytes / session->floors.read;
+  work->least = bench_least(session, HY_I8, 2.0 * (double)l->m * products, bytes);
 }
 
 static hy_status run_layer(bench_session* session, const layer* l) {
@@ -71,6 +70,7 @@ static hy_status run_quantize(bench_session* session, int64_t m, int64_t k) {
                      .dtype = HY_BF16,
                      .unit = "GB/s",
                      .amount = 3.0 * (double)(m * k)};
+  work.least = bench_least(session, HY_BF16, 0, work.amount);
   return bench_calls(session, &work, &call, 1);
 }
 

@@ -190,7 +190,9 @@ hy_status bench_load(hy_device* device) {
                    .unit = "s",
                    .peer = "reading the file",
                    .peer_value = theirs,
-                   .ratio = theirs / ours};
+                   .ratio = theirs / ours,
+                   .floor = theirs,
+                   .of_floor = theirs / ours};
   bench_print(&row);
   return HY_OK;
 }
@@ -257,9 +259,10 @@ hy_status bench_prefill(hy_device* device) {
     double head = (double)hy_tensor_numel(hy_array_tensor(b.model->transformer.head.weight));
     double flops = 2 * (b.weights - head) + 2 * head / PROMPT;
     snprintf(shape, sizeof shape, "%s, %d", b.shape, PROMPT);
-    // Of products of bytes there may be more than of floats: their floor is not known.
     bool bytes = b.model->transformer.head.scale != NULL;
-    print(&b, "prefill", shape, rate, bytes ? 0 : b.session.floors.flops / flops);
+    hy_dtype products = bytes ? HY_I8 : hy__model_dtype(b.model);
+    double least = bench_least(&b.session, products, flops, 0);
+    print(&b, "prefill", shape, rate, least > 0 ? 1 / least : 0);
     print_peak(&b, shape, PROMPT);
   }
   end(&b);
@@ -331,7 +334,7 @@ hy_status bench_train(hy_device* device) {
   if (status == HY_OK) {
     snprintf(shape, sizeof shape, "%s, LoRA 16, %dx%d", b.shape, TRAIN_BATCH, TRAIN_LENGTH);
     // Forward, and backward through the activations: two products of each weight.
-    print(&b, "train", shape, rate, b.session.floors.flops / (4 * b.weights));
+    print(&b, "train", shape, rate, b.session.floors.f32 / (4 * b.weights));
     print_memory(&b, device, shape);
   }
   end(&b);

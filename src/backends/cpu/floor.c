@@ -23,7 +23,7 @@ enum { CHAINS = 12, ROUNDS = 100000 };
 #define STEP(c)           \
   s##c = ADD(s##c, x, x); \
   KEEP(s##c);
-#define DEFINE_FLOPS(name, vector, zero)               \
+#define DEFINE_PRODUCTS(name, vector, zero)            \
   static void name(void* context, int64_t i) {         \
     vector x = zero, DOZEN(START) last = x;            \
     for (int r = 0; r < ROUNDS; r++) {                 \
@@ -38,45 +38,119 @@ enum { CHAINS = 12, ROUNDS = 100000 };
 #define KEEP(x) __asm__ volatile("" : "+v"(x))
 HY__TARGET_AVX512
 #define ADD _mm512_fmadd_ps
-DEFINE_FLOPS(flops_avx512, __m512, _mm512_setzero_ps())
+DEFINE_PRODUCTS(f32_avx512, __m512, _mm512_setzero_ps())
+#undef ADD
+HY__TARGET_END
+HY__TARGET_BF16
+#define ADD(a, b, c) _mm512_dpbf16_ps(a, (__m512bh)(b), (__m512bh)(c))
+DEFINE_PRODUCTS(bf16_avx512, __m512, _mm512_setzero_ps())
+#undef ADD
+HY__TARGET_END
+HY__TARGET_VNNI
+#define ADD _mm512_dpbusd_epi32
+DEFINE_PRODUCTS(i8_vnni, __m512i, _mm512_setzero_si512())
 #undef ADD
 HY__TARGET_END
 HY__TARGET_AVX2
 #define ADD _mm256_fmadd_ps
-DEFINE_FLOPS(flops_avx2, __m256, _mm256_setzero_ps())
+DEFINE_PRODUCTS(f32_avx2, __m256, _mm256_setzero_ps())
+#undef ADD
+#define ADD(a, b, c) \
+  _mm256_add_epi32(a, _mm256_madd_epi16(_mm256_maddubs_epi16(b, c), _mm256_set1_epi16(1)))
+DEFINE_PRODUCTS(i8_avx2, __m256i, _mm256_setzero_si256())
 #undef ADD
 HY__TARGET_END
 #define ADD(a, b, c) _mm_add_ps(_mm_mul_ps(a, b), c)
-DEFINE_FLOPS(flops_plain, __m128, _mm_setzero_ps())
+DEFINE_PRODUCTS(f32_plain, __m128, _mm_setzero_ps())
+#undef ADD
+#define ADD(a, b, c) _mm_add_epi32(a, _mm_madd_epi16(b, c))
+DEFINE_PRODUCTS(i8_plain, __m128i, _mm_setzero_si128())
+#undef ADD
+enum { I8_PLAIN = 8 };
+
+// Four tiles of sums, as the product has them; a twelfth of the rounds.
+HY__TARGET_AMX
+typedef struct tile_config {
+  uint8_t palette, start, reserved[14];
+  uint16_t bytes[16];
+  uint8_t rows[16];
+} tile_config;
+
+static void begin_tiles(void) {
+  tile_config config = {.palette = 1};
+  for (int t = 0; t < 6; t++) {
+    config.bytes[t] = 64;
+    config.rows[t] = 16;
+  }
+  _tile_loadconfig(&config);
+  _tile_zero(4);
+  _tile_zero(5);
+}
+
+#define DEFINE_TILES(name, product)                         \
+  static void name(void* context, int64_t i) {              \
+    (void)context, (void)i;                                 \
+    begin_tiles();                                          \
+    for (int r = 0; r < ROUNDS / CHAINS * CHAINS; r += 4) { \
+      product(0, 4, 5);                                     \
+      product(1, 4, 5);                                     \
+      product(2, 4, 5);                                     \
+      product(3, 4, 5);                                     \
+    }                                                       \
+    _tile_release();                                        \
+  }
+DEFINE_TILES(i8_amx, _tile_dpbssd)
+DEFINE_TILES(bf16_amx, _tile_dpbf16ps)
+HY__TARGET_END
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #define KEEP(x) __asm__ volatile("" : "+w"(x))
 #define ADD vfmaq_f32
-DEFINE_FLOPS(flops_plain, float32x4_t, vdupq_n_f32(0))
+DEFINE_PRODUCTS(f32_plain, float32x4_t, vdupq_n_f32(0))
+#undef ADD
+#define HALVES(x) vget_low_s16(vreinterpretq_s16_s32(x))
+#define ADD(a, b, c) vmlal_s16(a, HALVES(b), HALVES(c))
+DEFINE_PRODUCTS(i8_plain, int32x4_t, vdupq_n_s32(0))
+#undef ADD
+enum { I8_PLAIN = 4 };
 #else
 #define KEEP(x) __asm__ volatile("" : "+r"(x))
 #define ADD(a, b, c) ((a) * (b) + (c))
-DEFINE_FLOPS(flops_plain, float, 0)
+DEFINE_PRODUCTS(f32_plain, float, 0)
+DEFINE_PRODUCTS(i8_plain, int32_t, 0)
+#undef ADD
+enum { I8_PLAIN = 1 };
 #endif
 
-double hy__floor_flops(void) {
-  hy__task task = flops_plain;
-  int width = 4;
+// Multiply-adds of one of the CHAINS * ROUNDS steps of a task.
+typedef struct products {
+  hy__task task;
+  double width;
+} products;
+
+static products widest(hy_dtype dtype) {
+  products plain = {dtype == HY_I8 ? i8_plain : f32_plain, dtype == HY_I8 ? I8_PLAIN : 4};
 #if defined(__x86_64__)
-  hy__isa_level level = hy__cpu_isa()->level;
-  if (level == HY__ISA_AVX512) {
-    task = flops_avx512;
-    width = 16;
-  } else if (level == HY__ISA_AVX2) {
-    task = flops_avx2;
-    width = 8;
-  }
+  const hy__isa* isa = hy__cpu_isa();
+  double of_tile = 16 * 16 * 64 / (double)CHAINS * (ROUNDS / CHAINS * CHAINS) / ROUNDS;
+  if (dtype == HY_I8 && isa->amx_int8) return (products){i8_amx, of_tile};
+  if (dtype == HY_I8 && isa->vnni) return (products){i8_vnni, 64};
+  if (dtype == HY_I8 && isa->level >= HY__ISA_AVX2) return (products){i8_avx2, 32};
+  if (dtype == HY_BF16 && isa->amx_bf16) return (products){bf16_amx, of_tile / 2};
+  if (dtype == HY_BF16 && isa->avx512_bf16) return (products){bf16_avx512, 32};
+  if (dtype != HY_I8 && isa->level == HY__ISA_AVX512) return (products){f32_avx512, 16};
+  if (dtype != HY_I8 && isa->level == HY__ISA_AVX2) return (products){f32_avx2, 8};
 #endif
+  return plain;
+}
+
+double hy__floor_products(hy_dtype dtype) {
+  products p = widest(dtype);
   int threads = hy__pool_threads();
   float sums[256];
   double start = now();
-  hy__pool_run(task, sums, threads);
-  return 2.0 * width * CHAINS * ROUNDS * threads / (now() - start);
+  hy__pool_run(p.task, sums, threads);
+  return 2 * p.width * CHAINS * ROUNDS * threads / (now() - start);
 }
 
 // ---- memory ----
