@@ -299,7 +299,7 @@ static hy_status train(model_bench* b, double* rate) {
 
 // Bytes that a step cannot do without: the weights, what the backward reads again of every block
 // (six vectors of the hidden size, keys and values, three of the MLP's) and of an adapter, and the
-// logits of a part of the rows with their gradient.
+// logits of a part of the rows, whose gradient takes their place.
 static double train_bytes(const model_bench* b) {
   const hy__transformer* t = &b->model->transformer;
   const hy__config* c = &t->config;
@@ -307,7 +307,7 @@ static double train_bytes(const model_bench* b) {
          type = (double)hy_dtype_size(hy__model_dtype(b->model));
   double block = 6.0 * (double)c->hidden_size + 2.0 * (double)(c->n_kv_heads * c->head_dim) +
                  3.0 * (double)c->intermediate_size;
-  double logits = 2 * 4.0 * HY__LOSS_ROWS * (double)c->vocab_size;
+  double logits = 4.0 * HY__LOSS_ROWS * (double)c->vocab_size;
   return b->weight_bytes + tokens * type * block * (double)c->n_layers + logits;
 }
 

@@ -6,7 +6,7 @@
 #include "model/dataset.h"
 #include "model/transformer.h"
 
-enum { HY__LOSS_ROWS = 512 };  // of logits, that are held at once
+enum { HY__LOSS_ROWS = 1024 };  // of logits, that are held at once
 
 typedef struct hy__train_options {
   int64_t batch, length;  // sequences of a pass, tokens of each

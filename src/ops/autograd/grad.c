@@ -157,6 +157,10 @@ hy_array* g_identity(hy__grad* g, hy_dtype dtype, int64_t n) {
   return g_op(g, HY_OP_tril, &diagonal, G_LIST(upper), 0);
 }
 
+void g_in_place(hy__grad* g, hy_op op, const hy_attrs* attrs, hy_array* const* in, int n_in) {
+  if (g->status == HY_OK) g->status = hy_array_apply_into(g->tape, op, in, n_in, attrs, in, 1);
+}
+
 void g_copy_into(hy__grad* g, hy_array* to, hy_array* from) {
   if (g->status == HY_OK) g->status = hy_copy(g->tape->stream, &to->view, &from->view);
 }

@@ -71,6 +71,8 @@ void g_give_all(hy__grad* g, hy_op op, const hy_attrs* attrs, hy_array* const* i
 hy_array* g_zeros(hy__grad* g, const hy_tensor* like);
 hy_array* g_full(hy__grad* g, hy_dtype dtype, int ndim, const int64_t* shape, double value);
 hy_array* g_identity(hy__grad* g, hy_dtype dtype, int64_t n);
+// An op whose one output takes the memory of the first input.
+void g_in_place(hy__grad* g, hy_op op, const hy_attrs* attrs, hy_array* const* in, int n_in);
 // to = from, to += from, to /= from
 void g_copy_into(hy__grad* g, hy_array* to, hy_array* from);
 void g_add_into(hy__grad* g, hy_array* to, hy_array* from);

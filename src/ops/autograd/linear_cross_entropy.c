@@ -26,9 +26,9 @@ static void add_rows(hy__grad* g, const loss_job* job, int64_t start, int64_t st
   g_add_into(g, job->loss, loss);
   if (!job->dx && !job->dweight) return;
   hy_array* one = g_full(g, job->loss_dtype, 0, NULL, 1);
-  hy_array* dlogits =
-      g_op(g, HY_OP_cross_entropy_backward, &job->attrs, G_LIST(logits, target, NULL, one), 0);
-  dlogits = g_cast(g, dlogits, job->x->view.dtype);
+  // The logits are not needed any more: their gradient takes their memory.
+  g_in_place(g, HY_OP_cross_entropy_backward, &job->attrs, G_LIST(logits, target, NULL, one));
+  hy_array* dlogits = g_cast(g, logits, job->x->view.dtype);
   if (job->dx)
     g_copy_into(g, g_slice(g, job->dx, 0, start, stop, 1), g_mm(g, dlogits, job->weight));
   if (job->dweight) g_add_into(g, job->dweight, g_mm(g, g_transpose(g, dlogits), x));
