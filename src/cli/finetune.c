@@ -142,6 +142,8 @@ static hy_status set_up_trainer(session* s) {
                    "%s holds a training already; --resume goes on with it, another --out begins a "
                    "new one",
                    o->out);
+  if (!saved && o->resume)
+    fprintf(stderr, "halyard: nothing was saved in %s, the training begins anew\n", o->out);
   return saved ? hy__trainer_resume(s->trainer, s->state) : HY_OK;
 }
 
@@ -179,7 +181,7 @@ typedef struct report {
   bool evaluated;
 } report;
 
-static void write_step(const session* s, const progress* p, const report* r) {
+static void write_step(const progress* p, const report* r) {
   if (!cli.json) return;
   json j = json_to(stdout);
   json_begin_object(&j, NULL);
@@ -193,7 +195,6 @@ static void write_step(const session* s, const progress* p, const report* r) {
   json_end_object(&j);
   json_newline(&j);
   fflush(stdout);
-  (void)s;
 }
 
 static hy_status evaluate(session* s, progress* p, report* r) {
@@ -229,7 +230,7 @@ static hy_status train(session* s, bool* interrupted) {
     saved = done == t->steps || (every > 0 && done % every == 0);
     if (saved) status = save(s);
     if (status == HY_OK) status = evaluate(s, &p, &r);
-    write_step(s, &p, &r);
+    write_step(&p, &r);
   }
   *interrupted = status == HY_OK && done < t->steps;
   if (*interrupted && !saved) status = save(s);

@@ -185,6 +185,7 @@ int cli_fail(hy_status status) {
     case HY_NOT_FOUND: return CLI_NO_DEVICE;
     case HY_IO:
     case HY_FORMAT: return CLI_BAD_FILE;
+    case HY_INVALID_ARGUMENT: return CLI_USAGE;
     default: return CLI_FAILED;
   }
 }

@@ -320,7 +320,9 @@ hy_status hy__dataset_batch(hy__dataset* d, int64_t step, int64_t rows, int32_t*
                             int32_t* targets) {
   HY_TRY(list_rows(d));
   if (d->n_rows < 1)
-    return hy_fail(HY_INVALID_ARGUMENT, "the data has nothing to learn from (%lld tokens)",
+    return hy_fail(HY_FORMAT,
+                   "none of the data's %lld tokens is to be learnt; of messages the assistant's "
+                   "words are",
                    (long long)hy__dataset_tokens(d, HY__DATA_TRAINING));
   const flow* f = d->options.repack ? &d->packed : &d->parts[HY__DATA_TRAINING];
   for (int64_t i = 0; i < rows; i++) {

@@ -144,6 +144,10 @@ static hy_status check_aliases(const hy_call* call, const hy_op_info* info) {
 hy_status hy__check_call(const hy_call* call) {
   hy_tensor expected[HY_MAX_OUTPUTS];
   HY_TRY(hy_infer(call, expected));
+  return hy__check_inferred(call, expected);
+}
+
+hy_status hy__check_inferred(const hy_call* call, const hy_tensor* expected) {
   const hy_op_info* info = hy_op_describe(call->op);
   if (call->n_out != info->n_outputs)
     return hy_fail(HY_INVALID_ARGUMENT, "%s has %d outputs, not %d", info->name, info->n_outputs,

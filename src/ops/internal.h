@@ -25,6 +25,9 @@ hy_status hy__reference_checked(const hy_call* call);
 hy_status hy__reference(const hy_call* call);
 // Counts, absent tensors, dtypes, shapes, aliasing: everything hy_run promises its providers.
 hy_status hy__check_call(const hy_call* call);
+// The same, and running it, with the outputs that hy_infer gave for the call.
+hy_status hy__check_inferred(const hy_call* call, const hy_tensor* expected);
+hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tensor* expected);
 
 // The declarations of every rule and kernel named in the table.
 #define HY_IN(name)

@@ -78,7 +78,13 @@ static void trace(int64_t begin, const hy_device* device, const hy_call* call, c
 hy_status hy_run(hy_stream* stream, const hy_call* call) {
   if (!stream || !call)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_run: the %s is NULL", stream ? "call" : "stream");
-  HY_TRY(hy__check_call(call));
+  hy_tensor expected[HY_MAX_OUTPUTS];
+  HY_TRY(hy_infer(call, expected));
+  return hy__run_inferred(stream, call, expected);
+}
+
+hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tensor* expected) {
+  HY_TRY(hy__check_inferred(call, expected));
   HY_TRY(hy__stream_check(stream));
   if (is_empty(call)) return HY_OK;
   if (hy__fault(HY_FAULT_KERNEL)) return hy__call_fail(call, HY_DEVICE_FAILED, "injected fault");

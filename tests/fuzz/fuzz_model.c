@@ -3,6 +3,7 @@
 #include "core/internal.h"
 #include "fuzz/edit.h"
 #include "fuzz/folder.h"
+#include "fuzz/tiny.h"
 #include "halyard/trace.h"
 #include "model/adapter.h"
 #include "model/create.h"
@@ -30,12 +31,6 @@ static good_file files[N_FILES] = {
 };
 
 static hy_device* device;
-
-static void must(hy_status status) {
-  if (status == HY_OK) return;
-  fprintf(stderr, "%s\n", hy_last_error());
-  __builtin_trap();
-}
 
 static void say_nothing(void* user, int level, const char* line) {
   (void)user;
@@ -71,18 +66,7 @@ static void keep_files(int first, int last) {
 }
 
 static void make_folder(void) {
-  const hy__config config = {.family = HY__FAMILY_QWEN3,
-                             .vocab_size = 20,
-                             .hidden_size = 32,
-                             .intermediate_size = 32,
-                             .n_layers = 1,
-                             .n_heads = 2,
-                             .n_kv_heads = 1,
-                             .head_dim = 16,
-                             .max_positions = 64,
-                             .norm_eps = 1e-6,
-                             .dtype = HY_BF16,
-                             .rope_theta = 10000};
+  const hy__config config = tiny_config(HY__FAMILY_QWEN3, 32, HY_BF16);
   const hy__adapter_options adapter = {.rank = 2, .alpha = 4, .targets = "q_proj,down_proj"};
   static const char generation[] = "{\"eos_token_id\": [3, 4], \"temperature\": 0.7}";
   hy_model* model;

@@ -2,6 +2,7 @@
 #include "core/internal.h"
 #include "fuzz/edit.h"
 #include "fuzz/folder.h"
+#include "fuzz/tiny.h"
 #include "model/adapter.h"
 #include "model/create.h"
 #include "model/train.h"
@@ -17,25 +18,8 @@ static uint8_t good[CAPACITY];
 static size_t good_size;
 static hy_model* model;
 
-static void must(hy_status status) {
-  if (status == HY_OK) return;
-  fprintf(stderr, "%s\n", hy_last_error());
-  __builtin_trap();
-}
-
 static void set_up(void) {
-  const hy__config config = {.family = HY__FAMILY_LLAMA,
-                             .vocab_size = 20,
-                             .hidden_size = 16,
-                             .intermediate_size = 16,
-                             .n_layers = 1,
-                             .n_heads = 2,
-                             .n_kv_heads = 1,
-                             .head_dim = 8,
-                             .max_positions = 64,
-                             .norm_eps = 1e-6,
-                             .dtype = HY_F32,
-                             .rope_theta = 10000};
+  const hy__config config = tiny_config(HY__FAMILY_LLAMA, 16, HY_F32);
   const hy__adapter_options adapter = {.rank = 2, .alpha = 4, .targets = "q_proj,o_proj"};
   hy_device* device;
   hy__trainer* trainer;

@@ -231,9 +231,9 @@ def test_interrupted(base, tmp_path):
     assert process.returncode == 130 and "--resume" in error
     assert load_file(tmp_path / "out/training.safetensors")["steps"].item() >= 1
     again = halyard(*map(str, command[1:]), check=False)
-    assert again.returncode == 1 and "--resume" in again.stderr
+    assert again.returncode == 2 and "--resume" in again.stderr
     other = halyard(*map(str, command[1:]), "--resume", "--lr", "1", check=False)
-    assert other.returncode == 1 and "learning rate" in other.stderr
+    assert other.returncode == 2 and "learning rate" in other.stderr
 
 
 def test_chat_data(base, tmp_path):

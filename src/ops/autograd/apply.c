@@ -157,7 +157,7 @@ hy_status hy_array_apply(hy_tape* tape, hy_op op, hy_array* const* inputs, int n
     status = hy__array_new(tape->stream, &results[i], &inferred[i]);
     if (status == HY_OK) a.out[i] = results[i]->view;
   }
-  if (status == HY_OK) status = hy_run(tape->stream, &a.call);
+  if (status == HY_OK) status = hy__run_inferred(tape->stream, &a.call, inferred);
   if (status == HY_OK && recorded) status = record(&a, tape, inputs, results, needs);
   for (int i = 0; i < n_outputs; i++) {
     if (status == HY_OK && outputs[i]) {
