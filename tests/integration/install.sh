@@ -35,6 +35,14 @@ flags=$(PKG_CONFIG_PATH="$libdir/pkgconfig" pkg-config --cflags --libs halyard)
 ${CC:-cc} -std=c11 -Wall -Wextra -Werror "$work/example.c" $flags -Wl,-rpath,"$libdir" -o "$work/example"
 expect "$("$work/example")" "0.0900 0.2447 0.6652"
 
+step "a language model inside a program: examples/c/generate.c"
+# shellcheck disable=SC2086
+${CC:-cc} -std=c11 -Wall -Wextra -Werror "$source/examples/c/generate.c" $flags -Wl,-rpath,"$libdir" -o "$work/generate"
+"$halyard" demo --out "$work/demo" --steps 2 --lora-steps 2 --size small --tokens 4 --json >/dev/null
+expect "$("$work/generate" "$work/demo/model" "static int")" "64 tokens, "
+if "$work/generate" "$work/nowhere" "x" 2>"$work/out"; then fail "a model that is not there was loaded"; fi
+expect "$(cat "$work/out")" "nowhere/config.json"
+
 step "the example plugin by find_package, in the build folder"
 lines=$(wc -l < "$source/examples/plugin/tiny.c")
 [ "$lines" -lt 300 ] || fail "the example plugin has $lines lines"
