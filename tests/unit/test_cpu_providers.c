@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -38,6 +40,23 @@ static void multiply(hy_device* device, float out[4]) {
   assert_int_equal(hy_mm(stream, &tout, &ta, &tb), HY_OK);
 }
 
+// Large enough for several threads.
+static void multiply_large(hy_device* device) {
+  enum { N = 256 };
+  static float a[N * N], b[N * N], out[N * N];
+  for (int i = 0; i < N * N; i++) a[i] = (float)(i % 3), b[i] = (float)(i % 2);
+  hy_tensor ta, tb, tout;
+  hy_stream* stream;
+  assert_int_equal(hy_tensor_init(&ta, a, HY_F32, 2, (int64_t[]){N, N}), HY_OK);
+  assert_int_equal(hy_tensor_init(&tb, b, HY_F32, 2, (int64_t[]){N, N}), HY_OK);
+  assert_int_equal(hy_tensor_init(&tout, out, HY_F32, 2, (int64_t[]){N, N}), HY_OK);
+  assert_int_equal(hy_stream_default(device, &stream), HY_OK);
+  assert_int_equal(hy_mm(stream, &tout, &ta, &tb), HY_OK);
+  float want = 0;
+  for (int k = 0; k < N; k++) want += a[N + k] * b[k * N + 3];
+  assert_true(out[N + 3] == want);
+}
+
 static void each_runs_or_says_why_not(void** state) {
   (void)state;
   hy_device* device;
@@ -55,6 +74,30 @@ static void each_runs_or_says_why_not(void** state) {
     float out[4] = {0};
     multiply(device, out);
     assert_true(out[0] == 7 && out[1] == 8 && out[2] == 16 && out[3] == 17);
+  }
+}
+
+// A child has none of its parent's threads, and OpenMP's are not made again.
+static void each_works_after_fork(void** state) {
+  (void)state;
+#if defined(__SANITIZE_THREAD__)
+  print_message("skipped: ThreadSanitizer does not allow threads after a fork\n");
+  skip();
+#endif
+  hy_device* device;
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    if (hy_device_get(names[i], &device) != HY_OK) continue;
+    multiply_large(device);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+      alarm(60);
+      multiply_large(device);
+      _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (status != 0) fail_msg("%s: the child ends with status %d", names[i], status);
   }
 }
 
@@ -96,6 +139,7 @@ int main(void) {
       cmocka_unit_test(libraries_wait_to_be_named),
       cmocka_unit_test(the_planner_of_einsum_can_be_named),
       cmocka_unit_test(each_runs_or_says_why_not),
+      cmocka_unit_test(each_works_after_fork),
       cmocka_unit_test(every_provider_is_reported),
   };
   return cmocka_run_group_tests(tests, NULL, stop);

@@ -1,12 +1,29 @@
 #include "backends/cpu/bind.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "backends/cpu/kernels.h"
+
+static atomic_bool forked;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void note_fork(void) {
+  atomic_store(&forked, true);
+}
+
+static void watch_forks(void) {
+  pthread_atfork(NULL, NULL, note_fork);
+}
+
+bool hy__bind_forked(void) {
+  return atomic_load_explicit(&forked, memory_order_relaxed);
+}
 
 hy_status hy__bind_open(const char* names, const char* variable, const char* folders,
                         hy_probe* report, void** library) {
@@ -35,6 +52,7 @@ void* hy__bind_optional(void* library, const char* name) {
 
 hy_status hy__bind(void* library, const hy__symbol* symbols, int count, void* functions,
                    hy_probe* report) {
+  pthread_once(&once, watch_forks);
   for (int i = 0; i < count; i++) {
     void* address = dlsym(library, symbols[i].name);
     if (!address)

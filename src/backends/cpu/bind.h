@@ -24,6 +24,9 @@ hy_status hy__bind_open(const char* names, const char* variable, const char* fol
 // is not there.
 hy_status hy__bind(void* library, const hy__symbol* symbols, int count, void* functions,
                    hy_probe* report);
+// Whether this process was forked from one that had bound a library. The threads of an OpenMP
+// runtime are gone then, and who uses it waits for them for ever.
+bool hy__bind_forked(void);
 // One function that may be missing.
 void* hy__bind_optional(void* library, const char* name);
 

@@ -184,8 +184,7 @@ static hy_status probe_mkl(hy_probe* report) {
 }
 
 static hy_status run_mkl(void* device, void* stream, const hy_call* call) {
-  (void)device;
-  (void)stream;
+  if (hy__bind_forked()) return hy__run_without_library(device, stream, call);
   return run(&mkl, call);
 }
 

@@ -109,6 +109,11 @@ const hy_provider hy__cpu_native = {
     .run = run_native,
 };
 
+hy_status hy__run_without_library(void* device, void* stream, const hy_call* call) {
+  if (supports(device, call) != HY_SUPPORT_YES) return hy__cpu_host_services->reference(call);
+  return run_native(device, stream, call);
+}
+
 // ---- openmp ----
 
 #define OPENMP_FUNCTIONS(X) \
@@ -135,7 +140,7 @@ static hy_status probe_openmp(hy_probe* report) {
 static hy_status run_openmp(void* device, void* stream, const hy_call* call) {
   (void)device;
   (void)stream;
-  hy__pool_use_team(openmp.GOMP_parallel);
+  if (!hy__bind_forked()) hy__pool_use_team(openmp.GOMP_parallel);
   hy_status status = run_up_to(HY__ISA_AVX512, call);
   hy__pool_use_team(NULL);
   return status;

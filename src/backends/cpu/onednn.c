@@ -174,8 +174,7 @@ static bool multiply(const hy__matmul* p) {
 }
 
 static hy_status run(void* device, void* stream, const hy_call* call) {
-  (void)device;
-  (void)stream;
+  if (hy__bind_forked()) return hy__run_without_library(device, stream, call);
   hy__matmul p = {0};
   describe(call, &p);
   if (p.k == 0) return hy__cpu_host_services->reference(call);  // oneDNN would leave the output
