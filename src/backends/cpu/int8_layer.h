@@ -42,7 +42,7 @@ typedef struct hy__int8_kernel {
                    float* sums);
 } hy__int8_kernel;
 
-extern const hy__int8_kernel hy__int8_scalar, hy__int8_avx2, hy__int8_vnni;
+extern const hy__int8_kernel hy__int8_scalar, hy__int8_neon, hy__int8_avx2, hy__int8_vnni;
 
 // The largest stretch with one scale on either side.
 int64_t hy__int8_piece(const hy__int8_lines* x, const hy__quantized* w);

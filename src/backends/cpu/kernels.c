@@ -25,6 +25,10 @@ static void fill(void) {
   for (int level = 0; level <= HY__ISA_AVX512; level++) tables[level] = k;
 #if defined(__aarch64__)
   k.gemm = &hy__gemm_neon;
+  k.dot = hy__dot_neon;
+  k.finish = hy__finish_neon;
+  k.widen = hy__widen_neon;
+  k.int8 = &hy__int8_neon;
   tables[HY__ISA_NEON] = k;
 #endif
 #if defined(__x86_64__)

@@ -63,9 +63,9 @@ typedef struct hy__cpu_kernels {
 extern const hy__gemm_kernel hy__gemm_scalar, hy__gemm_avx2, hy__gemm_avx512, hy__gemm_neon;
 extern const hy__gemm_kernel hy__gemm_bf16, hy__gemm_amx_bf16;
 extern const hy__gemm_kernel hy__gemm_int8_scalar, hy__gemm_vnni, hy__gemm_amx_int8;
-hy__dot hy__dot_scalar, hy__dot_avx2, hy__dot_avx512;
-hy__finish hy__finish_scalar, hy__finish_avx2, hy__finish_avx512;
-hy__widen hy__widen_scalar, hy__widen_avx2, hy__widen_avx512;
+hy__dot hy__dot_scalar, hy__dot_neon, hy__dot_avx2, hy__dot_avx512;
+hy__finish hy__finish_scalar, hy__finish_neon, hy__finish_avx2, hy__finish_avx512;
+hy__widen hy__widen_scalar, hy__widen_neon, hy__widen_avx2, hy__widen_avx512;
 
 hy__soften hy__soften_scalar, hy__soften_avx512;
 hy__exp_columns hy__exp_columns_scalar, hy__exp_columns_avx512;
