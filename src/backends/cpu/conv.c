@@ -174,7 +174,7 @@ static void pack_positions(const void* context, int64_t k, int depth, int64_t j,
   (void)panel;
   const product* p = context;
   const hy__gemm_kernel* gemm = p->c->kernels->gemm;
-  float lines[HY__GEMM_MAX_PANEL * HY__GEMM_DEPTH];
+  float lines[HY__GEMM_MAX_PANEL * HY__GEMM_MAX_DEPTH];
   hy__matrix b = taken(p, j / p->f.channels, j % p->f.channels);
   if (j % p->f.channels + n <= p->f.channels) {
     b = (hy__matrix){b.data, HY_F32, 1, b.row};

@@ -70,7 +70,7 @@ static void pack(const void* context, int64_t k, int depth, int64_t j, int n, in
                  float* packed) {
   (void)panel;
   const hy__decoded* l = context;
-  float rows[HY__GEMM_MAX_PANEL * HY__GEMM_DEPTH];
+  float rows[HY__GEMM_MAX_PANEL * HY__GEMM_MAX_DEPTH];
   for (int r = 0; r < n; r++) l->decode(l, j + r, k, depth, rows + r * depth);
   hy__matrix b = {rows, HY_F32, 1, depth};
   l->kernels->gemm->pack_b(&b, 0, depth, 0, n, packed);

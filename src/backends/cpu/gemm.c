@@ -10,7 +10,7 @@
 // core's second one. Sums kept aside over several passes should stay in the shared cache too.
 enum {
   PACKED_LANES = 4 << 20,
-  MAX_PASS = 24 * HY__GEMM_DEPTH,
+  MAX_PASS = 9 << 10,
   OWN_SUMS = 2 << 20,
   GROUP_LANES = 192 << 10,  // of the panels of B
 };
@@ -100,17 +100,17 @@ static void multiply_rows(const job* j, const region* t, int64_t k, int64_t row_
   const hy__gemm_kernel* kernel = j->kernel;
   int depth = depth_at(j, k), panel = kernel->panel;
   int64_t lanes = hy__gemm_lanes(kernel, depth) + kernel->extra;
-  bool add = k > 0 || g->accumulate, in_place = j->source == ROWS_IN_PLACE;
-  const float* a = in_place
-                       ? (float*)hy__matrix_at(&g->a, j->first_row + row_panel * kernel->rows, k)
-                       : panel_of_a(j, &t->a, k, row_panel);
+  int64_t row = row_panel * kernel->rows;
+  bool add = k > 0 || g->accumulate;
   for (int64_t p = 0; p < t->width; p += panel) {
     int n = (int)least(panel, t->width - p);
-    const float* b = packed_b + p * lanes;
-    if (in_place)
-      kernel->multiply_in_place(depth, a, g->a.row, b, c + p, t->stride, m, n, add);
+    const float* columns = packed_b + p * lanes;
+    if (j->source == ROWS_IN_PLACE)
+      kernel->multiply_in_place(&g->a, j->first_row + row, k, depth, columns, c + p, t->stride, m,
+                                n, add);
     else
-      kernel->multiply(depth, a, b, c + p, t->stride, m, n, add);
+      kernel->multiply(depth, panel_of_a(j, &t->a, k, row_panel), columns, c + p, t->stride, m, n,
+                       add);
   }
 }
 
@@ -214,7 +214,7 @@ bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
     finish_empty(g);
     return true;
   }
-  bool in_place = kernel->multiply_in_place && g->a.dtype == HY_F32 && g->a.column == 1;
+  bool in_place = kernel->in_place && kernel->in_place(g);
   job j = {.kernel = kernel, .g = g, .source = in_place ? ROWS_IN_PLACE : SHARED_ROWS};
   // Blocks of k of about equal depth, each of as many whole lanes as any kernel aligns to.
   int64_t blocks = ceil_div(g->k, (int64_t)kernel->depth * kernel->unit);

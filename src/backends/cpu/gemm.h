@@ -11,7 +11,7 @@
 
 #include "halyard/tensor.h"
 
-enum { HY__GEMM_DEPTH = 384, HY__GEMM_MAX_ROWS = 32, HY__GEMM_MAX_PANEL = 64 };
+enum { HY__GEMM_MAX_DEPTH = 512, HY__GEMM_MAX_ROWS = 32, HY__GEMM_MAX_PANEL = 64 };
 
 // A matrix in memory: element (i, j) lies at data + i * row + j * column, in elements.
 typedef struct hy__matrix {
@@ -25,11 +25,13 @@ static inline char* hy__matrix_at(const hy__matrix* m, int64_t i, int64_t j) {
   return (char*)m->data + (i * m->row + j * m->column) * size;
 }
 
+struct hy__gemm;
+
 // What an instruction set gives the driver. Packed numbers are lanes of 32 bits, each of one f32,
 // two bf16 or four i8 that follow one another along k; sums are f32, or i32 for i8.
 typedef struct hy__gemm_kernel {
   int rows, panel;
-  int depth;  // lanes of a block of k, HY__GEMM_DEPTH at most
+  int depth;  // lanes of a block of k, HY__GEMM_MAX_DEPTH at most
   int unit;   // numbers in a lane
   int align;  // lanes along k are a multiple of this
   int extra;  // lanes that a column of packed B has beyond those, for the kernel's own use
@@ -44,9 +46,10 @@ typedef struct hy__gemm_kernel {
   // c[i * stride + j] = (accumulate ? c : 0) + sum over k, for m x n of the tile.
   void (*multiply)(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
                    int n, bool accumulate);
-  // NULL, or the same with f32 of A where they lie: a[i * a_row + k].
-  void (*multiply_in_place)(int depth, const float* a, int64_t a_row, const float* b, float* c,
-                            int64_t stride, int m, int n, bool accumulate);
+  // NULL, or whether `multiply_in_place` can, which does the same with rows of A where they lie.
+  bool (*in_place)(const struct hy__gemm* g);
+  void (*multiply_in_place)(const hy__matrix* a, int64_t i, int64_t k, int depth, const float* b,
+                            float* c, int64_t stride, int m, int n, bool accumulate);
   // NULL, or out[line * out_line + r] = line of x times row first + r of w, whose column stride is
   // 1 and which is read where it lies; x is packed as columns of B, to all of its depth, and has 16
   // lines at most. Between `begin` and `end`.

@@ -65,9 +65,10 @@ static void end(void) {
   _tile_release();
 }
 
-// Sums of a whole tile, which are read and written where they are.
-static void multiply_whole(int depth, const float* a, const float* b, float* c, int64_t stride,
-                           bool accumulate) {
+// Sums of a whole tile, which are read and written where they are. The rows of A are `a_row` bytes
+// apart, and their next sixteen lanes `a_next`.
+HY__INLINE void multiply_whole(int depth, const char* a, int64_t a_row, int64_t a_next,
+                               const float* b, float* c, int64_t stride, bool accumulate) {
   int64_t bytes = stride * 4;
   if (accumulate) {
     _tile_loadd(0, c, bytes);
@@ -81,14 +82,14 @@ static void multiply_whole(int depth, const float* a, const float* b, float* c, 
     _tile_zero(3);
   }
   int lanes = lanes_of(depth);
-  for (int at = 0; at < lanes; at += TILE) {
-    const float *rows = a + (int64_t)at * ROWS, *columns = b + (int64_t)at * PANEL;
-    _tile_loadd(4, rows, TILE * 4);
+  for (int at = 0; at < lanes; at += TILE, a += a_next) {
+    const float* columns = b + (int64_t)at * PANEL;
+    _tile_loadd(4, a, a_row);
     _tile_loadd(6, columns, PANEL * 4);
     _tile_loadd(7, columns + TILE, PANEL * 4);
     PRODUCT(0, 4, 6);
     PRODUCT(1, 4, 7);
-    _tile_loadd(5, rows + TILE * TILE, TILE * 4);
+    _tile_loadd(5, a + TILE * a_row, a_row);
     PRODUCT(2, 5, 6);
     PRODUCT(3, 5, 7);
   }
@@ -98,17 +99,34 @@ static void multiply_whole(int depth, const float* a, const float* b, float* c, 
   _tile_stored(3, c + TILE * stride + TILE, bytes);
 }
 
-static void multiply(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
-                     int n, bool accumulate) {
+HY__INLINE void multiply_any(int depth, const char* a, int64_t a_row, int64_t a_next,
+                             const float* b, float* c, int64_t stride, int m, int n,
+                             bool accumulate) {
   if (m == ROWS && n == PANEL) {
-    multiply_whole(depth, a, b, c, stride, accumulate);
+    multiply_whole(depth, a, a_row, a_next, b, c, stride, accumulate);
     return;
   }
   float sums[ROWS * PANEL] __attribute__((aligned(64)));
   for (int i = 0; i < m && accumulate; i++)
     memcpy(sums + i * PANEL, c + i * stride, (size_t)n * sizeof *sums);
-  multiply_whole(depth, a, b, sums, PANEL, accumulate);
+  multiply_whole(depth, a, a_row, a_next, b, sums, PANEL, accumulate);
   for (int i = 0; i < m; i++) memcpy(c + i * stride, sums + i * PANEL, (size_t)n * sizeof *sums);
+}
+
+static void multiply(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
+                     int n, bool accumulate) {
+  multiply_any(depth, (const char*)a, TILE * 4, ROWS * TILE * 4, b, c, stride, m, n, accumulate);
+}
+
+// Tiles are read whole: what is missing of them must have been packed.
+static bool in_place(const hy__gemm* g) {
+  return g->a.column == 1 && g->m % ROWS == 0 && g->k % (TILE * UNIT) == 0;
+}
+
+static void multiply_in_place(const hy__matrix* a, int64_t i, int64_t k, int depth, const float* b,
+                              float* c, int64_t stride, int m, int n, bool accumulate) {
+  multiply_any(depth, hy__matrix_at(a, i, k), a->row * SIZE, TILE * 4, b, c, stride, m, n,
+               accumulate);
 }
 
 HY__TARGET_END

@@ -65,7 +65,7 @@ HY__TARGET_END
 
 const hy__gemm_kernel hy__gemm_amx_bf16 = {.rows = ROWS,
                                            .panel = PANEL,
-                                           .depth = 256,
+                                           .depth = HY__GEMM_MAX_DEPTH,
                                            .unit = UNIT,
                                            .align = TILE,
                                            .pack_a = pack_a,
@@ -73,5 +73,7 @@ const hy__gemm_kernel hy__gemm_amx_bf16 = {.rows = ROWS,
                                            .begin = begin,
                                            .end = end,
                                            .multiply = multiply,
+                                           .in_place = in_place,
+                                           .multiply_in_place = multiply_in_place,
                                            .dot = dot};
 #endif

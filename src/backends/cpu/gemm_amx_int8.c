@@ -8,12 +8,14 @@
 
 const hy__gemm_kernel hy__gemm_amx_int8 = {.rows = ROWS,
                                            .panel = PANEL,
-                                           .depth = 256,
+                                           .depth = HY__GEMM_MAX_DEPTH,
                                            .unit = UNIT,
                                            .align = TILE,
                                            .pack_a = pack_a,
                                            .pack_b = pack_b,
                                            .begin = begin,
                                            .end = end,
-                                           .multiply = multiply};
+                                           .multiply = multiply,
+                                           .in_place = in_place,
+                                           .multiply_in_place = multiply_in_place};
 #endif

@@ -101,7 +101,7 @@ HY__TARGET_END
 
 const hy__gemm_kernel hy__gemm_avx2 = {.rows = ROWS,
                                        .panel = PANEL,
-                                       .depth = HY__GEMM_DEPTH,
+                                       .depth = 384,
                                        .unit = 1,
                                        .align = 1,
                                        .pack_a = pack_a,

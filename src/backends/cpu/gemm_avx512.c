@@ -241,20 +241,25 @@ static void multiply(int depth, const float* a, const float* b, float* c, int64_
   tile_of(depth, a, 1, ROWS, b, c, stride, m, n, accumulate);
 }
 
-static void multiply_in_place(int depth, const float* a, int64_t a_row, const float* b, float* c,
-                              int64_t stride, int m, int n, bool accumulate) {
-  tile_of(depth, a, a_row, 1, b, c, stride, m, n, accumulate);
+static bool in_place(const hy__gemm* g) {
+  return g->a.dtype == HY_F32 && g->a.column == 1;
+}
+
+static void multiply_in_place(const hy__matrix* a, int64_t i, int64_t k, int depth, const float* b,
+                              float* c, int64_t stride, int m, int n, bool accumulate) {
+  tile_of(depth, (float*)hy__matrix_at(a, i, k), a->row, 1, b, c, stride, m, n, accumulate);
 }
 
 HY__TARGET_END
 
 const hy__gemm_kernel hy__gemm_avx512 = {.rows = ROWS,
                                          .panel = PANEL,
-                                         .depth = HY__GEMM_DEPTH,
+                                         .depth = 384,
                                          .unit = 1,
                                          .align = 1,
                                          .pack_a = pack_a,
                                          .pack_b = pack_b,
                                          .multiply = multiply,
+                                         .in_place = in_place,
                                          .multiply_in_place = multiply_in_place};
 #endif

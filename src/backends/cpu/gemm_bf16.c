@@ -62,7 +62,7 @@ HY__TARGET_END
 
 const hy__gemm_kernel hy__gemm_bf16 = {.rows = ROWS,
                                        .panel = PANEL,
-                                       .depth = HY__GEMM_DEPTH,
+                                       .depth = 384,
                                        .unit = UNIT,
                                        .align = 1,
                                        .pack_a = pack_a,

@@ -37,7 +37,7 @@ static void multiply(int depth, const float* packed_a, const float* packed_b, fl
 
 const hy__gemm_kernel hy__gemm_int8_scalar = {.rows = ROWS,
                                               .panel = PANEL,
-                                              .depth = HY__GEMM_DEPTH,
+                                              .depth = 384,
                                               .unit = 1,
                                               .align = 1,
                                               .pack_a = pack_a,

@@ -48,7 +48,7 @@ static void multiply(int depth, const float* a, const float* b, float* c, int64_
 
 const hy__gemm_kernel hy__gemm_neon = {.rows = ROWS,
                                        .panel = PANEL,
-                                       .depth = HY__GEMM_DEPTH,
+                                       .depth = 384,
                                        .unit = 1,
                                        .align = 1,
                                        .pack_a = pack_a,

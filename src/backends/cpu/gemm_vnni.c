@@ -86,7 +86,7 @@ HY__TARGET_END
 
 const hy__gemm_kernel hy__gemm_vnni = {.rows = ROWS,
                                        .panel = PANEL,
-                                       .depth = HY__GEMM_DEPTH,
+                                       .depth = 384,
                                        .unit = UNIT,
                                        .align = 1,
                                        .extra = 1,
