@@ -16,34 +16,24 @@ import time
 
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
-DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+from half_billion import DTYPES, VOCAB, make_model
+
 BATCH, LENGTH = 4, 256
 
 
-def make_model(dtype):
-    config = Qwen2Config(vocab_size=151936, hidden_size=896, intermediate_size=4864, num_hidden_layers=24,
-                         num_attention_heads=14, num_key_value_heads=2, tie_word_embeddings=True)
-    with torch.device("meta"):
-        model = Qwen2ForCausalLM(config).to(dtype)
-    model = model.to_empty(device="cpu")
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.fill_(1) if "norm" in name else parameter.uniform_(-0.03, 0.03)
-        model.model.rotary_emb.__init__(config)
-    model.tie_weights()
+def add_adapter(model):
     targets = ["q_proj", "k_proj", "v_proj", "o_proj"]
     return get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=16, lora_alpha=32, target_modules=targets))
 
 
 def peft_rate(dtype, rounds):
-    model = make_model(DTYPES[dtype])
+    model = add_adapter(make_model(dtype))
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
     best = 0.0
     for round in range(rounds + 1):
         # The first, a small one, warms up.
-        ids = torch.randint(0, 151936, (BATCH, LENGTH) if round else (1, 32))
+        ids = torch.randint(0, VOCAB, (BATCH, LENGTH) if round else (1, 32))
         start = time.perf_counter()
         loss = model(ids, labels=ids).loss
         loss.backward()
