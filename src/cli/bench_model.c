@@ -19,6 +19,7 @@ enum {
   PROMPT = 512,
   NEW_TOKENS = 32,
   ROUNDS = 4,
+  TRAIN_ROUNDS = 3,
   TRAIN_BATCH = 4,
   TRAIN_LENGTH = 256,
   READ_PIECE = 8 << 20
@@ -287,7 +288,7 @@ static hy_status train(model_bench* b, double* rate) {
   HY_TRY(hy__trainer_create(b->model->stream, &b->model->transformer, &options, &trainer));
   hy_status status = HY_OK;
   *rate = 0;
-  for (int round = 0; round < ROUNDS && status == HY_OK; round++) {
+  for (int round = 0; round < TRAIN_ROUNDS && status == HY_OK; round++) {
     double loss, start = bench_now();
     status = hy__trainer_step(trainer, tokens, targets, &loss);
     double here = TOKENS / (bench_now() - start);
