@@ -21,8 +21,8 @@ static double bytes_of(const shape* s, hy_dtype dtype) {
   return (keys + queries) * (double)s->size * (double)hy_dtype_size(dtype);
 }
 
-static double least(const bench_session* session, const shape* s, hy_dtype dtype, double passes) {
-  return bench_least(session, dtype, passes * flops_of(s), passes * bytes_of(s, dtype));
+static bench_needs needs(const shape* s, hy_dtype dtype, double passes) {
+  return (bench_needs){dtype, passes * flops_of(s), passes * bytes_of(s, dtype)};
 }
 
 static hy_status tensors(bench_session* session, const shape* s, hy_dtype dtype, hy_tensor* q,
@@ -42,7 +42,7 @@ static hy_status forward(bench_session* session, const shape* s, hy_dtype dtype,
   hy_call call = {.op = HY_OP_sdpa, .n_in = 4, .n_out = 2, .in = in, .out = out};
   call.attrs.attention.causal = s->causal;
   bench_work work = {.name = "sdpa", .shape = text, .dtype = dtype, .unit = "ms"};
-  work.least = least(session, s, dtype, 1);
+  work.needs = needs(s, dtype, 1);
   return bench_calls(session, &work, &call, 1);
 }
 
@@ -66,7 +66,7 @@ static hy_status backward(bench_session* session, const shape* s, hy_dtype dtype
   call.in = in;
   call.out = grads;
   bench_work work = {.name = "sdpa_backward", .shape = text, .dtype = dtype, .unit = "ms"};
-  work.least = least(session, s, dtype, 2.5);
+  work.needs = needs(s, dtype, 2.5);
   return bench_calls(session, &work, &call, 1);
 }
 

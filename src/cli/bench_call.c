@@ -47,11 +47,15 @@ static hy_status measure_floors(bench_floors* floors) {
   return HY_OK;
 }
 
-double bench_least(const bench_session* session, hy_dtype dtype, double operations, double bytes) {
-  const bench_floors* f = &session->floors;
-  if (f->read == 0) return 0;
-  double compute = operations / (dtype == HY_I8 ? f->i8 : dtype == HY_BF16 ? f->bf16 : f->f32);
-  double read = bytes / f->read;
+static double* peak_of(bench_floors* f, hy_dtype dtype) {
+  return dtype == HY_I8 ? &f->i8 : dtype == HY_BF16 ? &f->bf16 : &f->f32;
+}
+
+double bench_least(const bench_session* session, const bench_needs* needs) {
+  bench_floors f = session->floors;
+  if (f.read == 0) return 0;
+  double compute = needs->operations / *peak_of(&f, needs->products);
+  double read = needs->bytes / f.read;
   return compute > read ? compute : read;
 }
 
@@ -197,6 +201,9 @@ hy_status bench_calls(bench_session* session, const bench_work* work, const hy_c
     else if (has_peer)
       HY_TRY(time_turn(session, session->peer, calls, n, &peers_next, &theirs));
     if (work->copies) HY_TRY(time_copies(session, work->copies));
+    if (session->floors.read > 0 && work->needs.operations > 0)
+      raise(peak_of(&session->floors, work->needs.products),
+            hy__floor_products(work->needs.products));
   }
   hy_set_preferred_provider(session->device, own);
   bench_row row = {.name = work->name,
@@ -210,7 +217,8 @@ hy_status bench_calls(bench_session* session, const bench_work* work, const hy_c
     row.peer_value = as_unit(work, theirs);
     row.ratio = theirs / ours;
   }
-  double least = work->copies ? work->amount / work->copies->own : work->least;
+  double least =
+      work->copies ? work->amount / work->copies->own : bench_least(session, &work->needs);
   if (least > 0) {
     row.floor = as_unit(work, least);
     row.of_floor = least / ours;

@@ -17,9 +17,13 @@ typedef struct bench_session {
   const char* peer;  // --peer; NULL: none, or it has no kernel for the device
 } bench_session;
 
-// The least seconds that so many operations in products of the type, and bytes read, take; 0 where
-// it is not known.
-double bench_least(const bench_session* session, hy_dtype dtype, double operations, double bytes);
+// What a call cannot do without: operations in products of a type, bytes read.
+typedef struct bench_needs {
+  hy_dtype products;
+  double operations, bytes;
+} bench_needs;
+// The least seconds that takes; 0 where it is not known.
+double bench_least(const bench_session* session, const bench_needs* needs);
 
 hy_status bench_begin(bench_session* session, hy_device* device);
 void bench_end(bench_session* session);
@@ -39,7 +43,7 @@ typedef struct bench_work {
   hy_dtype dtype;
   const char* unit;  // "GFLOP/s", "GB/s" or "ms"
   double amount;     // flops or bytes of one call; unused for ms
-  double least;      // the least seconds a call can take; 0: unknown
+  bench_needs needs;
   // Copies of bytes, timed in turns with the calls; NULL where they are not what bounds them.
   struct bench_copies* copies;
 } bench_work;

@@ -17,7 +17,7 @@ static hy_status square(bench_session* session, hy_op op, hy_dtype dtype, int64_
   double flops = 2.0 * (double)size * (double)size * (double)size;
   bench_work work = {
       .name = hy_op_name(op), .shape = text, .dtype = dtype, .unit = "GFLOP/s", .amount = flops};
-  work.least = bench_least(session, dtype, flops, 0);
+  work.needs = (bench_needs){dtype, flops, 0};
   return bench_calls(session, &work, &call, 1);
 }
 
@@ -45,14 +45,14 @@ static hy_status layer_inputs(bench_session* session, const layer* l, hy_tensor 
 }
 
 // Bytes that must be read and written at least, and the seconds that takes or the arithmetic does.
-static void judge(const bench_session* session, const layer* l, hy_dtype dtype, bench_work* work) {
+static void judge(const layer* l, hy_dtype dtype, bench_work* work) {
   double weights = (double)l->n * (double)l->k * hy_dtype_bits(l->weight) / 8;
   if (quantised(l->weight)) weights += 4.0 * (double)l->n * (double)l->k / (double)l->group;
   double bytes = weights + (double)(l->m * (l->k + l->n)) * (double)hy_dtype_size(dtype);
   double flops = 2.0 * (double)l->m * (double)l->n * (double)l->k;
   work->amount = l->m == 1 ? bytes : flops;
   work->unit = l->m == 1 ? "GB/s" : "GFLOP/s";
-  work->least = bench_least(session, dtype, flops, bytes);
+  work->needs = (bench_needs){dtype, flops, bytes};
 }
 
 static hy_status run_layer(bench_session* session, const layer* l) {
@@ -77,7 +77,7 @@ static hy_status run_layer(bench_session* session, const layer* l) {
   char text[48];
   snprintf(text, sizeof text, "%lldx%lldx%lld", (long long)l->m, (long long)l->n, (long long)l->k);
   bench_work work = {.name = hy_op_name(calls[0].op), .shape = text, .dtype = l->weight};
-  judge(session, l, dtype, &work);
+  judge(l, dtype, &work);
   hy_status status = bench_calls(session, &work, calls, copies);
   bench_end(session);
   return status;

@@ -17,8 +17,8 @@ static hy_status convolution(bench* b, const hy_call* call, int products) {
                      .shape = "8x64x56x56 3x3",
                      .dtype = b->dtype,
                      .unit = "GFLOP/s",
-                     .amount = flops};
-  work.least = bench_least(b->session, b->dtype, flops, 0);
+                     .amount = flops,
+                     .needs = {b->dtype, flops, 0}};
   return bench_calls(b->session, &work, call, 1);
 }
 

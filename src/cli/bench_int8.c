@@ -17,13 +17,13 @@ static int64_t group_of(const layer* l) {
 }
 
 // One line reads all weights and scales; with more lines the products of bytes decide.
-static void judge(const bench_session* session, const layer* l, bench_work* work) {
+static void judge(const layer* l, bench_work* work) {
   double products = (double)l->n * (double)l->k;
   double bytes = products * (hy_dtype_bits(l->weight) / 8.0 + 4.0 / (double)group_of(l)) +
                  (double)(l->m * (l->k + 4 * l->n));
   work->amount = l->m == 1 ? bytes : 2.0 * (double)l->m * products;
   work->unit = l->m == 1 ? "GB/s" : "GFLOP/s";
-  work->least = bench_least(session, HY_I8, 2.0 * (double)l->m * products, bytes);
+  work->needs = (bench_needs){HY_I8, 2.0 * (double)l->m * products, bytes};
 }
 
 static hy_status run_layer(bench_session* session, const layer* l) {
@@ -52,7 +52,7 @@ static hy_status run_layer(bench_session* session, const layer* l) {
   char text[48];
   snprintf(text, sizeof text, "%lldx%lldx%lld", (long long)l->m, (long long)l->n, (long long)l->k);
   bench_work work = {.name = "linear_int8", .shape = text, .dtype = l->weight};
-  judge(session, l, &work);
+  judge(l, &work);
   return bench_calls(session, &work, calls, copies);
 }
 
@@ -70,7 +70,7 @@ static hy_status run_quantize(bench_session* session, int64_t m, int64_t k) {
                      .dtype = HY_BF16,
                      .unit = "GB/s",
                      .amount = 3.0 * (double)(m * k)};
-  work.least = bench_least(session, HY_BF16, 0, work.amount);
+  work.needs.bytes = work.amount;
   return bench_calls(session, &work, &call, 1);
 }
 

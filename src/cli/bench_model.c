@@ -262,7 +262,7 @@ hy_status bench_prefill(hy_device* device) {
     snprintf(shape, sizeof shape, "%s, %d", b.shape, PROMPT);
     bool bytes = b.model->transformer.head.scale != NULL;
     hy_dtype products = bytes ? HY_I8 : hy__model_dtype(b.model);
-    double least = bench_least(&b.session, products, flops, 0);
+    double least = bench_least(&b.session, &(bench_needs){products, flops, 0});
     print(&b, "prefill", shape, rate, least > 0 ? 1 / least : 0);
     print_peak(&b, shape, PROMPT);
   }

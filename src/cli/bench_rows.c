@@ -39,7 +39,7 @@ static hy_status finish(bench* b, hy_op op, const char* shape, hy_attrs attrs) {
                      .amount = b->bytes};
   bench_copies copies = {.own = 0};
   if (b->reads) {
-    if (b->session->floors.read > 0) work.least = b->bytes / b->session->floors.read;
+    work.needs.bytes = b->bytes;
   } else if (bench_wanted(work.name, shape, hy_dtype_name(b->dtype))) {
     const int64_t bytes[1] = {COPIED};
     HY_TRY(bench_tensor(b->session, &copies.from, HY_U8, 1, bytes));
