@@ -165,7 +165,7 @@ HY__INLINE ints round_to_bf16(vec x) {
 
 // The same with ties away from 0: for what is inexact anyway, since that takes a third of the time.
 HY__INLINE ints round_to_bf16_roughly(vec x) {
-  return (ints)x + 0x8000;
+  return (ints)_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
 }
 
 // As many bfloat16 as there are lanes, in their order.

@@ -8,7 +8,8 @@
 
 typedef float vec __attribute__((vector_size(4 * WIDTH_OF_VEC)));
 typedef int32_t ints __attribute__((vector_size(4 * WIDTH_OF_VEC)));
-typedef ints flags;  // all ones, or 0
+typedef uint32_t words __attribute__((vector_size(4 * WIDTH_OF_VEC)));  // wrap around
+typedef ints flags;                                                     // all ones, or 0
 enum { WIDTH = WIDTH_OF_VEC };
 #ifdef FUSED_MULTIPLY_ADD
 enum { FUSED = 1 };
@@ -149,12 +150,12 @@ HY__INLINE float add_up(vec x) {
 }
 
 HY__INLINE ints round_to_bf16(vec x) {
-  ints bits = (ints)x;
-  return bits + 0x7fff + ((bits >> 16) & 1);
+  words bits = (words)x;
+  return (ints)(bits + 0x7fff + ((bits >> 16) & 1));
 }
 
 HY__INLINE ints round_to_bf16_roughly(vec x) {
-  return (ints)x + 0x8000;
+  return (ints)((words)x + 0x8000);
 }
 
 HY__INLINE vec load_bf16(const uint16_t* p) {
