@@ -119,8 +119,10 @@ static void multiply_block(const job* j, const region* t, int64_t k, float* pack
   const hy__gemm_kernel* kernel = j->kernel;
   int depth = depth_at(j, k);
   pack_columns(j, t, k, hy__gemm_lanes(kernel, depth) + kernel->extra, packed_b);
+  // Sums of its own that a block of k completes need not outlast a panel.
+  int64_t next = !j->c && depth == g->k ? 0 : kernel->rows * t->stride;
   float* c = t->c;
-  for (int64_t r = t->row; r < t->row_end; r++, c += kernel->rows * t->stride) {
+  for (int64_t r = t->row; r < t->row_end; r++, c += next) {
     int m = (int)least(kernel->rows, j->rows - r * kernel->rows);
     multiply_rows(j, t, k, r, m, packed_b, c);
     if (g->finish && k + depth == g->k)
