@@ -141,6 +141,9 @@ typedef enum hy_provider_flag {
   // Asked, and probed, only when a user prefers it: for libraries that are costly to load or whose
   // kernels repeat those of the providers before it.
   HY_PROVIDER_BY_NAME = 1,
+  // Its results may depend on timing or on the number of threads: passed over in deterministic
+  // mode.
+  HY_PROVIDER_VARIES = 2,
 } hy_provider_flag;
 
 // A library of kernels on a backend's devices. `device` and `stream` are the backend's own handles.

@@ -32,6 +32,10 @@ hy_status hy__reference(const hy_call* call) {
   return hy__reference_checked(call);
 }
 
+static bool may_run(const hy_provider* provider) {
+  return !(provider->flags & HY_PROVIDER_VARIES) || !hy_deterministic();
+}
+
 // The first provider that supports the call, or NULL and the first one's reason why not.
 static const hy_provider* choose_provider(const hy_device* device, const hy_call* call,
                                           hy_support* reason) {
@@ -39,6 +43,7 @@ static const hy_provider* choose_provider(const hy_device* device, const hy_call
   const hy_provider* const* providers =
       atomic_load_explicit(&device->providers, memory_order_acquire);
   for (int i = 0; providers[i]; i++) {
+    if (!may_run(providers[i])) continue;
     hy_support answer = providers[i]->supports(device->handle, call);
     if (answer == HY_SUPPORT_YES) {
       *reason = HY_SUPPORT_YES;
@@ -133,6 +138,7 @@ hy_status hy_place_op(hy_device* device, hy_op op, hy_dtype dtype, hy_placement*
       atomic_load_explicit(&device->providers, memory_order_acquire);
   for (int i = 0; providers[i]; i++) {
     const hy_provider* provider = providers[i];
+    if (!may_run(provider)) continue;
     for (int k = 0; k < provider->n_declares; k++) {
       if (provider->declares[k].op != op) continue;
       placement->reason = HY_SUPPORT_NO_DTYPE;

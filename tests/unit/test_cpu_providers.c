@@ -77,6 +77,24 @@ static void each_runs_or_says_why_not(void** state) {
   }
 }
 
+// How a library adds depends on how many threads it has.
+static void libraries_rest_in_deterministic_mode(void** state) {
+  (void)state;
+  static const char* const libraries[] = {"openblas", "mkl", "mkldnn"};
+  hy_device* device;
+  hy_placement placement;
+  for (size_t i = 0; i < sizeof libraries / sizeof libraries[0]; i++) {
+    if (hy_device_get(libraries[i], &device) != HY_OK) continue;
+    hy_set_deterministic(true);
+    hy_status status = hy_place_op(device, HY_OP_mm, HY_F32, &placement);
+    multiply_large(device);
+    hy_set_deterministic(false);
+    assert_int_equal(status, HY_OK);
+    assert_string_not_equal(placement.provider, libraries[i]);
+    assert_string_not_equal(placement.provider, "reference");
+  }
+}
+
 // A child has none of its parent's threads, and OpenMP's are not made again.
 static void each_works_after_fork(void** state) {
   (void)state;
@@ -139,6 +157,7 @@ int main(void) {
       cmocka_unit_test(libraries_wait_to_be_named),
       cmocka_unit_test(the_planner_of_einsum_can_be_named),
       cmocka_unit_test(each_runs_or_says_why_not),
+      cmocka_unit_test(libraries_rest_in_deterministic_mode),
       cmocka_unit_test(each_works_after_fork),
       cmocka_unit_test(every_provider_is_reported),
   };

@@ -144,7 +144,7 @@ const hy_provider hy__cpu_openblas = {
     .probe = probe_openblas,
     .declares = declarations,
     .n_declares = (int)(sizeof declarations / sizeof declarations[0]),
-    .flags = HY_PROVIDER_BY_NAME,
+    .flags = HY_PROVIDER_BY_NAME | HY_PROVIDER_VARIES,
     .supports = supports,
     .run = run_openblas,
 };
@@ -195,7 +195,7 @@ const hy_provider hy__cpu_mkl = {
     .probe = probe_mkl,
     .declares = declarations,
     .n_declares = (int)(sizeof declarations / sizeof declarations[0]),
-    .flags = HY_PROVIDER_BY_NAME,
+    .flags = HY_PROVIDER_BY_NAME | HY_PROVIDER_VARIES,
     .supports = supports,
     .run = run_mkl,
 };

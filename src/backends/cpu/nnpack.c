@@ -147,5 +147,5 @@ const hy_provider hy__cpu_nnpack = {
     .probe = probe,
     .supports = supports,
     .run = run,
-    .flags = HY_PROVIDER_BY_NAME,
+    .flags = HY_PROVIDER_BY_NAME | HY_PROVIDER_VARIES,
 };

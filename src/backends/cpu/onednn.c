@@ -254,7 +254,7 @@ const hy_provider hy__cpu_mkldnn = {
     .probe = probe,
     .declares = declarations,
     .n_declares = COUNT(declarations),
-    .flags = HY_PROVIDER_BY_NAME,
+    .flags = HY_PROVIDER_BY_NAME | HY_PROVIDER_VARIES,
     .supports = supports,
     .run = run,
 };
