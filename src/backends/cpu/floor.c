@@ -87,17 +87,17 @@ static void begin_tiles(void) {
   _tile_zero(5);
 }
 
-#define DEFINE_TILES(name, product)                         \
-  static void name(void* context, int64_t i) {              \
-    (void)context, (void)i;                                 \
-    begin_tiles();                                          \
-    for (int r = 0; r < ROUNDS / CHAINS * CHAINS; r += 4) { \
-      product(0, 4, 5);                                     \
-      product(1, 4, 5);                                     \
-      product(2, 4, 5);                                     \
-      product(3, 4, 5);                                     \
-    }                                                       \
-    _tile_release();                                        \
+#define DEFINE_TILES(name, product)            \
+  static void name(void* context, int64_t i) { \
+    (void)context, (void)i;                    \
+    begin_tiles();                             \
+    for (int r = 0; r < ROUNDS; r += 4) {      \
+      product(0, 4, 5);                        \
+      product(1, 4, 5);                        \
+      product(2, 4, 5);                        \
+      product(3, 4, 5);                        \
+    }                                          \
+    _tile_release();                           \
   }
 DEFINE_TILES(i8_amx, _tile_dpbssd)
 DEFINE_TILES(bf16_amx, _tile_dpbf16ps)
@@ -132,7 +132,7 @@ static products widest(hy_dtype dtype) {
   products plain = {dtype == HY_I8 ? i8_plain : f32_plain, dtype == HY_I8 ? I8_PLAIN : 4};
 #if defined(__x86_64__)
   const hy__isa* isa = hy__cpu_isa();
-  double of_tile = 16 * 16 * 64 / (double)CHAINS * (ROUNDS / CHAINS * CHAINS) / ROUNDS;
+  const double of_tile = 16.0 * 16 * 64 / CHAINS;
   if (dtype == HY_I8 && isa->amx_int8) return (products){i8_amx, of_tile};
   if (dtype == HY_I8 && isa->vnni) return (products){i8_vnni, 64};
   if (dtype == HY_I8 && isa->level >= HY__ISA_AVX2) return (products){i8_avx2, 32};
