@@ -20,6 +20,7 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
 SECONDS_A_TURN = 0.01  # as in bench_call.c
+SECONDS_BETWEEN = 0.005  # so that no side's idle threads look out for work in the other's turn
 
 
 class Turns:
@@ -30,6 +31,7 @@ class Turns:
 
     def take(self):
         """The shortest of at least two calls, which go on for some time."""
+        time.sleep(SECONDS_BETWEEN)
         best, begin, rounds = float("inf"), time.perf_counter(), 0
         while rounds < 2 or time.perf_counter() - begin < SECONDS_A_TURN:
             start = time.perf_counter()
@@ -38,6 +40,7 @@ class Turns:
                 self.calls += 1
             best = min(best, (time.perf_counter() - start) / self.at_once)
             rounds += 1
+        time.sleep(SECONDS_BETWEEN)
         return best
 
 
