@@ -187,7 +187,7 @@ static void draw_batch(float* pixels, int64_t* labels, int batch) {
 }
 
 static hy_status learn_digits(lenet* net) {
-  enum { BATCH = 32, STEPS = 150 };
+  enum { BATCH = 32, STEPS = 200 };
   static float pixels[BATCH * PIXELS];
   int64_t labels[BATCH];
   double loss;
