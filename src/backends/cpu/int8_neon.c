@@ -1,43 +1,13 @@
 // Products of int8 lines with int8 and int4 weights in NEON: bytes multiply to 16 bits, pairs of
 // which are added in 32.
-#include <string.h>
-
-#include "backends/cpu/int8_layer.h"
 #include "backends/cpu/kernels.h"
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
 
+#define NUMBER signed char
+#include "backends/cpu/int8_blocks.h"
 #include "backends/cpu/target.h"
-
-enum { BLOCK = 32 };
-
-static bool takes(const hy__int8_lines* x, const hy__quantized* w) {
-  return (x->group == x->k || x->group % BLOCK == 0) && (w->group == w->k || w->group % BLOCK == 0);
-}
-
-static int64_t blocks_of(const hy__int8_lines* x) {
-  return (x->k + BLOCK - 1) / BLOCK;
-}
-
-// Blocks of 32 numbers, for int4 the even ones before the odd ones; then their scales.
-static int64_t line_bytes(const hy__int8_lines* x, const hy__quantized* w) {
-  (void)w;
-  return (blocks_of(x) * (BLOCK + 4) + 63) / 64 * 64;
-}
-
-static void order(const hy__int8_lines* x, const hy__quantized* w, int64_t i, void* line) {
-  const signed char* data = x->data + i * x->row;
-  signed char* to = line;
-  float* scales = (float*)(to + blocks_of(x) * BLOCK);
-  for (int64_t at = 0; at < x->k; at += BLOCK, to += BLOCK) {
-    int64_t left = x->k - at < BLOCK ? x->k - at : BLOCK;
-    memset(to, 0, BLOCK);
-    for (int64_t c = 0; c < left; c++)
-      to[w->dtype == HY_I4 ? c / 2 + c % 2 * (BLOCK / 2) : c] = data[at + c];
-    *scales++ = x->scale[i * x->scale_row + at / x->group];
-  }
-}
 
 // The products of 16 pairs of bytes in four sums.
 HY__INLINE int32x4_t add_products(int32x4_t sums, int8x16_t a, int8x16_t b) {

@@ -60,28 +60,7 @@ HY__INLINE void block(int rows, int lines, hy_dtype dtype, const char* const w[R
   }
 }
 
-HY__INLINE void rows_of(hy_dtype dtype, const hy__matrix* w, int64_t first, int rows, int64_t k,
-                        const float* x, int64_t x_line, int lines, float* out, int64_t out_line) {
-  for (int r = 0; r < rows; r += rows - r < ROWS ? 1 : ROWS) {
-    bool whole = rows - r >= ROWS;
-    const char* four[ROWS];
-    for (int i = 0; i < ROWS; i++) four[i] = hy__matrix_at(w, first + r + (whole ? i : 0), 0);
-    int l = 0;
-    for (; l + LINES <= lines; l += LINES) {
-      const float* from = x + l * x_line;
-      float* to = out + l * out_line + r;
-      if (whole)
-        block(ROWS, LINES, dtype, four, k, from, x_line, to, out_line);
-      else
-        block(1, LINES, dtype, four, k, from, x_line, to, out_line);
-    }
-    if (l == lines) continue;
-    if (whole)
-      block(ROWS, 1, dtype, four, k, x + l * x_line, x_line, out + l * out_line + r, out_line);
-    else
-      block(1, 1, dtype, four, k, x + l * x_line, x_line, out + l * out_line + r, out_line);
-  }
-}
+#include "backends/cpu/dot_rows.h"
 
 void hy__dot_avx2(const hy__matrix* w, int64_t first, int rows, int64_t k, const float* x,
                   int64_t x_line, int lines, float* out, int64_t out_line) {

@@ -78,27 +78,7 @@ HY__INLINE void block(int rows, int lines, hy_dtype dtype, const char* const w[R
   }
 }
 
-HY__INLINE void rows_of(hy_dtype dtype, const hy__matrix* w, int64_t first, int rows, int64_t k,
-                        const float* x, int64_t x_line, int lines, float* out, int64_t out_line) {
-  for (int r = 0; r < rows; r += rows - r < ROWS ? 1 : ROWS) {
-    bool whole = rows - r >= ROWS;
-    const char* four[ROWS];
-    for (int i = 0; i < ROWS; i++) four[i] = hy__matrix_at(w, first + r + (whole ? i : 0), 0);
-    for (int l = 0; l < lines; l += LINES) {
-      const float* from = x + l * x_line;
-      float* to = out + l * out_line + r;
-      bool both = lines - l >= LINES;
-      if (whole && both)
-        block(ROWS, LINES, dtype, four, k, from, x_line, to, out_line);
-      else if (whole)
-        block(ROWS, 1, dtype, four, k, from, x_line, to, out_line);
-      else if (both)
-        block(1, LINES, dtype, four, k, from, x_line, to, out_line);
-      else
-        block(1, 1, dtype, four, k, from, x_line, to, out_line);
-    }
-  }
-}
+#include "backends/cpu/dot_rows.h"
 
 void hy__dot_neon(const hy__matrix* w, int64_t first, int rows, int64_t k, const float* x,
                   int64_t x_line, int lines, float* out, int64_t out_line) {
