@@ -1,15 +1,10 @@
 // The cpu's attention and its gradient at sizes of several panels and blocks, against the
 // reference, at every level of instructions and with one thread or several.
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
-
-#include "backends/cpu/half.h"
-#include "backends/cpu/kernels.h"
-#include "backends/cpu/pool.h"
-#include "reference_call.h"
 
 enum { HEADS = 4, KV_HEADS = 2, MOST = 230, SIZE = 24, VALUE = 20, COUNT = HEADS * MOST * SIZE };
+enum { OUTPUT_BYTES = COUNT * 4 };
+#include "every_level.h"
 
 typedef struct sizes {
   int64_t queries, keys;
@@ -17,7 +12,7 @@ typedef struct sizes {
   bool masked;
 } sizes;
 
-static unsigned char memory[5][COUNT * 4], want[3][COUNT * 4], got[2][3][COUNT * 4];
+static unsigned char memory[5][COUNT * 4];
 static float mask[MOST * MOST];
 
 static float draw(void) {
@@ -33,36 +28,8 @@ static hy_tensor random_tensor(int slot, hy_dtype dtype, int64_t heads, int64_t 
   return tensor(memory[slot], dtype, heads, rows, columns);
 }
 
-static void agree(const hy__cpu_family* family, hy_call call, const char* what) {
-  hy_tensor out[3];
-  for (int o = 0; o < call.n_out; o++) {
-    out[o] = call.out[o];
-    out[o].data = want[o];
-  }
-  call.out = out;
-  assert_int_equal(hy__reference(&call), HY_OK);
-  int threads = hy__pool_threads();
-  for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
-    for (int several = 0; several < 2; several++) {
-      hy__pool_set_threads(several ? 3 : 1);
-      memset(got[several], 0xff, sizeof got[several]);
-      for (int o = 0; o < call.n_out; o++) out[o].data = got[several][o];
-      assert_int_equal((family->run)(hy__cpu_kernels_up_to((hy__isa_level)level), &call), HY_OK);
-    }
-    assert_memory_equal(got[0], got[1], sizeof got[0]);
-    for (int o = 0; o < call.n_out; o++) {
-      double unit = out[o].dtype == HY_F32 ? 4e-6 : 0x1p-7;
-      for (int64_t i = 0; i < hy_tensor_numel(&out[o]); i++) {
-        int64_t at = i * (int64_t)hy_dtype_size(out[o].dtype);
-        double x = (double)hy__load1(want[o] + at, out[o].dtype);
-        double y = (double)hy__load1(got[0][o] + at, out[o].dtype);
-        if (x != y && !(fabs(x - y) <= unit * (2 + fabs(x))))
-          fail_msg("%s, %s: element %lld of %d is %g and should be %g", what,
-                   hy__isa_name((hy__isa_level)level), (long long)i, o, y, x);
-      }
-    }
-  }
-  hy__pool_set_threads(threads);
+static void attention_call_agrees(const hy__cpu_family* family, hy_call call, const char* what) {
+  agree(family, call, (tolerance){0x1p-7, 0x1p-6}, (tolerance){4e-6, 8e-6}, what);
 }
 
 // Forward, and the gradient with the reference's output.
@@ -85,7 +52,7 @@ static void attention_agrees(const sizes* s, hy_dtype dtype) {
   hy_tensor forward[4] = {in[1], in[2], in[3], masks};
   hy_call call = {.op = HY_OP_sdpa, .n_in = 4, .n_out = 2, .in = forward, .out = out};
   call.attrs.attention = (hy_attrs_attention){.causal = s->causal};
-  agree(&hy__cpu_attention, call, what);
+  attention_call_agrees(&hy__cpu_attention, call, what);
   assert_int_equal(hy__reference(&call), HY_OK);
   in[4] = out[0];
   in[5] = out[1];
@@ -96,7 +63,7 @@ static void attention_agrees(const sizes* s, hy_dtype dtype) {
   call.n_out = 3;
   call.in = in;
   call.out = slopes;
-  agree(&hy__cpu_attention_backward, call, what);
+  attention_call_agrees(&hy__cpu_attention_backward, call, what);
 }
 
 static void panels_agree(void** state) {

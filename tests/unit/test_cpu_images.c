@@ -1,17 +1,12 @@
 // The cpu's convolutions, batch norm and pooling at sizes of several bands and vectors, against the
 // reference, at every level of instructions and with one thread or several.
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "backends/cpu/half.h"
-#include "backends/cpu/kernels.h"
-#include "backends/cpu/pool.h"
-#include "reference_call.h"
+enum { SLOTS = 16, LARGEST = 1 << 19, OUTPUT_BYTES = LARGEST * 8 };
+#include "every_level.h"
 
-enum { SLOTS = 16, LARGEST = 1 << 19 };
-static unsigned char memory[SLOTS][LARGEST * 8], want[3][LARGEST * 8], got[2][3][LARGEST * 8];
+static unsigned char memory[SLOTS][LARGEST * 8];
 
 static hy_tensor images(int slot, hy_dtype dtype, int64_t n, int64_t channels, int64_t h,
                         int64_t w) {
@@ -26,42 +21,12 @@ static hy_tensor images(int slot, hy_dtype dtype, int64_t n, int64_t channels, i
   return tensor(memory[slot], dtype, n, channels, h, w);
 }
 
-static double value_at(const void* data, int64_t i, hy_dtype dtype) {
-  if (dtype == HY_I64) return (double)((const int64_t*)data)[i];
-  return (double)hy__load1((const char*)data + i * (int64_t)hy_dtype_size(dtype), dtype);
-}
-
 // `terms`: what sums of f32 may be off by, beside a unit of the type.
-static void agree(const hy__cpu_family* family, hy_call call, double terms) {
-  hy_tensor out[3];
-  for (int o = 0; o < call.n_out; o++) {
-    out[o] = call.out[o];
-    out[o].data = want[o];
-  }
-  call.out = out;
-  if (hy__reference(&call) != HY_OK) fail_msg("%s", hy_last_error());
-  assert_int_equal(family->supports(&call), HY_SUPPORT_YES);
-  int threads = hy__pool_threads();
-  for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
-    for (int several = 0; several < 2; several++) {
-      hy__pool_set_threads(several ? 3 : 1);
-      memset(got[several], 0xff, sizeof got[several]);
-      for (int o = 0; o < call.n_out; o++) out[o].data = got[several][o];
-      assert_int_equal((family->run)(hy__cpu_kernels_up_to((hy__isa_level)level), &call), HY_OK);
-    }
-    assert_memory_equal(got[0], got[1], sizeof got[0]);
-    for (int o = 0; o < call.n_out; o++) {
-      double unit = out[o].dtype == HY_BF16 ? 0x1p-7 : 0x1p-22;
-      for (int64_t i = 0; i < hy_tensor_numel(&out[o]); i++) {
-        double x = value_at(want[o], i, out[o].dtype), y = value_at(got[0][o], i, out[o].dtype);
-        if (!(fabs(x - y) <= unit * fabs(x) + 0x1p-22 * terms))
-          fail_msg("%s %s, %s: element %lld of %d is %g and should be %g", hy_op_name(call.op),
-                   hy_dtype_name(call.in[0].dtype), hy__isa_name((hy__isa_level)level),
-                   (long long)i, o, y, x);
-      }
-    }
-  }
-  hy__pool_set_threads(threads);
+static void images_agree(const hy__cpu_family* family, hy_call call, double terms) {
+  char what[80];
+  snprintf(what, sizeof what, "%s %s", hy_op_name(call.op), hy_dtype_name(call.in[0].dtype));
+  agree(family, call, (tolerance){0x1p-7, 0x1p-22 * terms}, (tolerance){0x1p-22, 0x1p-22 * terms},
+        what);
 }
 
 static const hy_dtype dtypes[] = {HY_F32, HY_BF16};
@@ -79,13 +44,13 @@ static void convolve(hy_dtype dtype, int64_t n, int64_t channels, int64_t h, int
   hy_tensor in[3] = {x, weight, bias};
   hy_call call = {.op = HY_OP_conv2d, .n_in = 3, .n_out = 1, .in = in, .out = &y};
   call.attrs.conv = attrs;
-  agree(&hy__cpu_conv, call, 1024);
+  images_agree(&hy__cpu_conv, call, 1024);
   hy_tensor back[3] = {y, x, weight}, slopes[3] = {dx, weight, bias};
   call.op = HY_OP_conv2d_backward;
   call.n_out = 3;
   call.in = back;
   call.out = slopes;
-  agree(&hy__cpu_conv_backward, call, 16384);
+  images_agree(&hy__cpu_conv_backward, call, 16384);
 }
 
 static void convolutions(void** state) {
@@ -113,7 +78,7 @@ static void norms(void** state) {
     hy_call call = {.op = HY_OP_batch_norm_backward, .n_in = 5, .n_out = 3, .in = in, .out = out};
     for (int training = 0; training < 2; training++) {
       call.attrs.batch_norm = (hy_attrs_batch_norm){training, 0.1, 1e-5};
-      agree(&hy__cpu_batch_norm, call, 1024);
+      images_agree(&hy__cpu_batch_norm, call, 1024);
     }
     // Channels last: planes are taken through buffers, and the output is not.
     for (int i = 0; i < 2; i++) {
@@ -121,7 +86,7 @@ static void norms(void** state) {
       assert_int_equal(hy_transpose(&in[i], &in[i], 1, 3), HY_OK);
       assert_int_equal(hy_transpose(&in[i], &in[i], 2, 3), HY_OK);
     }
-    agree(&hy__cpu_batch_norm, call, 1024);
+    images_agree(&hy__cpu_batch_norm, call, 1024);
   }
 }
 
@@ -135,11 +100,11 @@ static void pools(void** state) {
                           tensor(memory[2], HY_I64, 2, 3, h, w)};
       hy_call call = {.op = HY_OP_max_pool2d, .n_in = 1, .n_out = 2, .in = &x, .out = out};
       call.attrs.max_pool = (hy_attrs_max_pool){{3, 3}, {step, step}, {1, 1}, {1, 1}, false};
-      agree(&hy__cpu_pooling, call, 0);
+      images_agree(&hy__cpu_pooling, call, 0);
       call.op = HY_OP_avg_pool2d;
       call.n_out = 1;
       call.attrs.avg_pool = (hy_attrs_avg_pool){{3, 3}, {step, step}, {1, 1}, false, true, 0};
-      agree(&hy__cpu_pooling, call, 4);
+      images_agree(&hy__cpu_pooling, call, 4);
     }
   }
 }
