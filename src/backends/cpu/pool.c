@@ -193,8 +193,9 @@ static int default_threads(void) {
   char* end = NULL;
   long n = text ? strtol(text, &end, 10) : 0;
   if (text && *text && (*end || n < 1 || n > MAX_THREADS)) {
-    hy__cpu_host_services->log(1, "HALYARD_THREADS is \"%s\", not a number from 1 to %d", text,
-                               MAX_THREADS);
+    if (hy__cpu_host_services)  // there is none before the backend is asked for
+      hy__cpu_host_services->log(1, "HALYARD_THREADS is \"%s\", not a number from 1 to %d", text,
+                                 MAX_THREADS);
     if (*end) n = 0;
   }
   cpu_set_t allowed;
