@@ -4,8 +4,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/json_write.h"
 #include "cli/cli.h"
-#include "verify/json.h"
 
 static int run(int argc, char** argv);
 const cli_command cli_bench = {"bench", "WHAT ",
@@ -74,7 +74,7 @@ void bench_print(const bench_row* row) {
     fflush(stdout);
     return;
   }
-  json j = json_to(stdout);
+  json_writer j = json_to(stdout);
   json_begin_object(&j, NULL);
   json_text(&j, "name", row->name);
   json_text(&j, "shape", row->shape);

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "backends/cpu/floor.h"
+#include "base/json_write.h"
 #include "cli/cli.h"
-#include "verify/json.h"
 
 enum {
   MAX_BUFFERS = 512,
@@ -135,7 +135,7 @@ static hy_status time_turn(bench_session* session, const char* provider, const h
 
 bool bench_ask_caller(const char* name, const char* shape, const char* dtype, double* best) {
   if (!bench_peer || strcmp(bench_peer, "-") != 0) return false;
-  json j = json_to(stdout);
+  json_writer j = json_to(stdout);
   json_begin_object(&j, NULL);
   json_begin_object(&j, "turn");
   json_text(&j, "name", name);

@@ -6,12 +6,12 @@
 #include <sys/resource.h>
 
 #include "backends/cpu/floor.h"
+#include "base/file.h"
+#include "base/memory.h"
 #include "cli/bench_call.h"
 #include "cli/shapes.h"
-#include "core/internal.h"
 #include "model/adapter.h"
 #include "model/create.h"
-#include "model/file.h"
 #include "model/pack.h"
 #include "model/train.h"
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "model/file.h"
+#include "base/file.h"
 
 enum { COLUMNS = 64, ROWS = 8, DOTS_X = 2 * COLUMNS, DOTS_Y = 4 * ROWS };
 

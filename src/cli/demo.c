@@ -3,9 +3,13 @@
 // Learns a tokenizer and a model of Qwen2's shape from the project's own C, then an adapter from
 // its own Verilog, and writes both as folders that `halyard run` and transformers load.
 #include <errno.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/file.h"
+#include "base/json_write.h"
+#include "base/memory.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
 #include "cli/corpus.h"
@@ -13,14 +17,11 @@
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/shapes.h"
-#include "core/internal.h"
 #include "model/adapter.h"
 #include "model/byte_tokenizer.h"
 #include "model/create.h"
-#include "model/file.h"
 #include "model/load.h"
 #include "model/train.h"
-#include "verify/json.h"
 
 static int run(int argc, char** argv);
 const cli_command cli_demo = {"demo", "",
@@ -372,7 +373,7 @@ static hy_status show(demo* d) {
   return save_adapter(d, &adapter, path);
 }
 
-static void write_phase(json* j, const char* key, const phase* p) {
+static void write_phase(json_writer* j, const char* key, const phase* p) {
   json_begin_object(j, key);
   json_int(j, "steps", p->steps);
   json_real(j, "first_loss", p->losses[0]);
@@ -382,7 +383,7 @@ static void write_phase(json* j, const char* key, const phase* p) {
 }
 
 static void write_json(const demo* d) {
-  json j = json_to(stdout);
+  json_writer j = json_to(stdout);
   json_begin_object(&j, NULL);
   json_text(&j, "device", hy_device_selector(d->device));
   json_int(&j, "parameters", d->parameters);

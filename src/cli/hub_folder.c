@@ -1,6 +1,6 @@
 #include "cli/hub_folder.h"
 
-#include "model/file.h"
+#include "base/file.h"
 
 static hy_status copy(const char* from, const char* to) {
   hy__mapped file;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/edit_distance.h"
 #include "cli/cli.h"
 #include "halyard/trace.h"
 
@@ -25,29 +26,11 @@ static const cli_option global_options[] = {
 };
 #define N_GLOBALS ((int)(sizeof global_options / sizeof global_options[0]))
 
-static int distance(const char* a, const char* b) {
-  int n = (int)strlen(b);
-  if (n > 63 || strlen(a) > 63) return 64;
-  int row[64];
-  for (int j = 0; j <= n; j++) row[j] = j;
-  for (int i = 1; a[i - 1]; i++) {
-    int diagonal = row[0];
-    row[0] = i;
-    for (int j = 1; j <= n; j++) {
-      int change = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      int least = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-      row[j] = change < least ? change : least;
-    }
-  }
-  return row[n];
-}
-
 const char* cli_nearest(const char* word, const char* const* names, int n) {
   const char* best = NULL;
   int least = (int)strlen(word) / 2 + 1;
   for (int i = 0; i < n; i++) {
-    int d = distance(word, names[i]);
+    int d = hy__edit_distance(word, names[i]);
     if (d < least) {
       least = d;
       best = names[i];

@@ -1,10 +1,10 @@
 // halyard run: a model continues a prompt.
 #include <string.h>
 
+#include "base/json_write.h"
 #include "cli/cli.h"
 #include "cli/model_options.h"
 #include "model/model.h"
-#include "verify/json.h"
 
 static int run(int argc, char** argv);
 const cli_command cli_run = {
@@ -29,7 +29,7 @@ static const char* stop_name(hy_stop_reason reason) {
   return "?";
 }
 
-static void write_ids(json* j, const char* key, const int32_t* ids, int64_t n) {
+static void write_ids(json_writer* j, const char* key, const int32_t* ids, int64_t n) {
   json_begin_array(j, key);
   for (int64_t i = 0; i < n; i++) json_int(j, NULL, ids[i]);
   json_end_array(j);
@@ -43,7 +43,7 @@ static void write_result(hy_device* device, const hy_model* model, const text* a
                          const int32_t* prompt, const int32_t* ids, const hy_generate_result* r) {
   hy_memory_stats memory = {0};
   hy_memory_get_stats(device, &memory);
-  json j = json_to(stdout);
+  json_writer j = json_to(stdout);
   json_begin_object(&j, NULL);
   write_ids(&j, "prompt_ids", prompt, r->prompt_tokens);
   write_ids(&j, "ids", ids, r->tokens);

@@ -1,36 +1,17 @@
-// What the parts of the library share with one another and with nobody else.
+// Devices, streams, allocators and traces as core and src/ops see them; src/model and above use the
+// public headers and src/base alone.
 #ifndef HALYARD_CORE_INTERNAL_H_
 #define HALYARD_CORE_INTERNAL_H_
 
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 
+#include "base/env.h"
+#include "base/log.h"
+#include "base/memory.h"
 #include "halyard/stream.h"
 
-// ---- host memory: malloc with fault injection ----
-
-void* hy__malloc(size_t bytes);
-void* hy__calloc(size_t count, size_t size);
-void* hy__realloc(void* p, size_t bytes);
-char* hy__strdup(const char* text);
-void hy__mfree(void* p);
-
-// ---- faults: counts an event of that kind and says whether it must fail ----
-
-extern atomic_int
-    hy__faults_armed;  // non-zero while any fault is armed, so that the usual path is one load
-bool hy__fault_now(hy_fault fault);
-static inline bool hy__fault(hy_fault fault) {
-  return atomic_load_explicit(&hy__faults_armed, memory_order_relaxed) && hy__fault_now(fault);
-}
-
-// ---- log and trace ----
-
-// One line on standard error, or to the sink that the program has set.
-void hy__log(int level, const char* format, ...) __attribute__((format(printf, 2, 3)));
-void hy__vlog(int level, const char* format, va_list arguments);
-int hy__log_level(void);
+// ---- trace ----
 
 // What a traced call did, for the trace file and for HALYARD_LOG=3. Strings are only read during
 // the call; any but `name` may be NULL.
@@ -51,8 +32,6 @@ typedef struct hy__trace_event {
   uint64_t bytes;
 } hy__trace_event;
 
-extern atomic_int hy__watching;  // non-zero while a trace file or HALYARD_LOG=3 wants events
-int64_t hy__now_ns(void);        // monotonic, never 0
 // Zero when nobody watches, at the cost of one relaxed load; else pass it to hy__trace_end when the
 // call is done. Times are the host's: an asynchronous device's work may still be running.
 static inline int64_t hy__trace_begin(void) {
@@ -123,7 +102,5 @@ typedef struct hy__op_services {
   void (*shutdown)(void);  // forgets fallback counts and the like
 } hy__op_services;
 extern const hy__op_services hy__ops;  // defined in src/ops
-
-const char* hy__env(const char* name);  // NULL when unset or empty
 
 #endif  // HALYARD_CORE_INTERNAL_H_

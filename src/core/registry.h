@@ -134,7 +134,6 @@ void hy__choice_clear(void);  // forgets the default
 // A change of the registry may change the default.
 void hy__choice_changed(void);
 
-void hy__log_init(void);
 hy_status hy__trace_init(void);
 
 #endif  // HALYARD_CORE_REGISTRY_H_

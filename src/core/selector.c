@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/edit_distance.h"
 #include "core/registry.h"
 
 #define MAX_SELECTOR 64
@@ -51,29 +52,6 @@ static const char* available(char* buffer, size_t size) {
   return buffer;
 }
 
-// Edits (insert, delete, replace, swap neighbours) from a to b, ignoring case.
-static int distance(const char* a, const char* b) {
-  enum { MAX = 32 };
-  int na = (int)strlen(a), nb = (int)strlen(b);
-  if (na >= MAX || nb >= MAX) return MAX;
-  int d[MAX][MAX];
-  for (int i = 0; i <= na; i++) d[i][0] = i;
-  for (int j = 0; j <= nb; j++) d[0][j] = j;
-  for (int i = 1; i <= na; i++) {
-    for (int j = 1; j <= nb; j++) {
-      int x = tolower((unsigned char)a[i - 1]), y = tolower((unsigned char)b[j - 1]);
-      int best = d[i - 1][j - 1] + (x != y);
-      if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
-      if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
-      if (i > 1 && j > 1 && x == tolower((unsigned char)b[j - 2]) &&
-          y == tolower((unsigned char)a[i - 2]) && d[i - 2][j - 2] + 1 < best)
-        best = d[i - 2][j - 2] + 1;
-      d[i][j] = best;
-    }
-  }
-  return d[na][nb];
-}
-
 // Names that start with what was written, else the nearest ones, each once.
 typedef struct suggestions {
   const char* wanted;
@@ -84,7 +62,7 @@ typedef struct suggestions {
 
 static void consider(suggestions* s, const char* name) {
   size_t length = strlen(s->wanted);
-  int d = length >= 3 && !strncmp(s->wanted, name, length) ? 0 : distance(s->wanted, name);
+  int d = length >= 3 && !strncmp(s->wanted, name, length) ? 0 : hy__edit_distance(s->wanted, name);
   if (d > s->distance) return;
   if (d < s->distance) s->end = (text){s->names, sizeof s->names};
   s->distance = d;

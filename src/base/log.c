@@ -1,10 +1,14 @@
-// Log lines: none unless asked for by HALYARD_LOG or hy_set_log_level.
-#include "core/log.h"
+// The log: no line unless asked for by HALYARD_LOG or hy_set_log_level.
+#include "base/log.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/env.h"
+#include "halyard/trace.h"
 
 atomic_int hy__watching;
 
@@ -45,10 +49,6 @@ void hy_set_log_level(int level) {
   if (level < 0) hy__log_level();
 }
 
-void hy__log_init(void) {
-  hy__log_level();
-}
-
 void hy_set_log_sink(hy_log_sink sink, void* user) {
   pthread_mutex_lock(&state.mutex);
   state.sink = sink;
@@ -57,7 +57,7 @@ void hy_set_log_sink(hy_log_sink sink, void* user) {
 }
 
 // One write for the line, so that lines of several processes do not mix.
-static void emit(int level, const char* colour, const char* tag, const char* text) {
+void hy__log_line(int level, const char* colour, const char* tag, const char* text) {
   char line[1400];
   pthread_mutex_lock(&state.mutex);
   if (state.sink) {
@@ -79,7 +79,7 @@ void hy__vlog(int level, const char* format, va_list arguments) {
   if (level > hy__log_level()) return;
   char text[1200];
   vsnprintf(text, sizeof text, format, arguments);
-  emit(level, NULL, "halyard: ", text);
+  hy__log_line(level, NULL, "halyard: ", text);
 }
 
 void hy__log(int level, const char* format, ...) {
@@ -88,27 +88,4 @@ void hy__log(int level, const char* format, ...) {
   va_start(arguments, format);
   hy__vlog(level, format, arguments);
   va_end(arguments);
-}
-
-// "[NPU] add f32[2, 3] cuda:0 cublas 24 B 12.3 us"
-void hy__log_event(const hy__trace_event* e, int64_t ns) {
-  static const struct {
-    const char *tag, *colour;
-  } tags[] = {{"[NPU] ", "\033[32m"},
-              {"[CPU] ", "\033[31m"},
-              {"[COPY] ", "\033[34m"},
-              {"[VIEW] ", "\033[36m"}};
-  int tag = e->kind;
-  if (e->kind == HY__TRACE_OP && e->device && e->device->is_host) tag = HY__TRACE_FALLBACK;
-  char text[1200], bytes[32] = "", why[400] = "";
-  if (e->bytes) snprintf(bytes, sizeof bytes, " %llu B", (unsigned long long)e->bytes);
-  if (e->kind == HY__TRACE_FALLBACK)
-    snprintf(why, sizeof why, " (fallback: %s)", e->reason ? e->reason : "no reason given");
-  // A call in words starts with the op's name.
-  bool named = e->detail && !strncmp(e->detail, e->name, strlen(e->name));
-  snprintf(text, sizeof text, "%s%s%s%s%s%s%s%s %.1f us%s", named ? "" : e->name,
-           e->detail && !named ? " " : "", e->detail ? e->detail : "", e->device ? " " : "",
-           e->device ? e->device->selector : "", e->provider ? " " : "",
-           e->provider ? e->provider : "", bytes, (double)ns / 1e3, why);
-  emit(3, tags[tag].colour, tags[tag].tag, text);
 }

@@ -1,11 +1,11 @@
-#include "model/json.h"
+#include "base/json_read.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/memory.h"
 
 // ---- the arena ----
 

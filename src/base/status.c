@@ -1,3 +1,4 @@
+// Status codes in words, and the calling thread's last error message.
 #include "halyard/status.h"
 
 #include <stdarg.h>

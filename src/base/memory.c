@@ -1,8 +1,8 @@
 // The library's own use of malloc, with fault injection in front of it.
+#include "base/memory.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "core/internal.h"
 
 void* hy__malloc(size_t bytes) {
   if (hy__fault(HY_FAULT_HOST_ALLOCATION)) return NULL;

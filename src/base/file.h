@@ -1,7 +1,7 @@
 // Files: read whole or mapped, and written so that a reader sees the old one or the new one, never
 // a part.
-#ifndef HALYARD_MODEL_FILE_H_
-#define HALYARD_MODEL_FILE_H_
+#ifndef HALYARD_BASE_FILE_H_
+#define HALYARD_BASE_FILE_H_
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,4 +38,4 @@ void hy__write_abandon(hy__writer* writer);
 hy_status hy__join_path(const char* folder, const char* name, char* path, size_t size);
 bool hy__file_exists(const char* path);
 
-#endif  // HALYARD_MODEL_FILE_H_
+#endif  // HALYARD_BASE_FILE_H_

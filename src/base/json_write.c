@@ -1,10 +1,10 @@
-#include "verify/json.h"
+#include "base/json_write.h"
 
 #include <math.h>
 #include <string.h>
 
-json json_to(FILE* file) {
-  return (json){file, false};
+json_writer json_to(FILE* file) {
+  return (json_writer){file, false};
 }
 
 // Bytes of the UTF-8 character at p, 0 where there is none: no overlong forms or surrogates.
@@ -24,7 +24,7 @@ static int utf8_length(const unsigned char* p) {
 }
 
 // JSON is UTF-8: a byte that is no part of a character is written as U+FFFD.
-static void put_string(json* j, const char* text, size_t length) {
+static void put_string(json_writer* j, const char* text, size_t length) {
   fputc('"', j->file);
   int n;
   const unsigned char* end = (const unsigned char*)text + length;
@@ -48,7 +48,7 @@ static void put_string(json* j, const char* text, size_t length) {
   fputc('"', j->file);
 }
 
-static void start(json* j, const char* key) {
+static void start(json_writer* j, const char* key) {
   if (j->needs_comma) fputs(", ", j->file);
   j->needs_comma = true;
   if (!key) return;
@@ -56,33 +56,33 @@ static void start(json* j, const char* key) {
   fputs(": ", j->file);
 }
 
-void json_begin_object(json* j, const char* key) {
+void json_begin_object(json_writer* j, const char* key) {
   start(j, key);
   fputc('{', j->file);
   j->needs_comma = false;
 }
 
-void json_end_object(json* j) {
+void json_end_object(json_writer* j) {
   fputc('}', j->file);
   j->needs_comma = true;
 }
 
-void json_begin_array(json* j, const char* key) {
+void json_begin_array(json_writer* j, const char* key) {
   start(j, key);
   fputc('[', j->file);
   j->needs_comma = false;
 }
 
-void json_end_array(json* j) {
+void json_end_array(json_writer* j) {
   fputc(']', j->file);
   j->needs_comma = true;
 }
 
-void json_text(json* j, const char* key, const char* value) {
+void json_text(json_writer* j, const char* key, const char* value) {
   json_bytes(j, key, value, value ? strlen(value) : 0);
 }
 
-void json_bytes(json* j, const char* key, const char* value, size_t length) {
+void json_bytes(json_writer* j, const char* key, const char* value, size_t length) {
   start(j, key);
   if (value)
     put_string(j, value, length);
@@ -90,17 +90,17 @@ void json_bytes(json* j, const char* key, const char* value, size_t length) {
     fputs("null", j->file);
 }
 
-void json_int(json* j, const char* key, int64_t value) {
+void json_int(json_writer* j, const char* key, int64_t value) {
   start(j, key);
   fprintf(j->file, "%lld", (long long)value);
 }
 
-void json_uint(json* j, const char* key, uint64_t value) {
+void json_uint(json_writer* j, const char* key, uint64_t value) {
   start(j, key);
   fprintf(j->file, "%llu", (unsigned long long)value);
 }
 
-void json_real(json* j, const char* key, double value) {
+void json_real(json_writer* j, const char* key, double value) {
   start(j, key);
   if (isfinite(value))
     fprintf(j->file, "%.9g", value);
@@ -108,17 +108,17 @@ void json_real(json* j, const char* key, double value) {
     fputs("null", j->file);
 }
 
-void json_bool(json* j, const char* key, bool value) {
+void json_bool(json_writer* j, const char* key, bool value) {
   start(j, key);
   fputs(value ? "true" : "false", j->file);
 }
 
-void json_null(json* j, const char* key) {
+void json_null(json_writer* j, const char* key) {
   start(j, key);
   fputs("null", j->file);
 }
 
-void json_newline(json* j) {
+void json_newline(json_writer* j) {
   fputc('\n', j->file);
   j->needs_comma = false;
 }

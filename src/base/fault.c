@@ -1,5 +1,5 @@
 // Fault injection: makes the nth event of a kind fail, so that tests reach every unwinding path.
-#include "core/internal.h"
+#include "base/memory.h"
 
 atomic_int hy__faults_armed;  // one bit per kind
 

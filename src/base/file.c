@@ -1,4 +1,4 @@
-#include "model/file.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/internal.h"
+#include "base/memory.h"
 
 static hy_status io_error(const char* path, const char* what) {
   return hy_fail(HY_IO, "%s: %s: %s", path, what, strerror(errno));

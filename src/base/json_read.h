@@ -3,8 +3,8 @@
 // Strict by RFC 8259: UTF-8 only, no comments, no trailing commas, no lone surrogates, numbers as
 // written there. Nesting is limited to HY__JSON_DEPTH. Thread-safe as long as each document is used
 // by one thread.
-#ifndef HALYARD_MODEL_JSON_H_
-#define HALYARD_MODEL_JSON_H_
+#ifndef HALYARD_BASE_JSON_READ_H_
+#define HALYARD_BASE_JSON_READ_H_
 
 #include <stddef.h>
 #include <stdint.h>
@@ -57,4 +57,4 @@ hy_status hy__json_get_bool(const hy__json* object, const char* key, bool fallba
 hy_status hy__json_get_text(const hy__json* object, const char* key, const char* fallback,
                             const char** value);
 
-#endif  // HALYARD_MODEL_JSON_H_
+#endif  // HALYARD_BASE_JSON_READ_H_
