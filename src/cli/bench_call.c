@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cpu/floor.h"
+#include "backends/cpu/peak.h"
 #include "base/json_write.h"
 #include "cli/cli.h"
 

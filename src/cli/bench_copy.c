@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cpu/floor.h"
+#include "backends/cpu/peak.h"
 #include "cli/bench.h"
 
 enum { ROUNDS = 9 };

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "backends/cpu/kernels.h"
-#include "backends/cpu/pool.h"
+#include "backends/cpu/family.h"
+#include "backends/cpu/runtime/thread_pool.h"
 #include "cli/bench_call.h"
 
 enum { ROUNDS = 7, CALLS = 20000 };

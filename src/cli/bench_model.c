@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "backends/cpu/floor.h"
+#include "backends/cpu/peak.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "cli/bench_call.h"

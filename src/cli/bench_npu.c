@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backends/cpu/floor.h"
+#include "backends/cpu/peak.h"
 #include "cli/bench.h"
 
 enum { ROUNDS = 12, TURN = 4 };

@@ -3,8 +3,8 @@
 #include <float.h>
 #include <stdio.h>
 
-#include "backends/cpu/floor.h"
-#include "backends/cpu/pool.h"
+#include "backends/cpu/peak.h"
+#include "backends/cpu/runtime/thread_pool.h"
 #include "cli/bench_call.h"
 
 enum { ROUNDS = 12 };

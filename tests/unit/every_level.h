@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "backends/cpu/half.h"
-#include "backends/cpu/kernels.h"
-#include "backends/cpu/pool.h"
+#include "backends/cpu/family.h"
+#include "backends/cpu/runtime/thread_pool.h"
+#include "backends/cpu/simd/half.h"
 #include "reference_call.h"
 
 static unsigned char want[3][OUTPUT_BYTES], got[2][3][OUTPUT_BYTES];

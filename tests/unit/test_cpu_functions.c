@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "backends/cpu/half.h"
-#include "backends/cpu/kernels.h"
+#include "backends/cpu/family.h"
+#include "backends/cpu/simd/half.h"
 
 static double sigmoid(double x) {
   return 1 / (1 + exp(-x));

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "backends/cpu/half.h"
-#include "backends/cpu/kernels.h"
+#include "backends/cpu/family.h"
+#include "backends/cpu/simd/half.h"
 
 enum { MAX_A = 70 * 1700 * 2, MAX_B = 1700 * 70 * 2 };
 static unsigned char a_memory[MAX_A * 4], b_memory[MAX_B * 4];

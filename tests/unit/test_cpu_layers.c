@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/cpu/half.h"
-#include "backends/cpu/kernels.h"
+#include "backends/cpu/family.h"
+#include "backends/cpu/simd/half.h"
 #include "reference_call.h"
 
 static uint32_t random_state = 1;

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backends/cpu/half.h"
-#include "backends/cpu/kernels.h"
-#include "backends/cpu/pool.h"
+#include "backends/cpu/family.h"
+#include "backends/cpu/runtime/thread_pool.h"
+#include "backends/cpu/simd/half.h"
 #include "reference_call.h"
 
 enum { SPAN = 1 << 21 };  // elements of each operand's memory

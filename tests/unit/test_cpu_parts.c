@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cpu/kernels.h"
-#include "backends/cpu/pool.h"
-#include "backends/cpu/providers.h"
+#include "backends/cpu/family.h"
+#include "backends/cpu/providers/providers.h"
+#include "backends/cpu/runtime/thread_pool.h"
 #include "reference_call.h"
 
 enum { MOST = 64 * 1024, INPUTS = 5, OUTS = 3 };

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "backends/cpu/isa.h"
+#include "backends/cpu/runtime/features.h"
 #include "halyard/halyard.h"
 
 static const char* const names[] = {"xeon", "native", "openmp", "openblas", "mkl", "mkldnn"};

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cpu/half.h"
-#include "backends/cpu/pool.h"
+#include "backends/cpu/runtime/thread_pool.h"
+#include "backends/cpu/simd/half.h"
 #include "reference_call.h"
 
 enum { COUNT = 1 << 19, OUTPUTS = 3, MOST_THREADS = 3 };

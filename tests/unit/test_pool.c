@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "backends/cpu/pool.h"
+#include "backends/cpu/runtime/thread_pool.h"
 
 enum { TASKS = 1000, CALLERS = 4, ROUNDS = 200 };
 

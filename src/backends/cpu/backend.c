@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/cpu/family.h"
 #include "backends/cpu/host_info.h"
-#include "backends/cpu/kernels.h"
-#include "backends/cpu/pages.h"
-#include "backends/cpu/providers.h"
+#include "backends/cpu/providers/providers.h"
+#include "backends/cpu/runtime/huge_pages.h"
 
 static const hy_host* host;
 const hy_host* hy__cpu_host_services;

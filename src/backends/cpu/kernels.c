@@ -1,6 +1,6 @@
 // The tables of kernels, one for each level of instructions: each level takes over the one below
 // and replaces what it does better.
-#include "backends/cpu/kernels.h"
+#include "backends/cpu/family.h"
 
 #include <pthread.h>
 

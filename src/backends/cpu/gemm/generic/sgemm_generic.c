@@ -1,0 +1,26 @@
+// The GEMM tile in plain C: small enough that a compiler keeps it in whatever registers there are.
+enum { ROWS = 4, PANEL = 8 };
+#include "backends/cpu/gemm/pack_generic.h"
+
+static void multiply(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
+                     int n, bool accumulate) {
+  float sums[ROWS][PANEL] = {{0}};
+  for (int k = 0; k < depth; k++) {
+    for (int i = 0; i < ROWS; i++) {
+      for (int j = 0; j < PANEL; j++) sums[i][j] += a[k * ROWS + i] * b[k * PANEL + j];
+    }
+  }
+  for (int i = 0; i < m; i++) {
+    for (int j = 0; j < n; j++)
+      c[i * stride + j] = accumulate ? c[i * stride + j] + sums[i][j] : sums[i][j];
+  }
+}
+
+const hy__gemm_kernel hy__gemm_scalar = {.rows = ROWS,
+                                         .panel = PANEL,
+                                         .depth = 384,
+                                         .unit = 1,
+                                         .align = 1,
+                                         .pack_a = pack_a,
+                                         .pack_b = pack_b,
+                                         .multiply = multiply};

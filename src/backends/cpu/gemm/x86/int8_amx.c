@@ -1,0 +1,21 @@
+// Products of int8 in AMX tiles.
+#include "backends/cpu/family.h"
+
+#if defined(__x86_64__)
+#define UNIT 4
+#define PRODUCT _tile_dpbssd
+#include "backends/cpu/gemm/x86/amx_tmpl.h"
+
+const hy__gemm_kernel hy__gemm_amx_int8 = {.rows = ROWS,
+                                           .panel = PANEL,
+                                           .depth = HY__GEMM_MAX_DEPTH,
+                                           .unit = UNIT,
+                                           .align = TILE,
+                                           .pack_a = pack_a,
+                                           .pack_b = pack_b,
+                                           .begin = begin,
+                                           .end = end,
+                                           .multiply = multiply,
+                                           .in_place = in_place,
+                                           .multiply_in_place = multiply_in_place};
+#endif
