@@ -8,11 +8,11 @@
 #include "backends/cpu/peak.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "cli/bench_call.h"
-#include "cli/shapes.h"
+#include "bench/call.h"
 #include "model/adapter.h"
 #include "model/create.h"
 #include "model/pack.h"
+#include "model/shapes.h"
 #include "model/train.h"
 
 enum {
@@ -24,8 +24,6 @@ enum {
   TRAIN_LENGTH = 256,
   READ_PIECE = 8 << 20
 };
-
-const char *bench_model, *bench_dtype;
 
 typedef struct model_bench {
   bench_session session;
@@ -61,17 +59,18 @@ static hy_status make_random(hy_device* device, hy_weight_format format, hy_mode
 static hy_status begin(model_bench* b, hy_device* device) {
   hy_weight_format format;
   memset(b, 0, sizeof *b);
-  if (!hy__weight_format_named(bench_dtype, &format))
-    return hy_fail(HY_INVALID_ARGUMENT, "--dtype is f32, bf16, q8 or q4, not '%s'", bench_dtype);
+  if (!hy__weight_format_named(bench_options.dtype, &format))
+    return hy_fail(HY_INVALID_ARGUMENT, "--dtype is f32, bf16, q8 or q4, not '%s'",
+                   bench_options.dtype);
   HY_TRY(bench_begin(&b->session, device));
-  if (bench_model)
-    HY_TRY(hy_model_load(device, bench_model, NULL, format, &b->model));
+  if (bench_options.model)
+    HY_TRY(hy_model_load(device, bench_options.model, NULL, format, &b->model));
   else
     HY_TRY(make_random(device, format, &b->model));
   HY_TRY(hy__transformer_visit_linears(&b->model->transformer, add_layer, b));
   add_weight(b, &b->model->transformer.head);
   snprintf(b->shape, sizeof b->shape, "%.0fM %s", 1e-6 * b->weights,
-           bench_model ? "from file" : "Qwen2.5-0.5B");
+           bench_options.model ? "from file" : "Qwen2.5-0.5B");
   return HY_OK;
 }
 
@@ -82,7 +81,7 @@ static void end(model_bench* b) {
 }
 
 static const char* dtype_name(const model_bench* b) {
-  return bench_dtype ? bench_dtype : hy_dtype_name(hy__model_dtype(b->model));
+  return bench_options.dtype ? bench_options.dtype : hy_dtype_name(hy__model_dtype(b->model));
 }
 
 static void print(const model_bench* b, const char* name, const char* shape, double rate,
@@ -135,7 +134,7 @@ static double computed_bytes(hy_model* model, int64_t tokens) {
 // another type than they are kept in, so that only models from files are judged.
 static void print_peak(const model_bench* b, const char* shape, int64_t tokens) {
   struct rusage usage;
-  if (!bench_model || getrusage(RUSAGE_SELF, &usage) != 0) return;
+  if (!bench_options.model || getrusage(RUSAGE_SELF, &usage) != 0) return;
   double peak = 1024.0 * (double)usage.ru_maxrss, computed = computed_bytes(b->model, tokens);
   bench_row row = {.name = "memory",
                    .shape = shape,
@@ -165,19 +164,20 @@ static hy_status read_once(const char* path, double* seconds, double* bytes) {
 hy_status bench_load(hy_device* device) {
   hy_weight_format format;
   char path[4096], shape[64];
-  if (!bench_model)
+  if (!bench_options.model)
     return hy_fail(HY_INVALID_ARGUMENT,
                    "bench load: needs --model, a folder with model.safetensors");
-  if (!hy__weight_format_named(bench_dtype, &format))
-    return hy_fail(HY_INVALID_ARGUMENT, "--dtype is f32, bf16, q8 or q4, not '%s'", bench_dtype);
-  HY_TRY(hy__join_path(bench_model, "model.safetensors", path, sizeof path));
+  if (!hy__weight_format_named(bench_options.dtype, &format))
+    return hy_fail(HY_INVALID_ARGUMENT, "--dtype is f32, bf16, q8 or q4, not '%s'",
+                   bench_options.dtype);
+  HY_TRY(hy__join_path(bench_options.model, "model.safetensors", path, sizeof path));
   double ours = 0, theirs = 0, bytes = 0, seconds;
   for (int round = 0; round <= ROUNDS; round++) {
     hy_model* model;
     HY_TRY(read_once(path, &seconds, &bytes));
     if (round > 0 && (theirs == 0 || seconds < theirs)) theirs = seconds;
     double start = bench_now();
-    HY_TRY(hy_model_load(device, bench_model, NULL, format, &model));
+    HY_TRY(hy_model_load(device, bench_options.model, NULL, format, &model));
     seconds = bench_now() - start;
     if (round > 0 && (ours == 0 || seconds < ours)) ours = seconds;
     hy_model_free(model);
@@ -186,7 +186,7 @@ hy_status bench_load(hy_device* device) {
   snprintf(shape, sizeof shape, "%.0f MB", 1e-6 * bytes);
   bench_row row = {.name = "load",
                    .shape = shape,
-                   .dtype = bench_dtype ? bench_dtype : "file",
+                   .dtype = bench_options.dtype ? bench_options.dtype : "file",
                    .value = ours,
                    .unit = "s",
                    .peer = "reading the file",

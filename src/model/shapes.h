@@ -1,6 +1,6 @@
 // Shapes of models that commands make without a file.
-#ifndef HALYARD_CLI_SHAPES_H_
-#define HALYARD_CLI_SHAPES_H_
+#ifndef HALYARD_MODEL_SHAPES_H_
+#define HALYARD_MODEL_SHAPES_H_
 
 #include "model/config.h"
 
@@ -17,4 +17,4 @@ extern const demo_size demo_sizes[DEMO_SIZES];
 // With a tokenizer of so many merges.
 hy__config demo_config(const demo_size* size, int n_merges);
 
-#endif  // HALYARD_CLI_SHAPES_H_
+#endif  // HALYARD_MODEL_SHAPES_H_

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/bench.h"
+#include "bench/bench.h"
 
 enum { ROUNDS = 9, CALLS = 20000, HELD = 256 };
 

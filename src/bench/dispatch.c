@@ -6,7 +6,7 @@
 
 #include "backends/cpu/family.h"
 #include "backends/cpu/runtime/thread_pool.h"
-#include "cli/bench_call.h"
+#include "bench/call.h"
 
 enum { ROUNDS = 7, CALLS = 20000 };
 

@@ -3,7 +3,7 @@
 // measured in turns with them or in the same run.
 #include <stdio.h>
 
-#include "cli/bench_call.h"
+#include "bench/call.h"
 
 enum { ROWS = 4096, COLUMNS = 4096, HEADS = 32, HEAD = COLUMNS / HEADS, COPIED = 64 << 20 };
 

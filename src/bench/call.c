@@ -1,4 +1,4 @@
-#include "cli/bench_call.h"
+#include "bench/call.h"
 
 #include <float.h>
 #include <stdio.h>
@@ -7,7 +7,6 @@
 
 #include "backends/cpu/peak.h"
 #include "base/json_write.h"
-#include "cli/cli.h"
 
 enum {
   MAX_BUFFERS = 512,
@@ -65,9 +64,9 @@ hy_status bench_begin(bench_session* session, hy_device* device) {
   *session = (bench_session){.device = device};
   HY_TRY(hy_stream_default(device, &session->stream));
   if (hy_device_is_host(device)) HY_TRY(measure_floors(&session->floors));
-  if (!bench_peer) return HY_OK;
-  if (strcmp(bench_peer, "-") == 0) return HY_OK;
-  session->peer = strcmp(bench_peer, "onednn") ? bench_peer : "mkldnn";
+  if (!bench_options.peer) return HY_OK;
+  if (strcmp(bench_options.peer, "-") == 0) return HY_OK;
+  session->peer = strcmp(bench_options.peer, "onednn") ? bench_options.peer : "mkldnn";
   HY_TRY(hy_set_preferred_provider(device, session->peer));
   return HY_OK;
 }
@@ -134,7 +133,7 @@ static hy_status time_turn(bench_session* session, const char* provider, const h
 }
 
 bool bench_ask_caller(const char* name, const char* shape, const char* dtype, double* best) {
-  if (!bench_peer || strcmp(bench_peer, "-") != 0) return false;
+  if (!bench_options.peer || strcmp(bench_options.peer, "-") != 0) return false;
   json_writer j = json_to(stdout);
   json_begin_object(&j, NULL);
   json_begin_object(&j, "turn");
@@ -155,7 +154,7 @@ bool bench_ask_caller(const char* name, const char* shape, const char* dtype, do
 
 // The provider that --backend names, or NULL where it names a backend.
 static const char* own_provider(hy_device* device) {
-  const char* name = cli.backend;
+  const char* name = bench_options.backend;
   if (name && strcmp(name, "onednn") == 0) name = "mkldnn";
   return name && hy_set_preferred_provider(device, name) == HY_OK ? name : NULL;
 }

@@ -2,7 +2,7 @@
 // rounding of the activations before them.
 #include <stdio.h>
 
-#include "cli/bench_call.h"
+#include "bench/call.h"
 
 enum { MAX_COPIES = 64, X_GROUP = 32 };
 static const double weights_bytes = 192e6;  // more than the caches of most processors

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "backends/cpu/peak.h"
-#include "cli/bench.h"
+#include "bench/bench.h"
 
 enum { ROUNDS = 12, TURN = 4 };
 

@@ -2,7 +2,7 @@
 // memory each time because there are more of them than any cache holds.
 #include <stdio.h>
 
-#include "cli/bench_call.h"
+#include "bench/call.h"
 
 // ---- square ----
 

@@ -5,7 +5,7 @@
 
 #include "backends/cpu/peak.h"
 #include "backends/cpu/runtime/thread_pool.h"
-#include "cli/bench_call.h"
+#include "bench/call.h"
 
 enum { ROUNDS = 12 };
 

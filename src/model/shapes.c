@@ -1,4 +1,4 @@
-#include "cli/shapes.h"
+#include "model/shapes.h"
 
 #include "model/byte_tokenizer.h"
 

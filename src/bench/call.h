@@ -1,8 +1,8 @@
 // Timing calls of ops: ours and a peer's in turns, against the machine's own limits.
-#ifndef HALYARD_CLI_BENCH_CALL_H_
-#define HALYARD_CLI_BENCH_CALL_H_
+#ifndef HALYARD_BENCH_CALL_H_
+#define HALYARD_BENCH_CALL_H_
 
-#include "cli/bench.h"
+#include "bench/bench.h"
 
 // The limits of the host's processor, measured in the same run. Zero where the device is none.
 typedef struct bench_floors {
@@ -59,4 +59,4 @@ typedef struct bench_copies {
 // and prints the row.
 hy_status bench_calls(bench_session* session, const bench_work* work, const hy_call* calls, int n);
 
-#endif  // HALYARD_CLI_BENCH_CALL_H_
+#endif  // HALYARD_BENCH_CALL_H_

@@ -1,7 +1,7 @@
 // Attention: prefill and training shapes with its gradient, and decoding over a long cache.
 #include <stdio.h>
 
-#include "cli/bench_call.h"
+#include "bench/call.h"
 
 typedef struct shape {
   int64_t heads, kv_heads, queries, keys, size;

@@ -1,7 +1,7 @@
-// Benchmarks: each prints rows of a value beside its peer and its floor, measured in turns in one
+// Benchmarks: each prints rows of a value beside its peer and its floor, timed alternately in one
 // run.
-#ifndef HALYARD_CLI_BENCH_H_
-#define HALYARD_CLI_BENCH_H_
+#ifndef HALYARD_BENCH_BENCH_H_
+#define HALYARD_BENCH_BENCH_H_
 
 #include "halyard/halyard.h"
 
@@ -25,12 +25,25 @@ typedef struct bench_row {
 void bench_print(const bench_row* row);
 double bench_now(void);  // seconds, monotonic
 
-extern const char* bench_peer;  // --peer: a provider that some benchmarks compare with, or NULL
+// What the command line asks for; texts are NULL where it does not say.
+typedef struct bench_settings {
+  const char* backend;  // as it was named: a backend, or a provider whose kernels are measured
+  const char* peer;     // a provider to compare with; "-": the calling script
+  const char* only;     // of all rows, those whose name, shape and type contain this
+  const char *model, *dtype;
+  bool json;
+} bench_settings;
+extern bench_settings bench_options;
 
 // Whether --only asks for this row: its name, shape and type, a space between, contain the text.
 bool bench_wanted(const char* name, const char* shape, const char* dtype);
 
-extern const char *bench_model, *bench_dtype;  // --model and --dtype, or NULL
+typedef struct benchmark {
+  const char* name;
+  hy_status (*run)(hy_device* device);
+} benchmark;
+extern const benchmark bench_all[];
+extern const int bench_count;
 
 // Each runs to the end and prints its rows.
 hy_status bench_dispatch(hy_device* device);
@@ -51,4 +64,4 @@ hy_status bench_norm(hy_device* device);
 hy_status bench_image(hy_device* device);
 hy_status bench_npu(hy_device* device);
 
-#endif  // HALYARD_CLI_BENCH_H_
+#endif  // HALYARD_BENCH_BENCH_H_

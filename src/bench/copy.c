@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "backends/cpu/peak.h"
-#include "cli/bench.h"
+#include "bench/bench.h"
 
 enum { ROUNDS = 9 };
 

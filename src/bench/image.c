@@ -1,5 +1,5 @@
 // halyard bench image: the ops of convolutional networks, in a block of ResNet's shape.
-#include "cli/bench_call.h"
+#include "bench/call.h"
 
 enum { IMAGES = 8, CHANNELS = 64, SIZE = 56, COPIED = 64 << 20 };
 
