@@ -1,3 +1,4 @@
+// File I/O: mapping, reading, and atomic writes by a temporary file that is renamed.
 #include "base/file.h"
 
 #include <errno.h>

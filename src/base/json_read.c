@@ -1,3 +1,4 @@
+// JSON parser: recursive descent into an arena, strict by RFC 8259.
 #include "base/json_read.h"
 
 #include <errno.h>

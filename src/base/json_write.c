@@ -1,3 +1,4 @@
+// JSON writer: keeps track of commas, and writes bytes that are not UTF-8 as U+FFFD.
 #include "base/json_write.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+// Benchmark of one op: peak rates of this machine, then our provider and a peer in turns.
 #include "bench/call.h"
 
 #include <float.h>

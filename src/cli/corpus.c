@@ -1,3 +1,4 @@
+// Embedded texts: the corpora of `halyard demo`, assembled into the program.
 #include "cli/corpus.h"
 
 // HALYARD_CORPUS is the build's folder of gathered texts.

@@ -1,3 +1,4 @@
+// Loss curves: braille on a terminal, and SVG.
 #include "cli/curve.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+// Model folders: copies tokenizer and configuration beside new weights.
 #include "cli/hub_folder.h"
 
 #include "base/file.h"

@@ -1,3 +1,4 @@
+// SIGINT handling: the first Ctrl-C asks to stop, the second ends the program.
 #include "cli/interrupt.h"
 
 #include <signal.h>

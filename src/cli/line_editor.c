@@ -1,3 +1,4 @@
+// Line editor: raw terminal input with UTF-8, word keys and a history.
 #include "cli/line_editor.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+// Progress line of a training: rate, memory and time left.
 #include "cli/progress.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+// memcpy and memset between host and devices, ordered by streams; peers are staged through the
+// host.
 #include "core/internal.h"
 
 // Staging of copies between devices, in two halves that are filled and emptied in turns.

@@ -1,3 +1,4 @@
+// Data types: names, sizes, and PyTorch's promotion of two of them.
 #include <string.h>
 
 #include "halyard/call.h"

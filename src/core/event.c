@@ -1,3 +1,4 @@
+// Events: marks in a stream that the host or another stream can wait for.
 #include "core/internal.h"
 
 struct hy_event {

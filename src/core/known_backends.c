@@ -1,3 +1,4 @@
+// Backend names: those this version knows of, and those compiled in.
 #include <string.h>
 
 #include "core/registry.h"

@@ -1,3 +1,4 @@
+// Address ranges: binary search in a sorted array.
 #include "core/ranges.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+// Streams: creation, the default stream of a device, synchronisation and sticky errors.
 #include <stdio.h>
 
 #include "core/internal.h"

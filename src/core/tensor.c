@@ -1,3 +1,4 @@
+// Tensor views: strides, extents, and the checks that every entry makes.
 #include "halyard/tensor.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// Composite ops: einsum as the products it can be made of.
 #include "ops/compose.h"
 
 #include "core/internal.h"

@@ -1,3 +1,4 @@
+// Einsum parser: subscripts to labels and sizes, with PyTorch's messages for what is wrong.
 #include "ops/einsum.h"
 
 #include <ctype.h>

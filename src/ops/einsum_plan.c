@@ -1,3 +1,4 @@
+// Contraction order of an einsum: dynamic programming for few operands, greedy for many.
 #include "ops/einsum_plan.h"
 
 #define EXHAUSTIVE 8

@@ -1,3 +1,4 @@
+// CPU fallback: stages a call through the host, and counts it for the report.
 #include "ops/fallback.h"
 
 #include <stdio.h>

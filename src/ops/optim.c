@@ -1,3 +1,4 @@
+// Optimizers: AdamW and SGD over lists of parameters, their state, and gradient clipping.
 #include "halyard/optim.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+// Comparison of outputs: within the tolerance, and nothing written outside of them.
 #include "verify/compare.h"
 
 #include <math.h>

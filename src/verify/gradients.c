@@ -1,3 +1,4 @@
+// Gradients of a case: records the call on a tape and runs it backward.
 #include "verify/gradients.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+// Fuzz target: files read as a dataset, and the batches it gives.
 #include <string.h>
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+// Fuzz target: JSON text, parsed and walked.
 #include <string.h>
 
 #include "base/json_read.h"

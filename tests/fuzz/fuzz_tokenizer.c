@@ -1,3 +1,4 @@
+// Fuzz target: tokenizer.json, then encoding and decoding with what was read.
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+// A fake device with a manual clock: work runs when the test says so.
 #include "support/fake.h"
 
 #include <stdio.h>

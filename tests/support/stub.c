@@ -1,3 +1,4 @@
+// A stub backend: the fewest functions that the registry takes.
 #include "support/stub.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// The caching allocator on a fake device: reuse, merging, waste, and running out of memory.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

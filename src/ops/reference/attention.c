@@ -1,3 +1,4 @@
+// Reference attention of one head: scores, softmax and weighted sum in double.
 #include "ops/reference/attention.h"
 
 #include <math.h>

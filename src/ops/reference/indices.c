@@ -1,3 +1,4 @@
+// Indexing helpers: bounds checks, and copies and sums of elements.
 #include "ops/reference/indices.h"
 
 #include <string.h>

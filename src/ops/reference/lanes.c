@@ -1,3 +1,4 @@
+// Slices along dimensions: choosing them, going through them, loading and storing whole ones.
 #include "ops/reference/lanes.h"
 
 // The dimensions of `t` in the mask, or those outside it.

@@ -1,3 +1,4 @@
+// Linear layers of the reference: decodes the weight row by row, then multiplies in double.
 #include "ops/reference/layer.h"
 
 #include "ops/reference/lanes.h"

@@ -1,3 +1,4 @@
+// Matrix product of the reference: strips of 64 columns, sums in ascending k.
 #include "ops/reference/product.h"
 
 #include "ops/reference/scratch.h"

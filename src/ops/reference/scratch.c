@@ -1,3 +1,4 @@
+// Scratch memory of reference kernels, by size or by the shape of a tensor.
 #include "ops/reference/scratch.h"
 
 #include <string.h>

@@ -1,3 +1,5 @@
+// Device memory of the guarded backend: a window of addresses that nobody may touch, and a store
+// behind it.
 #include "guarded.h"
 
 #include <stdlib.h>

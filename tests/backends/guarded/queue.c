@@ -1,3 +1,4 @@
+// Streams and events of the guarded backend: a worker thread for each queue.
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
