@@ -38,10 +38,10 @@ static hy_status measure_floors(bench_floors* floors) {
   // whole round ago and has left the caches.
   for (int i = 0; i < 4 * READ_BYTES / READ_PIECE; i++) {
     char* piece = memory + (size_t)i * READ_PIECE % READ_BYTES;
-    raise(&floors->read, hy__floor_read(piece, READ_PIECE));
-    raise(&floors->f32, hy__floor_products(HY_F32));
-    raise(&floors->bf16, hy__floor_products(HY_BF16));
-    raise(&floors->i8, hy__floor_products(HY_I8));
+    raise(&floors->read, hy__peak_read(piece, READ_PIECE));
+    raise(&floors->f32, hy__peak_multiply_add(HY_F32));
+    raise(&floors->bf16, hy__peak_multiply_add(HY_BF16));
+    raise(&floors->i8, hy__peak_multiply_add(HY_I8));
   }
   free(memory);
   return HY_OK;
@@ -173,7 +173,7 @@ static hy_status time_copies(bench_session* session, bench_copies* copies) {
   HY_TRY(time_one(session, NULL, &call, &best));
   if (2 * bytes / best > copies->own) copies->own = 2 * bytes / best;
   if (!hy_device_is_host(session->device)) return HY_OK;
-  double rate = hy__floor_copy(copies->to.data, copies->from.data, (size_t)bytes);
+  double rate = hy__peak_copy(copies->to.data, copies->from.data, (size_t)bytes);
   if (rate > copies->memcpy) copies->memcpy = rate;
   return HY_OK;
 }
@@ -203,7 +203,7 @@ hy_status bench_calls(bench_session* session, const bench_work* work, const hy_c
     if (work->copies) HY_TRY(time_copies(session, work->copies));
     if (session->floors.read > 0 && work->needs.operations > 0)
       raise(peak_of(&session->floors, work->needs.products),
-            hy__floor_products(work->needs.products));
+            hy__peak_multiply_add(work->needs.products));
   }
   hy_set_preferred_provider(session->device, own);
   bench_row row = {.name = work->name,

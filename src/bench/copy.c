@@ -45,7 +45,7 @@ static hy_status measure(hy_stream* stream, const buffers* b, hy_copy_kind kind,
     taken = time_memcpy(b, bytes, repeats);
     if (taken < theirs) theirs = taken;
     // The same bytes by all threads at once, or by one where that is faster.
-    double rate = hy__floor_copy(b->host_b, b->host_a, bytes) / 2;
+    double rate = hy__peak_copy(b->host_b, b->host_a, bytes) / 2;
     if (rate > floor) floor = rate;
   }
   if ((double)bytes / theirs > floor) floor = (double)bytes / theirs;

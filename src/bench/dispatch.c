@@ -4,23 +4,22 @@
 #include <string.h>
 #include <time.h>
 
-#include "backends/cpu/family.h"
 #include "backends/cpu/runtime/thread_pool.h"
 #include "bench/call.h"
+#include "core/internal.h"
 
 enum { ROUNDS = 7, CALLS = 20000 };
 
-// What a call goes through: all of it from the typed function on, from hy_run on, or the cpu's
-// kernel alone, which is the floor of the other two.
-typedef enum way { BY_WRAPPER, BY_RUN, BY_KERNEL, WAYS } way;
+// What a call goes through: all of it from the typed function on, from hy_run on, or the first
+// provider alone, which is the floor of the other two.
+typedef enum way { BY_WRAPPER, BY_RUN, BY_PROVIDER, WAYS } way;
 
 static hy_status add_once(hy_stream* stream, const hy_call* call, way w) {
-  static const hy__cpu_kernels* kernels;
   if (w == BY_WRAPPER)
     return hy_add(stream, &call->out[0], &call->in[0], &call->in[1], call->attrs.alpha.alpha);
   if (w == BY_RUN) return hy_run(stream, call);
-  if (!kernels) kernels = hy__cpu_kernels_up_to(HY__ISA_AVX512);
-  return (hy__cpu_elementwise.run)(kernels, call);
+  const hy_provider* first = *atomic_load(&stream->device->providers);
+  return first->run(stream->device->handle, stream->handle, call);
 }
 
 // Nanoseconds of an add of one element, the best of several rounds: the ways by turns, and the
@@ -42,7 +41,7 @@ static hy_status time_adds(hy_stream* stream, double best[WAYS], double* theirs)
   for (int w = 0; w < WAYS; w++) best[w] = DBL_MAX;
   for (int i = 0; i < WAYS * ROUNDS && status == HY_OK; i++) {
     way w = (way)(i % WAYS);
-    if (w == BY_KERNEL && !hy_device_is_host(device)) continue;
+    if (w == BY_PROVIDER && !hy_device_is_host(device)) continue;
     double start = bench_now();
     for (int k = 0; k < CALLS && status == HY_OK; k++) status = add_once(stream, &call, w);
     if (status == HY_OK) status = hy_stream_sync(stream);
@@ -151,8 +150,8 @@ hy_status bench_dispatch(hy_device* device) {
   switching s;
   HY_TRY(hy_stream_default(device, &stream));
   HY_TRY(time_adds(stream, add, &theirs));
-  print_add("hy_run add", add[BY_RUN], add[BY_KERNEL], theirs);
-  print_add("hy_add", add[BY_WRAPPER], add[BY_KERNEL], theirs);
+  print_add("hy_run add", add[BY_RUN], add[BY_PROVIDER], theirs);
+  print_add("hy_add", add[BY_WRAPPER], add[BY_PROVIDER], theirs);
   HY_TRY(time_switch(device, &s));
   print("hy_device_get", "open", s.look_up, "ns", s.compare);
   print("switch device", "current", s.make_current, "ns", s.store);

@@ -32,11 +32,11 @@ static hy_status convolutions(bench* b) {
   hy_call call = {.op = HY_OP_conv2d, .n_in = 3, .n_out = 1, .in = in, .out = &y};
   call.attrs.conv = (hy_attrs_conv){{1, 1}, {1, 1}, {1, 1}, 1};
   HY_TRY(convolution(b, &call, 1));
-  hy_tensor back[3] = {y, b->x, b->kernel}, slopes[3] = {dx, dweight, absent};
+  hy_tensor back[3] = {y, b->x, b->kernel}, grads[3] = {dx, dweight, absent};
   call.op = HY_OP_conv2d_backward;
   call.n_out = 3;
   call.in = back;
-  call.out = slopes;
+  call.out = grads;
   return convolution(b, &call, 2);
 }
 
@@ -65,11 +65,11 @@ static hy_status passes(bench* b) {
   call.attrs.batch_norm = (hy_attrs_batch_norm){true, 0.1, 1e-5};
   HY_TRY(pass(b, call));
   hy_tensor back[5] = {dy, b->x, statistic[0], statistic[1], b->vector};
-  hy_tensor slopes[3] = {out};
-  for (int i = 1; i < 3; i++) HY_TRY(bench_tensor(b->session, &slopes[i], b->dtype, 1, channels));
+  hy_tensor grads[3] = {out};
+  for (int i = 1; i < 3; i++) HY_TRY(bench_tensor(b->session, &grads[i], b->dtype, 1, channels));
   call.op = HY_OP_batch_norm_backward;
   call.in = back;
-  call.out = slopes;
+  call.out = grads;
   HY_TRY(pass(b, call));
   hy_tensor most[2] = {b->half, index};
   call = (hy_call){.op = HY_OP_max_pool2d, .n_in = 1, .n_out = 2, .in = &b->x, .out = most};

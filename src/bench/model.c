@@ -208,7 +208,7 @@ static double sustained_read(const model_bench* b) {
   if (pieces < 16 || !hy_device_is_host(b->session.device)) return b->session.floors.read;
   double seconds = 0, bytes = 0;
   for (size_t i = 0; seconds < 0.5; i++, bytes += READ_PIECE)
-    seconds += READ_PIECE / hy__floor_read((char*)head->data + i % pieces * READ_PIECE, READ_PIECE);
+    seconds += READ_PIECE / hy__peak_read((char*)head->data + i % pieces * READ_PIECE, READ_PIECE);
   return bytes / seconds;
 }
 

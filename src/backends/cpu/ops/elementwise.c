@@ -109,7 +109,7 @@ typedef struct job {
   int n_in;
   hy_dtype dtype;  // of the inputs
   int64_t size;
-  bool past;
+  bool nontemporal;
 } job;
 
 // Elements of an operand as contiguous floats: in place, or widened into `row`.
@@ -118,13 +118,13 @@ static const float* operand(const job* j, int64_t n, const char* from, int64_t s
   if (step == 0) {
     // Every piece of a row repeats the same number.
     if (is_first) {
-      j->kernels->widen(1, from, 1, j->dtype, row);
+      j->kernels->gemm.widen(1, from, 1, j->dtype, row);
       for (int64_t i = 1; i < n; i++) row[i] = row[0];
     }
     return row;
   }
   if (j->dtype == HY_F32 && step == 4) return (const float*)from;
-  j->kernels->widen(n, from, step / j->size, j->dtype, row);
+  j->kernels->gemm.widen(n, from, step / j->size, j->dtype, row);
   return row;
 }
 
@@ -149,8 +149,9 @@ static void map_row(const void* context, int64_t n, char* const* at, const int64
   const job* j = context;
   if (lined_up(j, step)) {
     const void* in[3] = {at[1], at[2], at[3]};
-    bool past = j->past && (uintptr_t)at[0] % 64 == 0;
-    j->m.map[j->dtype == HY_BF16 ? HY__ROW_BF16 : HY__ROW_F32](n, in, j->m.p, j->m.q, at[0], past);
+    bool nontemporal = j->nontemporal && (uintptr_t)at[0] % 64 == 0;
+    j->m.map[j->dtype == HY_BF16 ? HY__ROW_BF16 : HY__ROW_F32](n, in, j->m.p, j->m.q, at[0],
+                                                               nontemporal);
     return;
   }
   float rows[MOST][ROW];
@@ -170,20 +171,21 @@ static void map_row(const void* context, int64_t n, char* const* at, const int64
     bool direct = j->dtype == HY_F32 && step[0] == 4;
     void* out = direct ? (void*)to : rows[0];
     j->m.map[HY__ROW_F32](count, (const void* const*)in, j->m.p, j->m.q, out, false);
-    if (!direct) j->kernels->finish(count, rows[0], 1, 0, NULL, 0, to, step[0] / j->size, j->dtype);
+    if (!direct)
+      j->kernels->gemm.epilogue(count, rows[0], 1, 0, NULL, 0, to, step[0] / j->size, j->dtype);
   }
 }
 
 static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   job j = {.kernels = kernels, .n_in = call->n_in, .dtype = call->in[0].dtype};
   j.size = (int64_t)hy_dtype_size(j.dtype);
-  j.past = hy__past_caches(call);
+  j.nontemporal = hy__use_nontemporal(call);
   map_op(kernels->rows, call, &j.m);
   const hy_tensor* tensors[MOST] = {&call->out[0]};
   for (int k = 0; k < call->n_in; k++) tensors[k + 1] = &call->in[k];
-  hy__loop loop;
-  hy__loop_init(&loop, j.n_in + 1, tensors);
-  hy__loop_run(&loop, map_row, &j, j.m.cost);
+  hy__nditer loop;
+  hy__nditer_init(&loop, j.n_in + 1, tensors);
+  hy__nditer_run(&loop, map_row, &j, j.m.cost);
   return HY_OK;
 }
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "backends/cpu/family.h"
-#include "backends/cpu/providers/providers.h"
+#include "backends/cpu/provider.h"
 #include "backends/cpu/runtime/thread_pool.h"
 
 enum { GRAIN = 8192, MOST_PARTS = 64, MOST_INPUTS = 8, WHOLE = -1, IMPOSSIBLE = -2 };
@@ -194,7 +194,7 @@ static void run_part(void* context, int64_t i) {
     part.attrs.random.offset += (uint64_t)first / 4;
   part.in = in;
   part.out = out;
-  if (hy__cpu_host_services->reference(&part) != HY_OK) atomic_store(&j->failed, true);
+  if (hy__backend_host->reference(&part) != HY_OK) atomic_store(&j->failed, true);
 }
 
 static int64_t work_of(const hy_call* call) {
@@ -221,7 +221,7 @@ static hy_status reduce_in_two_steps(job* j) {
   out.ndim = 0;
   last.out = &out;
   last.attrs.reduce = (hy_attrs_reduce){hy_all_dims(), false};
-  return hy__cpu_host_services->reference(atomic_load(&j->failed) ? call : &last);
+  return hy__backend_host->reference(atomic_load(&j->failed) ? call : &last);
 }
 
 // Where a part fails, the whole call fails again on this thread, which is the one to have the
@@ -232,7 +232,7 @@ static hy_status run(void* device, void* stream, const hy_call* call) {
   job j = {.call = call, .split = splits[call->op], .unit = 1};
   int64_t work = work_of(call);
   j.parts = work / GRAIN < MOST_PARTS ? work / GRAIN : MOST_PARTS;
-  if (j.parts < 2) return hy__cpu_host_services->reference(call);
+  if (j.parts < 2) return hy__backend_host->reference(call);
   if (j.split == KEPT && reduces_all(call)) return reduce_in_two_steps(&j);
   if (j.split == COUNTER) {
     j.size = hy_tensor_numel(&call->out[0]);
@@ -242,7 +242,7 @@ static hy_status run(void* device, void* stream, const hy_call* call) {
   }
   if (j.parts > j.size) j.parts = j.size;
   hy__pool_run(run_part, &j, j.parts);
-  return atomic_load(&j.failed) ? hy__cpu_host_services->reference(call) : HY_OK;
+  return atomic_load(&j.failed) ? hy__backend_host->reference(call) : HY_OK;
 }
 
 static hy_support supports(void* device, const hy_call* call) {
@@ -254,7 +254,7 @@ static hy_support supports(void* device, const hy_call* call) {
   return cuts ? HY_SUPPORT_YES : HY_SUPPORT_NO_SHAPE;
 }
 
-const hy_provider hy__cpu_parts = {
+const hy_provider hy__cpu_reference_mt = {
     .size = sizeof(hy_provider),
     .name = "parts",
     .version = HALYARD_VERSION,

@@ -32,37 +32,37 @@
   X(trunc, 1, 1, toward_0(a))                                           \
   X(relu, 1, 1, larger(splat(0), a))                                    \
   X(sqrt, 1, 1, root(a))                                                \
-  X(rsqrt, 1, 1, inverse_root(a, rough))                                \
+  X(rsqrt, 1, 1, inverse_root(a, bf16))                                 \
   X(reciprocal, 1, 1, 1 / a)                                            \
-  X(exp, 1, 4, exponential(a, rough))                                   \
+  X(exp, 1, 4, exponential(a, bf16))                                    \
   X(log, 1, 4, natural_log(a))                                          \
-  X(sin, 1, 4, wave(a, 0))                                              \
-  X(cos, 1, 4, wave(a, 1))                                              \
-  X(tanh, 1, 4, hyperbolic_tangent(a, rough))                           \
-  X(sigmoid, 1, 4, logistic(a, rough))                                  \
+  X(sin, 1, 4, sincos_of(a, 0))                                         \
+  X(cos, 1, 4, sincos_of(a, 1))                                         \
+  X(tanh, 1, 4, hyperbolic_tangent(a, bf16))                            \
+  X(sigmoid, 1, 4, logistic(a, bf16))                                   \
   X(erf, 1, 4, error_function(a))                                       \
-  X(silu, 1, 4, a * logistic(a, rough))                                 \
-  X(gelu, 1, 1, a * normal_cdf(a, rough))                               \
+  X(silu, 1, 4, a * logistic(a, bf16))                                  \
+  X(gelu, 1, 1, a * normal_cdf(a, bf16))                                \
   X(sigmoid_backward, 2, 1, a * (b * (1 - b)))                          \
   X(tanh_backward, 2, 1, a * fma_(-b, b, splat(1)))                     \
   X(relu_backward, 2, 1, choose(at_most(b, splat(0)), splat(0), a))     \
-  X(silu_backward, 2, 4, a * silu_slope(b, false))                      \
-  X(gelu_backward, 2, 1, a * gelu_slope(b, false))
+  X(silu_backward, 2, 4, a * silu_grad(b, false))                       \
+  X(gelu_backward, 2, 1, a * gelu_grad(b, false))
 
 // What other ops are made of.
 #define HY__OTHER_MAPS(X)                                               \
   X(identity, 1, 1, a)                                                  \
   X(scale, 1, 1, a * p)                                                 \
   X(affine, 1, 1, fma_(a, p, q))                                        \
-  X(softmax_slope, 2, 1, b * (a - p))                                   \
-  X(log_softmax_slope, 2, 1, fma_(-exponential(b, rough), p, a))        \
+  X(softmax_grad, 2, 1, b * (a - p))                                    \
+  X(log_softmax_grad, 2, 1, fma_(-exponential(b, bf16), p, a))          \
   X(divide_by, 1, 1, a / p)                                             \
   X(to_power, 1, 32, power_of(a, p))                                    \
   X(power_from, 1, 32, power_of(p, a))                                  \
   X(square, 1, 1, a * a)                                                \
   X(cube, 1, 1, a * a * a)                                              \
-  X(gelu_tanh, 1, 1, gelu_by_tanh(a, rough))                            \
-  X(gelu_tanh_backward, 2, 1, a * gelu_by_tanh_slope(b, false))
+  X(gelu_tanh, 1, 1, gelu_by_tanh(a, bf16))                             \
+  X(gelu_tanh_backward, 2, 1, a * gelu_tanh_grad(b, false))
 
 #define HY__MAPS(X) HY__OP_MAPS(X) HY__OTHER_MAPS(X)
 
@@ -91,15 +91,16 @@ typedef struct hy__adamw {
   float keep, step_size, inverse_root, beta1, beta2, rest1, rest2, eps;
 } hy__adamw;
 
-// The numbers of a step of SGD. `rest`: how much of the slope goes into the velocity.
+// The numbers of a step of SGD. `rest`: how much of the grad goes into the velocity.
 typedef struct hy__sgd {
   float lr, sign, decay, momentum, rest;
   bool has_momentum, nesterov, first;
 } hy__sgd;
 
-// The output may be one of the inputs. `past`: stores pass the caches by, for outputs that are much
-// larger; `out` is then aligned to 64 bytes and no input.
-typedef void hy__map(int64_t n, const void* const* in, float p, float q, void* out, bool past);
+// The output may be one of the inputs. `nontemporal`: stores pass the caches by, for outputs that
+// are much larger; `out` is then aligned to 64 bytes and no input.
+typedef void hy__map(int64_t n, const void* const* in, float p, float q, void* out,
+                     bool nontemporal);
 enum { HY__ROW_F32, HY__ROW_BF16, HY__ROW_TYPES, HY__ROW_SPARE = 32 };
 typedef void hy__test(int64_t n, const float* const* in, uint8_t* out);
 
@@ -113,59 +114,64 @@ typedef struct hy__rows {
   // Of rows of `dtype`, f32 or bf16. Where `next` is not 0, what lies so many bytes on is brought
   // nearer while the row is worked on.
   float (*sum)(int64_t n, const void* x, hy_dtype dtype);
-  float (*spread)(int64_t n, const void* x, hy_dtype dtype, float centre);  // sum of (x - centre)^2
+  float (*sum_sq_dev)(int64_t n, const void* x, hy_dtype dtype,
+                      float centre);  // sum of (x - centre)^2
   float (*product)(int64_t n, const void* x, hy_dtype dtype);
-  float (*most)(int64_t n, const void* x, hy_dtype dtype);   // the greatest, whatever NaN is among
-  float (*least)(int64_t n, const void* x, hy_dtype dtype);  // the same
+  float (*max)(int64_t n, const void* x, hy_dtype dtype);  // the greatest, whatever NaN is among
+  float (*min)(int64_t n, const void* x, hy_dtype dtype);  // the same
   float (*dot)(int64_t n, const float* x, const float* y);
   void (*add_into)(int64_t n, const void* x, hy_dtype dtype, float* sums);  // sums += x
   // bf16 as f32 and back.
-  void (*widen)(int64_t n, const uint16_t* x, float* out, bool past);
-  void (*narrow)(int64_t n, const float* x, uint16_t* out, bool past);
+  void (*widen)(int64_t n, const uint16_t* x, float* out, bool nontemporal);
+  void (*narrow)(int64_t n, const float* x, uint16_t* out, bool nontemporal);
   // Waits for the stores past the caches of the functions below, at the end of many rows; maps and
   // conversions do so themselves.
-  void (*finish_past)(void);
+  void (*nontemporal_fence)(void);
   // Returns the sum of exp(x - shift). `terms`, unless NULL, gets them, in an order that is only
   // scale_terms' to know unless the type is f32; it has room for HY__ROW_SPARE more than n.
   float (*exp_sum)(int64_t n, const void* x, hy_dtype dtype, float shift, float* terms,
                    int64_t next);
   void (*scale_terms)(int64_t n, const float* terms, float scale, void* out, hy_dtype dtype,
-                      bool past);
+                      bool nontemporal);
   // out = x - shift - log_sum
   void (*shift_twice)(int64_t n, const void* x, hy_dtype dtype, float shift, float log_sum,
-                      void* out, bool past);
+                      void* out, bool nontemporal);
   // out = (x - centre) scale weight + bias, all of one type; weight and bias may be NULL.
   void (*normalise)(int64_t n, const void* x, hy_dtype dtype, float centre, float scale,
-                    const void* weight, const void* bias, void* out, int64_t next, bool past);
+                    const void* weight, const void* bias, void* out, int64_t next,
+                    bool nontemporal);
   // h = (x - centre) scale, g = dy weight; dweight += dy h, dbias += dy. What may be NULL: weight,
   // dweight, dbias. Returns sum(g), and sum(g h) in *g_h.
-  float (*norm_slopes)(int64_t n, const float* dy, const float* x, float centre, float scale,
-                       const float* weight, float* dweight, float* dbias, float* h, float* g,
-                       float* g_h);
+  float (*norm_grads)(int64_t n, const float* dy, const float* x, float centre, float scale,
+                      const float* weight, float* dweight, float* dbias, float* h, float* g,
+                      float* g_h);
   // out = scale (g - mean_g - h mean_gh)
   void (*norm_backward)(int64_t n, const float* g, const float* h, float scale, float mean_g,
                         float mean_gh, float* out);
   // Returns sum(dy), and sum(dy (x - centre)) in *dot.
-  float (*slope_sums)(int64_t n, const void* dy, const void* x, hy_dtype dtype, float centre,
-                      int64_t next, float* dot);
+  float (*grad_sums)(int64_t n, const void* dy, const void* x, hy_dtype dtype, float centre,
+                     int64_t next, float* dot);
   // out = of_dy dy + of_x (x - centre) + shift
-  void (*mix_slopes)(int64_t n, const void* dy, const void* x, hy_dtype dtype, float centre,
-                     float of_dy, float of_x, float shift, void* out);
+  void (*mix_grads)(int64_t n, const void* dy, const void* x, hy_dtype dtype, float centre,
+                    float of_dy, float of_x, float shift, void* out);
   // Cosines or sines times a factor, in the order in which rows of `dtype` are turned by them.
   // `out` has room for HY__ROW_SPARE more than n.
-  void (*spread_angles)(int64_t n, const float* angles, hy_dtype dtype, bool interleaved,
-                        float factor, float* out);
+  void (*order_angles)(int64_t n, const float* angles, hy_dtype dtype, bool interleaved,
+                       float factor, float* out);
   // `half` pairs turned by angles: i with i + half, or 2i with 2i + 1.
-  void (*turn_halves)(int64_t half, const void* x, hy_dtype dtype, const float* cosine,
-                      const float* sine, void* out, bool past);
-  void (*turn_pairs)(int64_t half, const void* x, hy_dtype dtype, const float* cosine,
-                     const float* sine, void* out, bool past);
+  void (*rotate_half)(int64_t half, const void* x, hy_dtype dtype, const float* cosine,
+                      const float* sine, void* out, bool nontemporal);
+  void (*rotate_interleaved)(int64_t half, const void* x, hy_dtype dtype, const float* cosine,
+                             const float* sine, void* out, bool nontemporal);
   // in: parameter, both moments, gradient; out: the first three anew.
   void (*adamw)(int64_t n, const hy__adamw* a, hy_dtype dtype, const void* const* in,
                 void* const* out);
   void (*sgd)(int64_t n, const hy__sgd* s, float* param, float* velocity, const float* grad);
 } hy__rows;
 
-extern const hy__rows hy__rows_scalar, hy__rows_avx2, hy__rows_avx512;
+extern const hy__rows hy__rows_generic, hy__rows_avx2, hy__rows_avx512;
+
+// The best for those feature bits (runtime/isa.h).
+const hy__rows* hy__rows_for(uint32_t isa);
 
 #endif  // HALYARD_CPU_ROWS_ROWS_H_

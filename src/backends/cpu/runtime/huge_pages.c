@@ -6,7 +6,7 @@
 
 enum { HUGE_PAGE = 2 << 20, LINE = 64 };
 
-void* hy__pages_get(size_t bytes) {
+void* hy__page_alloc(size_t bytes) {
   void* memory;
   bool huge = bytes >= HUGE_PAGE;
   if (posix_memalign(&memory, huge ? HUGE_PAGE : LINE, bytes ? bytes : 1) != 0) return NULL;

@@ -42,7 +42,7 @@ void* hy__scratch_get(hy__scratch_slot slot, size_t bytes) {
   if (m->bytes[slot] >= bytes) return m->data[slot];
   free(m->data[slot]);
   m->bytes[slot] = 0;
-  m->data[slot] = hy__pages_get(bytes);
+  m->data[slot] = hy__page_alloc(bytes);
   if (m->data[slot]) m->bytes[slot] = bytes;
   return m->data[slot];
 }

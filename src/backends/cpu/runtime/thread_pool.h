@@ -17,13 +17,13 @@ typedef void (*hy__task)(void* context, int64_t i);
 void hy__pool_run(hy__task task, void* context, int64_t count);
 
 // Memory, and what is read evenly along with it, such as scales; `beside` may be NULL.
-typedef struct hy__reading {
+typedef struct hy__prefetch_range {
   const void *data, *beside;
   size_t bytes, beside_bytes;
-} hy__reading;
+} hy__prefetch_range;
 // What will be read after the next run: threads that wait then fetch its beginning into their
 // caches. The memory may be gone by then, it is never touched.
-void hy__pool_look_ahead(const hy__reading* reading);
+void hy__pool_prefetch(const hy__prefetch_range* reading);
 
 // Another library's threads: calls member(data) on each of up to n of them and returns when all
 // have. The shape is that of OpenMP's GOMP_parallel.

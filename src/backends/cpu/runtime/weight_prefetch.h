@@ -10,6 +10,6 @@
 #include "backends/cpu/runtime/thread_pool.h"
 
 // What the calling thread's next run of the pool will read.
-void hy__ahead(const hy__reading* reading);
+void hy__weight_prefetch(const hy__prefetch_range* reading);
 
 #endif  // HALYARD_CPU_RUNTIME_WEIGHT_PREFETCH_H_

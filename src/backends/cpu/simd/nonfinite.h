@@ -9,7 +9,7 @@
 
 #include "halyard/tensor.h"
 
-bool hy__finite(const float* x, int64_t n, float factor);  // x times factor
-bool hy__all_finite(const hy_tensor* t);                   // f32, bf16 or f16
+bool hy__is_finite(const float* x, int64_t n, float factor);  // x times factor
+bool hy__tensor_is_finite(const hy_tensor* t);                // f32, bf16 or f16
 
 #endif  // HALYARD_CPU_SIMD_NONFINITE_H_

@@ -5,5 +5,5 @@
 
 #define WIDTH_OF_VEC 4
 #include "backends/cpu/simd/vec_generic.h"
-#define NAME(name) name##_scalar
+#define NAME(name) name##_generic
 #include "backends/cpu/rows/rows_tmpl.inc"

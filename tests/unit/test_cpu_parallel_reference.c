@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "backends/cpu/family.h"
-#include "backends/cpu/providers/providers.h"
+#include "backends/cpu/provider.h"
 #include "backends/cpu/runtime/thread_pool.h"
 #include "reference_call.h"
 
@@ -43,14 +43,14 @@ static void same(hy_op op, hy_attrs attrs, int n_in, const hy_tensor* in, int n_
   hy_call call = {.op = op, .n_in = n_in, .n_out = n_out, .in = in, .out = out, .attrs = attrs};
   for (int k = 0; k < n_out; k++) out[k].data = out[k].dtype == HY_NONE ? NULL : want[k];
   assert_int_equal(hy__reference(&call), HY_OK);
-  if (hy__cpu_parts.supports(NULL, &call) != HY_SUPPORT_YES)
+  if (hy__cpu_reference_mt.supports(NULL, &call) != HY_SUPPORT_YES)
     fail_msg("%s is not cut into parts", hy_op_name(op));
   int threads = hy__pool_threads();
   for (int t = 1; t <= 3; t++) {
     hy__pool_set_threads(t);
     memset(got, 0xee, sizeof got);
     for (int k = 0; k < n_out; k++) out[k].data = out[k].dtype == HY_NONE ? NULL : got[k];
-    assert_int_equal((hy__cpu_parts.run)(NULL, NULL, &call), HY_OK);
+    assert_int_equal((hy__cpu_reference_mt.run)(NULL, NULL, &call), HY_OK);
     for (int k = 0; k < n_out; k++) {
       if (out[k].dtype != HY_NONE && memcmp(got[k], want[k], hy_tensor_bytes(&out[k])) != 0)
         fail_msg("output %d of %s in parts differs from the whole", k, hy_op_name(op));
@@ -170,7 +170,7 @@ static void a_mistake_is_reported(void** state) {
   ((int64_t*)(void*)inputs[1])[29000] = 150;
   hy_call call = {.op = HY_OP_gather, .n_in = 2, .n_out = 1, .in = in, .out = &out};
   call.attrs.dim.dim = 1;
-  assert_int_equal((hy__cpu_parts.run)(NULL, NULL, &call), HY_INDEX);
+  assert_int_equal((hy__cpu_reference_mt.run)(NULL, NULL, &call), HY_INDEX);
   assert_non_null(strstr(hy_last_error(), "150"));
 }
 

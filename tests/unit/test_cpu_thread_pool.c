@@ -106,14 +106,14 @@ static void looks_ahead(void** state) {
   (void)state;
   enum { BYTES = 1 << 20 };
   char* gone = malloc(BYTES);
-  hy__reading readings[] = {{gone, NULL, BYTES, 0},
-                            {gone, gone, BYTES, BYTES / 4},
-                            {NULL, NULL, 0, 0},
-                            {gone, gone, 1, BYTES},
-                            {(void*)64, NULL, SIZE_MAX, 0}};
+  hy__prefetch_range readings[] = {{gone, NULL, BYTES, 0},
+                                   {gone, gone, BYTES, BYTES / 4},
+                                   {NULL, NULL, 0, 0},
+                                   {gone, gone, 1, BYTES},
+                                   {(void*)64, NULL, SIZE_MAX, 0}};
   free(gone);
   for (int round = 0; round < ROUNDS; round++) {
-    hy__pool_look_ahead(&readings[round % 5]);
+    hy__pool_prefetch(&readings[round % 5]);
     run_and_check_some(7);
   }
 }
