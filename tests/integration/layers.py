@@ -29,12 +29,13 @@ MAY_INCLUDE = {
 }
 
 # The folders of the cpu backend, from the lowest up: each may include those before it.
-CPU = ["simd", "runtime", "gemm", "attention", "quant", "rows", "ops", "providers"]
+CPU = ["runtime", "simd", "gemm", "attention", "quant", "rows", "ops", "providers"]
 # What all of them may include: the interface between op families and kernels.
 CPU_SHARED = ["backends/cpu/family.h"]
 for i, folder in enumerate(CPU):
     MAY_INCLUDE[f"backends/cpu/{folder}"] = (
         ["base", "backends/common"] + CPU_SHARED + [f"backends/cpu/{lower}" for lower in CPU[:i]])
+MAY_INCLUDE["backends/cpu/providers"].append("backends/cpu/provider.h")
 
 SOURCES = ("*.c", "*.h", "*.inc", "*.def")
 WITH_HEADINGS = ("src", "include", "tests", "examples", "npu")

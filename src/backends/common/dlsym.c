@@ -1,3 +1,4 @@
+// dlopen and dlsym by tables of names, and whether the process has forked since.
 #include "backends/common/dlsym.h"
 
 #include <dlfcn.h>

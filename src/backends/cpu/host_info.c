@@ -1,3 +1,4 @@
+// /proc and cgroup: memory, cores that may be used, and the processor's name.
 #include "backends/cpu/host_info.h"
 
 #include <sched.h>

@@ -1,3 +1,4 @@
+// Decoding attention (flash decoding): a chunk of keys a task, partial softmaxes merged at the end.
 #include "backends/cpu/attention/decode.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+// GEMM driver: blocking, packing of A and B, and the division of C among threads.
 #include "backends/cpu/gemm/gemm.h"
 #include "base/math.h"
 

@@ -1,3 +1,4 @@
+// Dequantising linear layers: gemv on decoded rows, GEMM on decoded panels.
 #include "backends/cpu/quant/dequant_linear.h"
 
 #include <stdatomic.h>

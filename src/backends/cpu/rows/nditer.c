@@ -1,3 +1,4 @@
+// N-dimensional iterator: merges dimensions, and hands rows to threads.
 #include "backends/cpu/rows/nditer.h"
 
 #include "backends/cpu/runtime/thread_pool.h"

@@ -1,3 +1,4 @@
+// Slices along dimensions: addresses of them, and rows of floats read and written.
 #include "backends/cpu/rows/slices.h"
 
 #include "backends/cpu/runtime/thread_pool.h"

@@ -1,3 +1,4 @@
+// Huge pages: large allocations aligned, and advised to the kernel.
 #include "backends/cpu/runtime/huge_pages.h"
 
 #include <stdbool.h>

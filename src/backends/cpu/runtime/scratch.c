@@ -1,3 +1,4 @@
+// Scratch memory by thread, kept from call to call and released with the thread.
 #include "backends/cpu/runtime/scratch.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+// Thread pool: workers spin, then sleep on a condition; tasks are claimed by atomic counters.
 #include "backends/cpu/runtime/thread_pool.h"
 
 #include <pthread.h>

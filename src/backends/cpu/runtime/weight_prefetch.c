@@ -1,3 +1,4 @@
+// Weight prefetch: a table of which weights followed which.
 #include "backends/cpu/runtime/weight_prefetch.h"
 
 #include <stdint.h>

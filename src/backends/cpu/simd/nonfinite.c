@@ -1,3 +1,4 @@
+// Scan for NaN and infinity: by the bits of the exponent, over rows of any type.
 #include "backends/cpu/simd/nonfinite.h"
 
 #include "backends/cpu/simd/half.h"
