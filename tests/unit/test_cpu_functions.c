@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "backends/cpu/simd/half.h"
+#include "halyard/ops.h"
 #include "support/isa_levels.h"
 
 static double sigmoid(double x) {
@@ -125,8 +126,31 @@ static void bf16_stays_within_the_stated_units(void** state) {
   }
 }
 
+// A row of rows.h that is an op has a row in the cpu's ops.def too, where it is found; the rest of
+// the family is the arithmetic with a number.
+static void every_map_is_offered_and_every_offer_has_a_map(void** state) {
+  (void)state;
+  static const bool has_map[HY_OP_END] = {
+#define OF(name, ...) [HY_OP_##name] = true,
+      HY__OP_MAPS(OF) HY__TESTS(OF)
+#undef OF
+#define OF(name, ...) [HY_OP_##name##_scalar] = true,
+          HY__COMPARISONS(OF) OF(add) OF(sub) OF(rsub) OF(mul) OF(div) OF(pow) OF(rpow)
+#undef OF
+  };
+  bool offered[HY_OP_END] = {false};
+#define HY_CPU_OP(op, family, dtypes) \
+  offered[HY_OP_##op] = &hy__cpu_##family == &hy__cpu_elementwise;
+#include "backends/cpu/ops.def"
+  for (int op = 0; op < HY_OP_END; op++) {
+    if (offered[op] != has_map[op])
+      fail_msg("%s is in %s alone", hy_op_name((hy_op)op), offered[op] ? "ops.def" : "rows.h");
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_map_is_offered_and_every_offer_has_a_map),
       cmocka_unit_test(f32_stays_within_the_stated_units),
       cmocka_unit_test(bf16_stays_within_the_stated_units),
   };

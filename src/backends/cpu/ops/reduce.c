@@ -34,7 +34,7 @@ typedef struct job {
 } job;
 
 static bool is_arg(hy_op op) {
-  return op >= HY_OP_argmax && op <= HY_OP_min_dim;
+  return op == HY_OP_argmax || op == HY_OP_argmin || op == HY_OP_max_dim || op == HY_OP_min_dim;
 }
 
 static bool wants_most(hy_op op) {

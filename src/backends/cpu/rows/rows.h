@@ -9,65 +9,75 @@
 
 #include "halyard/tensor.h"
 
-// X(name, inputs, value): out = value, from the inputs a, b, c and the numbers p, q.
+// X(name, inputs, cost, value): out = value, from the inputs a, b, c and the numbers p, q; the cost
+// of an element is in additions. First the maps that are an op of that name.
 // clang-format off
-#define HY__MAPS(X)                                                     \
-  X(identity, 1, a)                                                     \
-  X(add, 2, fma_(p, b, a))                                              \
-  X(sub, 2, fma_(-p, b, a))                                             \
-  X(mul, 2, a * b)                                                      \
-  X(scale, 1, a * p)                                                    \
-  X(affine, 1, fma_(a, p, q))                                           \
-  X(softmax_grad, 2, b * (a - p))                                      \
-  X(log_softmax_grad, 2, fma_(-exponential(b, bf16), p, a))           \
-  X(div, 2, a / b)                                                      \
-  X(divide_by, 1, a / p)                                                \
-  X(power, 2, power_of(a, b))                                           \
-  X(to_power, 1, power_of(a, p))                                        \
-  X(power_from, 1, power_of(p, a))                                      \
-  X(square, 1, a * a)                                                   \
-  X(cube, 1, a * a * a)                                                 \
-  X(maximum, 2, choose(is_nan(a), a, larger(a, b)))                     \
-  X(minimum, 2, choose(is_nan(a), a, smaller(a, b)))                    \
-  X(addcmul, 3, fma_(p * b, c, a))                                      \
-  X(addcdiv, 3, fma_(p, b / c, a))                                      \
-  X(clamp, 1, smaller(q, larger(p, a)))                                 \
-  X(neg, 1, -a)                                                         \
-  X(abs, 1, absolute(a))                                                \
-  X(sign, 1, sign_of(a))                                                \
-  X(floor, 1, downward(a))                                              \
-  X(ceil, 1, upward(a))                                                 \
-  X(round, 1, nearest(a))                                               \
-  X(trunc, 1, toward_0(a))                                              \
-  X(relu, 1, larger(splat(0), a))                                       \
-  X(sqrt, 1, root(a))                                                   \
-  X(rsqrt, 1, inverse_root(a, bf16))                                   \
-  X(reciprocal, 1, 1 / a)                                               \
-  X(exp, 1, exponential(a, bf16))                                      \
-  X(log, 1, natural_log(a))                                             \
-  X(sin, 1, sincos_of(a, 0))                                                 \
-  X(cos, 1, sincos_of(a, 1))                                                 \
-  X(tanh, 1, hyperbolic_tangent(a, bf16))                              \
-  X(sigmoid, 1, logistic(a, bf16))                                     \
-  X(erf, 1, error_function(a))                                          \
-  X(silu, 1, a * logistic(a, bf16))                                    \
-  X(gelu, 1, a * normal_cdf(a, bf16))                                  \
-  X(gelu_tanh, 1, gelu_by_tanh(a, bf16))                               \
-  X(sigmoid_backward, 2, a * (b * (1 - b)))                             \
-  X(tanh_backward, 2, a * fma_(-b, b, splat(1)))                        \
-  X(relu_backward, 2, choose(at_most(b, splat(0)), splat(0), a))        \
-  X(silu_backward, 2, a * silu_grad(b, false))                         \
-  X(gelu_backward, 2, a * gelu_grad(b, false))                         \
-  X(gelu_tanh_backward, 2, a * gelu_tanh_grad(b, false))
+#define HY__OP_MAPS(X)                                                  \
+  X(add, 2, 1, fma_(p, b, a))                                           \
+  X(sub, 2, 1, fma_(-p, b, a))                                          \
+  X(mul, 2, 1, a * b)                                                   \
+  X(div, 2, 1, a / b)                                                   \
+  X(pow, 2, 32, power_of(a, b))                                         \
+  X(maximum, 2, 1, choose(is_nan(a), a, larger(a, b)))                  \
+  X(minimum, 2, 1, choose(is_nan(a), a, smaller(a, b)))                 \
+  X(addcmul, 3, 1, fma_(p * b, c, a))                                   \
+  X(addcdiv, 3, 1, fma_(p, b / c, a))                                   \
+  X(clamp, 1, 1, smaller(q, larger(p, a)))                              \
+  X(neg, 1, 1, -a)                                                      \
+  X(abs, 1, 1, absolute(a))                                             \
+  X(sign, 1, 1, sign_of(a))                                             \
+  X(floor, 1, 1, downward(a))                                           \
+  X(ceil, 1, 1, upward(a))                                              \
+  X(round, 1, 1, nearest(a))                                            \
+  X(trunc, 1, 1, toward_0(a))                                           \
+  X(relu, 1, 1, larger(splat(0), a))                                    \
+  X(sqrt, 1, 1, root(a))                                                \
+  X(rsqrt, 1, 1, inverse_root(a, bf16))                                 \
+  X(reciprocal, 1, 1, 1 / a)                                            \
+  X(exp, 1, 4, exponential(a, bf16))                                    \
+  X(log, 1, 4, natural_log(a))                                          \
+  X(sin, 1, 4, sincos_of(a, 0))                                         \
+  X(cos, 1, 4, sincos_of(a, 1))                                         \
+  X(tanh, 1, 4, hyperbolic_tangent(a, bf16))                            \
+  X(sigmoid, 1, 4, logistic(a, bf16))                                   \
+  X(erf, 1, 4, error_function(a))                                       \
+  X(silu, 1, 4, a * logistic(a, bf16))                                  \
+  X(gelu, 1, 1, a * normal_cdf(a, bf16))                                \
+  X(sigmoid_backward, 2, 1, a * (b * (1 - b)))                          \
+  X(tanh_backward, 2, 1, a * fma_(-b, b, splat(1)))                     \
+  X(relu_backward, 2, 1, choose(at_most(b, splat(0)), splat(0), a))     \
+  X(silu_backward, 2, 4, a * silu_grad(b, false))                       \
+  X(gelu_backward, 2, 1, a * gelu_grad(b, false))
 
-// X(name, inputs, flags): out = 1 where the flags are set, of f32.
-#define HY__TESTS(X)                                                    \
+// What other ops are made of.
+#define HY__OTHER_MAPS(X)                                               \
+  X(identity, 1, 1, a)                                                  \
+  X(scale, 1, 1, a * p)                                                 \
+  X(affine, 1, 1, fma_(a, p, q))                                        \
+  X(softmax_grad, 2, 1, b * (a - p))                                    \
+  X(log_softmax_grad, 2, 1, fma_(-exponential(b, bf16), p, a))          \
+  X(divide_by, 1, 1, a / p)                                             \
+  X(to_power, 1, 32, power_of(a, p))                                    \
+  X(power_from, 1, 32, power_of(p, a))                                  \
+  X(square, 1, 1, a * a)                                                \
+  X(cube, 1, 1, a * a * a)                                              \
+  X(gelu_tanh, 1, 1, gelu_by_tanh(a, bf16))                             \
+  X(gelu_tanh_backward, 2, 1, a * gelu_tanh_grad(b, false))
+
+#define HY__MAPS(X) HY__OP_MAPS(X) HY__OTHER_MAPS(X)
+
+// X(name, inputs, flags): out = 1 where the flags are set, of f32. Each is an op of that name; a
+// comparison is also the op name_scalar, whose second input is a number.
+#define HY__COMPARISONS(X)                                              \
   X(eq, 2, same(a, b))                                                  \
   X(ne, 2, ~same(a, b))                                                 \
   X(lt, 2, below(a, b))                                                 \
   X(le, 2, at_most(a, b))                                               \
   X(gt, 2, below(b, a))                                                 \
-  X(ge, 2, at_most(b, a))                                               \
+  X(ge, 2, at_most(b, a))
+
+#define HY__TESTS(X)                                                    \
+  HY__COMPARISONS(X)                                                    \
   X(logical_and, 2, ~same(a, splat(0)) & ~same(b, splat(0)))            \
   X(logical_or, 2, ~same(a, splat(0)) | ~same(b, splat(0)))             \
   X(logical_xor, 2, same(a, splat(0)) ^ same(b, splat(0)))              \
@@ -95,7 +105,7 @@ enum { HY__ROW_F32, HY__ROW_BF16, HY__ROW_TYPES, HY__ROW_SPARE = 32 };
 typedef void hy__test(int64_t n, const float* const* in, uint8_t* out);
 
 typedef struct hy__rows {
-#define HY__AS_MEMBER(name, inputs, value) hy__map* name[HY__ROW_TYPES];
+#define HY__AS_MEMBER(name, inputs, cost, value) hy__map* name[HY__ROW_TYPES];
   HY__MAPS(HY__AS_MEMBER)
 #undef HY__AS_MEMBER
 #define HY__AS_MEMBER(name, inputs, value) hy__test* name;
