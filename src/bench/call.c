@@ -1,3 +1,4 @@
+// Timing calls of ops: ours and a peer's alternately, against the machine's own limits.
 #include "bench/call.h"
 
 #include <float.h>

@@ -1,3 +1,4 @@
+// Progress of long work: rate and ETA, plain where it is no terminal.
 #include "cli/progress.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// Gradients checked against finite differences.
 #include "verify/gradients.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+// Vendor libraries by dlopen and dlsym: opening one, and filling a table of its functions.
 #include "backends/common/dlsym.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// Peak FLOP/s and bandwidth (the roofline), measured with the widest instructions there are.
 #include "backends/cpu/peak.h"
 
 #include <string.h>

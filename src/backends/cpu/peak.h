@@ -1,4 +1,4 @@
-// What the processor can do at most, measured: the floors that benchmarks compare with.
+// Peak FLOP/s and bandwidth of the processor, measured: the roofline that benchmarks compare with.
 #ifndef HALYARD_CPU_PEAK_H_
 #define HALYARD_CPU_PEAK_H_
 

@@ -1,3 +1,5 @@
+// Decode attention (m <= 16 queries): gemv with the keys in place, softmax, weighted sum of the
+// values; long contexts are split over the threads (split-K) and combined in order.
 #include "backends/cpu/attention/decode.h"
 
 #include <math.h>

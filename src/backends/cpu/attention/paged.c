@@ -1,5 +1,6 @@
-// Attention over keys and values in the blocks of a cache. Sequences with a few new tokens read the
-// blocks where they lie; those with many are gathered and go through sdpa, a sequence at a time.
+// Paged attention: keys and values in the KV blocks of a cache. Sequences with a few new tokens
+// read the blocks in place (decode); those with many are gathered and go through flash attention, a
+// sequence at a time (prefill).
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// The gradient of scaled dot product attention.
+// The backward pass of SDPA (flash attention).
 //
 // With P = exp(S - lse) and delta = dout . out for each query: dV = P^T dout, dS = P (dout V^T -
 // delta) scale, dQ = dS K, dK = dS^T Q. Each query head adds up its own dK and dV; those of a group

@@ -1,3 +1,4 @@
+// The GEMM driver: blocking, packing, and dividing the tiles of C among the threads.
 #include "backends/cpu/gemm/gemm.h"
 #include "base/math.h"
 

@@ -1,16 +1,17 @@
-// conv2d and its gradients as products. Images are laid out anew as floats in a frame of zeros, a
-// band of lines at a time, such that the values that one tap takes at neighbouring positions of the
-// output are neighbours: packing a panel of the second operand is then a copy of lines.
+// conv2d and its gradients as GEMM, an implicit im2col: images are copied as floats into a
+// zero-padded frame, a band of image rows at a time, so that what one tap of the kernel reads at
+// neighbouring output positions is contiguous, and packing a panel of B is a copy of rows. No
+// column matrix is ever stored.
 //
 // With taps t = (row, column of the kernel, channel) and positions p of the output:
 //   out[o, p] = sum over t of weight[o, t] x[t at p]
 //   dweight[o, t] = sum over images and p of dy[o, p] x[t at p]
 //   dx[c, q] = sum over (row, column, o) of weight[o, c, row, column] dy[o, where it took q]
-// The last is a convolution as well: of dy, its elements a stride apart, with the kernel turned.
+// The last is a convolution as well: of dy, dilated by the stride, with the kernel rotated.
 //
-// A line of positions is as long as one of the frame, so that all lie in one row: those beyond the
-// output's width are computed in vain and left out, or have no gradient. Zeros must not meet what
-// is not finite: such calls go to the reference.
+// A row of positions is as long as one of the frame, so that all of them form one row of the GEMM:
+// those beyond the output's width are computed and dropped, or have no gradient. Padding zeros must
+// not meet nonfinite values: such calls go to the reference.
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

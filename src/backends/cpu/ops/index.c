@@ -1,5 +1,4 @@
-// Rows of a table by index: embedding, index_select, index_put of whole rows, and the gradient of
-// an embedding.
+// Indexing whole rows: embedding, index_select, index_put, and the gradient of an embedding.
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-// fused_moe: the tokens of each expert are gathered, go through its two layers as matrices, and are
-// added to their rows with their weights, expert after expert.
+// fused_moe, mixture of experts: the tokens of each expert are gathered, go through its two layers
+// as GEMM, and are added to their rows with their weights, expert after expert.
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-// Layer norm and rms norm over the last dimensions, and their gradients.
+// layer_norm and rms_norm over the last dimensions, and their gradients.
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>

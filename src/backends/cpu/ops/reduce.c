@@ -1,8 +1,8 @@
-// Sums, means, products, extremes and variances of f32, bf16 and f16, and where extremes lie.
+// Reductions of f32, bf16 and f16: sum, mean, prod, max, min, var, argmax, argmin.
 //
-// The dimensions that go must be neighbours that are stepped through evenly. Rows are reduced in
-// spans of a fixed length, whose results are joined in double in a fixed order: the result does not
-// depend on the threads, and long sums lose little.
+// The reduced dimensions must be neighbours with one stride. Rows are reduced in spans of a fixed
+// length, whose results are combined in double in a fixed order: the result does not depend on the
+// threads, and long sums lose little.
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>

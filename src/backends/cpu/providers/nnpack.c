@@ -1,5 +1,5 @@
-// The provider `nnpack`: float32 convolutions of one image and layers of one line by NNPACK, bound
-// at run time.
+// The provider `nnpack`: float32 convolutions of one image and linear layers of one row by NNPACK,
+// bound at run time.
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,3 +1,5 @@
+// nditer: loops over tensors that broadcast together, dimensions collapsed, chunks spread over
+// the threads.
 #include "backends/cpu/rows/nditer.h"
 
 #include "backends/cpu/runtime/thread_pool.h"

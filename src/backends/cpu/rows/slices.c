@@ -1,3 +1,4 @@
+// Slices of a tensor along an axis, read and written as contiguous rows of floats.
 #include "backends/cpu/rows/slices.h"
 
 #include "backends/cpu/runtime/thread_pool.h"

@@ -1,3 +1,4 @@
+// Huge pages (transparent, 2 MiB) for large buffers.
 #include "backends/cpu/runtime/huge_pages.h"
 
 #include <stdbool.h>

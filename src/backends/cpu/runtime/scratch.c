@@ -1,3 +1,4 @@
+// Scratch memory per thread, kept from one kernel to the next.
 #include "backends/cpu/runtime/scratch.h"
 
 #include <pthread.h>

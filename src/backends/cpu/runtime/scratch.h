@@ -1,4 +1,4 @@
-// Working memory that a thread keeps: kernels follow one another, and fresh memory costs a page
+// Scratch memory that a thread keeps: kernels follow one another, and fresh memory costs a page
 // fault for every 4 KiB.
 #ifndef HALYARD_CPU_RUNTIME_SCRATCH_H_
 #define HALYARD_CPU_RUNTIME_SCRATCH_H_

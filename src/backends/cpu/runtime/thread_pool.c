@@ -1,3 +1,5 @@
+// The thread pool: ranges of tasks claimed without locks, workers that spin, prefetch, then
+// sleep.
 #include "backends/cpu/runtime/thread_pool.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+// Weight prefetch: which weights came next last time.
 #include "backends/cpu/runtime/weight_prefetch.h"
 
 #include <stdint.h>

@@ -1,3 +1,4 @@
+// Nonfinite numbers: is there an infinity or a NaN?
 #include "backends/cpu/simd/nonfinite.h"
 
 #include "backends/cpu/simd/half.h"
