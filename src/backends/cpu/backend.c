@@ -8,6 +8,8 @@
 #include "backends/cpu/host_info.h"
 #include "backends/cpu/provider.h"
 #include "backends/cpu/runtime/huge_pages.h"
+#include "backends/cpu/runtime/scratch.h"
+#include "backends/cpu/runtime/thread_pool.h"
 
 // A small add through the same reference that will run everything else.
 static hy_status smoke_test(void) {
@@ -60,8 +62,12 @@ static hy_status device_open(int index, void** device) {
   return HY_OK;
 }
 
+// The pool's threads, and with them their scratch; the caller's scratch too. Other threads of the
+// program keep theirs until they end.
 static void device_close(void* device) {
   (void)device;
+  hy__pool_stop();
+  hy__scratch_release();
 }
 
 static hy_status memory_alloc(void* device, size_t bytes, void** address) {

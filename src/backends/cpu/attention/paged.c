@@ -3,12 +3,12 @@
 // sequence at a time (prefill).
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/attention/decode.h"
 #include "backends/cpu/attention/flash.h"
 #include "backends/cpu/runtime/thread_pool.h"
+#include "base/memory.h"
 
 typedef struct paged {
   const hy__cpu_kernels* kernels;
@@ -205,7 +205,7 @@ static hy_tensor gathered(const paged* p, const hy_tensor* cache, int64_t b, int
 
 static hy_status attend_sequence(const paged* p, int64_t b, const sequence* s, double scale) {
   size_t row = (size_t)(p->kv_heads * s->keys) * hy_dtype_size(p->k->dtype);
-  char* memory = malloc(row * (size_t)(p->k->shape[3] + p->v->shape[3]) + 1);
+  char* memory = hy__malloc(row * (size_t)(p->k->shape[3] + p->v->shape[3]) + 1);
   if (!memory) return hy__cpu_no_memory(p->call);
   hy_tensor in[4] = {tokens_of(p->q, s),
                      gathered(p, p->k, b, s->keys, memory),
@@ -216,7 +216,7 @@ static hy_status attend_sequence(const paged* p, int64_t b, const sequence* s, d
   call.attrs.attention.scale = scale;
   call.attrs.attention.causal = HY_CAUSAL_BOTTOM_RIGHT;
   hy_status status = hy__cpu_sdpa.run(p->kernels, &call);
-  free(memory);
+  hy__mfree(memory);
   return status;
 }
 

@@ -13,13 +13,13 @@
 // those beyond the output's width are computed and dropped, or have no gradient. Padding zeros must
 // not meet nonfinite values: such calls go to the reference.
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/family.h"
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/runtime/thread_pool.h"
 #include "backends/cpu/simd/nonfinite.h"
+#include "base/memory.h"
 
 typedef struct conv {
   const hy__cpu_kernels* kernels;
@@ -298,7 +298,7 @@ static bool run_pass(pass* s) {
 // rows and columns backwards.
 static float* copy_weights(const conv* c, const hy_tensor* t, bool turned) {
   int64_t area = c->kernel_h * c->kernel_w, count = c->groups * c->out * c->in * area;
-  float* copy = malloc((size_t)(count + 1) * sizeof *copy);
+  float* copy = hy__malloc((size_t)(count + 1) * sizeof *copy);
   if (!copy) return NULL;
   int64_t size = (int64_t)hy_dtype_size(t->dtype);
   for (int64_t o = 0; o < c->groups * c->out; o++) {
@@ -343,7 +343,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   s.bias = &call->in[2];
   s.weights = weights;
   bool done = run_pass(&s);
-  free(weights);
+  hy__mfree(weights);
   return done ? HY_OK : hy__cpu_no_memory(call);
 }
 
@@ -368,7 +368,7 @@ static bool run_dx(const conv* c, const hy_tensor* dy, const hy_tensor* weight,
             .step = {1, 1},
             .weights = weights};
   bool done = run_pass(&s);
-  free(weights);
+  hy__mfree(weights);
   return done;
 }
 
@@ -417,7 +417,7 @@ static void store_dweight(const conv* c, const float* sums, const hy_tensor* dwe
 static bool run_dweight(const conv* c, const hy_tensor* x, const hy_tensor* dy,
                         const hy_tensor* dweight, bool* odd) {
   int64_t of_group = c->out * c->in * c->kernel_h * c->kernel_w, count = c->groups * of_group;
-  float* sums = calloc((size_t)(count + 1), sizeof *sums);
+  float* sums = hy__calloc((size_t)(count + 1), sizeof *sums);
   if (!sums) return false;
   pass s = forward_pass(c, x, dy);
   cut_into_bands(&s);
@@ -428,7 +428,7 @@ static bool run_dweight(const conv* c, const hy_tensor* x, const hy_tensor* dy,
   }
   *odd = done && !hy__is_finite(sums, count, 1);
   if (done) store_dweight(c, sums, dweight);
-  free(sums);
+  hy__mfree(sums);
   return done;
 }
 
