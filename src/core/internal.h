@@ -64,8 +64,24 @@ struct hy_device {
   const hy_provider* orders[HY__MAX_PROVIDERS + 1][HY__MAX_PROVIDERS + 1];
 };
 
+// A capture under way on a stream; src/graph makes it. Each function records one piece of work, and
+// keeps copies of what it is given.
+typedef struct hy__capture {
+  // `provider` runs the call; NULL: the reference on a host device.
+  hy_status (*call)(hy_stream* stream, const hy_call* call, const hy_provider* provider);
+  hy_status (*work)(hy_stream* stream, const hy_graph_node* node);  // COPY, SET, LAUNCH
+  void (*drop)(hy_stream* stream);  // ends the capture without a graph
+  hy_status failed;                 // of the first call that could not be captured
+  char failure[320];
+} hy__capture;
+
+// Refuses a call that cannot be captured, for the reason given; the capture then ends without a
+// graph. Only where stream->capture is set.
+hy_status hy__capture_refuse(hy_stream* stream, const char* what, const char* why);
+
 struct hy_stream {
   hy_device* device;
+  hy__capture* capture;      // NULL while work is run
   hy_stream *newer, *older;  // on the same device
   void* handle;              // the backend's
   struct hy__cache* cache;   // free memory that work on this stream may take at once

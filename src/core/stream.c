@@ -87,6 +87,17 @@ hy_status hy__stream_check(hy_stream* stream) {
   return hy_fail(stream->failed, "%s", stream->failure);
 }
 
+hy_status hy__capture_refuse(hy_stream* stream, const char* what, const char* why) {
+  hy__capture* capture = stream->capture;
+  hy_status status = hy_fail(HY_UNSUPPORTED, "%s cannot be captured into a graph on %s: %s", what,
+                             stream->device->selector, why);
+  if (capture->failed == HY_OK) {
+    capture->failed = status;
+    snprintf(capture->failure, sizeof capture->failure, "%s", hy_last_error());
+  }
+  return status;
+}
+
 hy_status hy_stream_sync(hy_stream* stream) {
   if (!stream) return hy_fail(HY_INVALID_ARGUMENT, "hy_stream_sync: stream is NULL");
   const hy_device* device = stream->device;
