@@ -34,29 +34,11 @@ static hy_support supports(void* device, const hy_call* call) {
   return dtypes_of[call->op] & HY_DTYPE_BIT(first->dtype) ? HY_SUPPORT_YES : HY_SUPPORT_NO_DTYPE;
 }
 
-// Elements are at least a byte, but for packed layouts, which are contiguous.
-static void extent(const hy_tensor* t, int64_t* first, int64_t* last) {
-  static const int bits[HY_DTYPE_COUNT] = {
-#define HY_AS_BITS(name, value, text, bits) [value] = bits,
-      HY_DTYPE_MAP(HY_AS_BITS)
-#undef HY_AS_BITS
-  };
-  int64_t low = 0, high = 0;
-  *first = *last = 0;
-  for (int d = 0; d < t->ndim; d++) {
-    if (t->shape[d] == 0) return;
-    int64_t reach = (t->shape[d] - 1) * t->stride[d];
-    *(reach < 0 ? &low : &high) += reach;
-  }
-  *first = low * bits[t->dtype] / 8;
-  *last = ((high + 1) * bits[t->dtype] + 7) / 8;
-}
-
 // Makes the tensor's data a pointer into the store.
 static hy_status localize(guarded_device* device, hy_tensor* t) {
-  if (t->dtype == HY_NONE) return HY_OK;
+  if (hy_tensor_is_absent(t)) return HY_OK;
   int64_t first, last;
-  extent(t, &first, &last);
+  hy_tensor_extent(t, &first, &last);
   if (first == last) return HY_OK;
   char* bytes;
   HY_TRY(guarded_memory_reach(&device->memory, (char*)t->data + first, (size_t)(last - first),
