@@ -415,6 +415,12 @@ typedef struct hy_backend {
   hy_status (*module_kernel)(void* device, void* module, const char* name, void** kernel);
   hy_status (*kernel_launch)(void* device, void* stream, void* kernel, const hy_launch* launch);
   void (*module_destroy)(void* device, void* module);
+
+  // Threads of the host that the device's kernels may use, the calling one included. Both go
+  // together. A number that cannot be had is HY_INVALID_ARGUMENT and changes nothing; calls under
+  // way go on as they began.
+  hy_status (*set_threads)(void* device, int32_t n);
+  hy_status (*threads)(void* device, int32_t* n);
 } hy_backend;
 
 // The one symbol a plugin exports; its file is called libhalyard_<name>.so. `max_abi` is the newest

@@ -32,9 +32,10 @@ bool hy__valid_name(const char* name) {
 #define SHARING_FUNCTIONS(X) X(memory_export) X(memory_import) X(memory_close)
 #define COMPILE_FUNCTIONS(X) \
   X(compile) X(compile_flags) X(module_kernel) X(kernel_launch) X(module_destroy)
+#define THREAD_FUNCTIONS(X) X(set_threads) X(threads)
 #define FAMILIES(X) \
   X(CAPTURE_FUNCTIONS) X(COMM_FUNCTIONS) X(GROUP_FUNCTIONS) X(PEER_FUNCTIONS) \
-  X(PRIORITY_FUNCTIONS) X(SHARING_FUNCTIONS) X(COMPILE_FUNCTIONS)
+  X(PRIORITY_FUNCTIONS) X(SHARING_FUNCTIONS) X(COMPILE_FUNCTIONS) X(THREAD_FUNCTIONS)
 // clang-format on
 
 // All of a family, or none.

@@ -183,6 +183,8 @@ AT(hy_backend, compile_flags, 488);
 AT(hy_backend, module_kernel, 496);
 AT(hy_backend, kernel_launch, 504);
 AT(hy_backend, module_destroy, 512);
+AT(hy_backend, set_threads, 520);
+AT(hy_backend, threads, 528);
 
 #define ATTR(kind, field, offset) AT(hy_attrs_##kind, field, offset);
 #include "unit/abi_attrs.def"
