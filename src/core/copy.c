@@ -26,7 +26,7 @@ static hy_status side(const hy_stream* stream, const char* name, const void* add
                       bool* on_device) {
   const hy_device* owner = hy__memory_owner(address);
   *on_device = owner != NULL;
-  if (!owner || owner == stream->device) return HY_OK;
+  if (!owner || hy__same_device(owner, stream->device)) return HY_OK;
   return hy_fail(HY_INVALID_ARGUMENT,
                  "hy_memcpy: %s lies on %s and the stream is of %s; hy_memcpy_peer copies between "
                  "devices",
@@ -109,8 +109,8 @@ hy_status hy_memcpy_peer(hy_stream* dst_stream, void* dst, hy_stream* src_stream
   if (bytes && (!dst || !src)) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_memcpy_peer: %s is NULL", dst ? "src" : "dst");
   }
-  const hy_device* to = dst_stream->device;
-  const hy_device* from = src_stream->device;
+  const hy_device* to = dst_stream->device->root;
+  const hy_device* from = src_stream->device->root;
   if (to != from && !to->is_host && !from->is_host) {
     return copy_staged(dst_stream, dst, src_stream, src, bytes);
   }

@@ -33,7 +33,7 @@ hy_status hy_event_record(hy_event* event, hy_stream* stream) {
   if (!event || !stream) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_event_record: %s is NULL", event ? "stream" : "event");
   }
-  if (event->device != stream->device) {
+  if (!hy__same_device(event->device, stream->device)) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_event_record: the event is of %s, the stream of %s",
                    event->device->selector, stream->device->selector);
   }
@@ -60,7 +60,7 @@ hy_status hy_event_elapsed(hy_event* start, hy_event* stop, double* milliseconds
   if (!start || !stop || !milliseconds) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_event_elapsed: an argument is NULL");
   }
-  if (start->device != stop->device) {
+  if (!hy__same_device(start->device, stop->device)) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_event_elapsed: one event is of %s, the other of %s",
                    start->device->selector, stop->device->selector);
   }
@@ -80,7 +80,7 @@ hy_status hy_stream_wait_event(hy_stream* stream, hy_event* event) {
   HY_TRY(hy__stream_check(stream));
   if (!event->recorded) return HY_OK;
   // No backend can wait for another's device: the host does.
-  if (event->device != stream->device) return hy_event_sync(event);
+  if (!hy__same_device(event->device, stream->device)) return hy_event_sync(event);
   return stream->device->backend->stream_wait_event(stream->device->handle, stream->handle,
                                                     event->handle);
 }

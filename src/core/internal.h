@@ -56,13 +56,19 @@ struct hy_device {
   hy_stream* default_stream;
   hy_stream* streams;  // all of them, newest first
   hy_device* older;    // the device opened before this one
-  // Available providers in the order they are asked, NULL behind the last. Load the pointer once
-  // and walk that array: hy_set_preferred_provider may switch to another at any time.
-  const hy_provider* const* _Atomic providers;
-  // The backend's own order, then one for each of its providers put first, filled when first
-  // preferred, under the backend's lock.
-  const hy_provider* orders[HY__MAX_PROVIDERS + 1][HY__MAX_PROVIDERS + 1];
+  // Available providers in the order they are asked, NULL behind the last.
+  const hy_provider* providers[HY__MAX_PROVIDERS + 1];
+  // Itself; for a device that was opened by a provider's name, the one whose handle and allocator
+  // it shares.
+  hy_device* root;
+  const char* provider;                    // asked first; NULL in the root
+  hy_device* variants[HY__MAX_PROVIDERS];  // of the root, by provider, under the backend's lock
 };
+
+// Whether memory and streams of the one are the other's too.
+static inline bool hy__same_device(const hy_device* a, const hy_device* b) {
+  return a->root == b->root;
+}
 
 // A capture under way on a stream; src/graph makes it. Each function records one piece of work, and
 // keeps copies of what it is given.

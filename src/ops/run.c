@@ -40,8 +40,7 @@ static bool may_run(const hy_provider* provider) {
 static const hy_provider* choose_provider(const hy_device* device, const hy_call* call,
                                           hy_support* reason) {
   *reason = HY_SUPPORT_NO_OP;
-  const hy_provider* const* providers =
-      atomic_load_explicit(&device->providers, memory_order_acquire);
+  const hy_provider* const* providers = device->providers;
   for (int i = 0; providers[i]; i++) {
     if (!may_run(providers[i])) continue;
     hy_support answer = providers[i]->supports(device->handle, call);
@@ -134,8 +133,7 @@ hy_status hy_place_op(hy_device* device, hy_op op, hy_dtype dtype, hy_placement*
   if (!hy__op_row(op)) return hy_fail(HY_NOT_FOUND, "%d is no op", (int)op);
   placement->provider = device->is_host ? "reference" : NULL;
   placement->reason = HY_SUPPORT_NO_OP;
-  const hy_provider* const* providers =
-      atomic_load_explicit(&device->providers, memory_order_acquire);
+  const hy_provider* const* providers = device->providers;
   for (int i = 0; providers[i]; i++) {
     const hy_provider* provider = providers[i];
     if (!may_run(provider)) continue;

@@ -357,11 +357,16 @@ bool hy__verify_passed(const hy__verify_summary* summary) {
 const char* hy__verify_command(const hy__verify_options* options, const hy__case_key* key,
                                char* buffer, size_t size) {
   static const char* const modes[] = {"", " --determinism", " --gradients"};
-  char limit[32] = "";
+  char limit[32] = "", selector[64];
+  const char* provider = hy_device_provider(options->device);
+  if (provider)
+    snprintf(selector, sizeof selector, "%s:%d", provider, hy_device_index(options->device));
+  else
+    snprintf(selector, sizeof selector, "%s", hy_device_selector(options->device));
   if (key->limit > 0) snprintf(limit, sizeof limit, " --size %lld", (long long)key->limit);
   snprintf(buffer, size, "halyard verify --backend %s --op %s --seed %llu --case %d%s%s%s%s",
-           hy_device_selector(options->device), hy_op_name(key->op), (unsigned long long)key->seed,
-           key->index, modes[options->mode], key->quick ? " --quick" : "", limit,
+           selector, hy_op_name(key->op), (unsigned long long)key->seed, key->index,
+           modes[options->mode], key->quick ? " --quick" : "", limit,
            key->simple ? " --simple" : "");
   return buffer;
 }
