@@ -66,6 +66,10 @@ void guarded_device_wait(guarded_device* device);  // until every queue is empty
 hy_status guarded_push_copy(guarded_queue* queue, char* dst, const char* src, size_t bytes);
 hy_status guarded_push_set(guarded_queue* queue, char* dst, int value, size_t bytes);
 hy_status guarded_push_call(guarded_queue* queue, const hy_call* call);
+// Runs once on the worker, also where the queue has failed: then it is told so, only tidies up, and
+// what it returns does not count.
+typedef hy_status (*guarded_work)(void* context, bool broken);
+hy_status guarded_push_work(guarded_queue* queue, guarded_work work, void* context);
 hy_status guarded_push_record(guarded_queue* queue, guarded_event* event);
 hy_status guarded_push_wait(guarded_queue* queue, guarded_event* event);
 

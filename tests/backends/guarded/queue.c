@@ -6,7 +6,7 @@
 
 #include "guarded.h"
 
-typedef enum command_kind { COPY, SET, CALL, RECORD, WAIT } command_kind;
+typedef enum command_kind { COPY, SET, CALL, RECORD, WAIT, WORK } command_kind;
 
 typedef struct command {
   struct command* next;
@@ -17,6 +17,8 @@ typedef struct command {
   int value;
   guarded_event* event;  // holds a reference
   uint64_t ticket;
+  guarded_work work;
+  void* context;  // of `work`
   hy_call call;
   hy_tensor tensors[];  // the call's inputs, then its outputs
 } command;
@@ -134,8 +136,9 @@ static void run(guarded_queue* queue, command* c, bool broken) {
     case CALL:
       if (!broken) status = run_call(&c->call);
       break;
+    case WORK: status = c->work(c->context, broken); break;
   }
-  if (status == HY_OK) return;
+  if (status == HY_OK || broken) return;
   pthread_mutex_lock(&queue->mutex);
   queue->error.status = status;
   queue->error.op = c->call.op;
@@ -298,6 +301,15 @@ hy_status guarded_push_call(guarded_queue* queue, const hy_call* call) {
   c->call.out = c->tensors + call->n_in;
   if (call->n_in) memcpy(c->tensors, call->in, (size_t)call->n_in * sizeof *c->tensors);
   memcpy(c->call.out, call->out, (size_t)call->n_out * sizeof *c->tensors);
+  append(queue, c);
+  return HY_OK;
+}
+
+hy_status guarded_push_work(guarded_queue* queue, guarded_work work, void* context) {
+  command* c = command_new(WORK, 0);
+  if (!c) return HY_OUT_OF_MEMORY;
+  c->work = work;
+  c->context = context;
   append(queue, c);
   return HY_OK;
 }
