@@ -1,3 +1,4 @@
+// Events: points in a stream, for ordering streams among each other and for timing.
 #include "core/internal.h"
 
 struct hy_event {
@@ -5,6 +6,8 @@ struct hy_event {
   void* handle;   // the backend's
   bool recorded;  // an event that never was is done, and waits for nothing
 };
+
+static const char* const orders_launches = "events order launches of graphs, not what is in them";
 
 hy_status hy_event_create(hy_device* device, hy_event** event) {
   if (!device || !event) {
@@ -37,6 +40,7 @@ hy_status hy_event_record(hy_event* event, hy_stream* stream) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_event_record: the event is of %s, the stream of %s",
                    event->device->selector, stream->device->selector);
   }
+  if (stream->capture) return hy__capture_refuse(stream, "hy_event_record", orders_launches);
   HY_TRY(hy__stream_check(stream));
   HY_TRY(
       event->device->backend->event_record(event->device->handle, event->handle, stream->handle));
@@ -77,6 +81,7 @@ hy_status hy_stream_wait_event(hy_stream* stream, hy_event* event) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_stream_wait_event: %s is NULL",
                    stream ? "event" : "stream");
   }
+  if (stream->capture) return hy__capture_refuse(stream, "hy_stream_wait_event", orders_launches);
   HY_TRY(hy__stream_check(stream));
   if (!event->recorded) return HY_OK;
   // No backend can wait for another's device: the host does.

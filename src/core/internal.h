@@ -90,8 +90,11 @@ struct hy_stream {
   hy__capture* capture;      // NULL while work is run
   hy_stream *newer, *older;  // on the same device
   void* handle;              // the backend's
-  struct hy__cache* cache;   // free memory that work on this stream may take at once
-  hy_status failed;          // the sticky error, HY_OK when there is none
+  bool foreign;              // over `native`, which somebody else owns
+  void* native;
+  int32_t priority;
+  struct hy__cache* cache;  // free memory that work on this stream may take at once
+  hy_status failed;         // the sticky error, HY_OK when there is none
   char failure[320];
 };
 
@@ -111,8 +114,17 @@ bool hy__allocator_owns(hy__allocator* allocator, const void* address);
 // one being done. Detach once the stream's work is done and before its handle is destroyed.
 hy_status hy__allocator_attach(hy__allocator* allocator, hy_stream* stream);
 void hy__allocator_detach(hy__allocator* allocator, hy_stream* stream);
+// From capture_begin to capture_end what the stream allocates comes from, and goes back to, a
+// private cache, which nobody else takes from. The stream is idle. Released once the work that uses
+// it is done: what is free then, and what is freed later, is the stream's again.
+hy_status hy__allocator_capture_begin(hy__allocator* allocator, hy_stream* stream);
+struct hy__cache* hy__allocator_capture_end(hy__allocator* allocator, hy_stream* stream);
+uint64_t hy__allocator_private_bytes(hy__allocator* allocator, const struct hy__cache* cache);
+void hy__allocator_private_release(hy__allocator* allocator, struct hy__cache* cache);
 // The open device with memory of its own in which `address` lies; NULL for host memory.
 hy_device* hy__memory_owner(const void* address);
+// The same, devices that compute in host memory included.
+hy_device* hy__memory_of_any(const void* address);
 
 // The host services table handed to plugins.
 const hy_host* hy__host(void);
