@@ -4,6 +4,7 @@
 
 #include "halyard/array.h"
 #include "halyard/call.h"
+#include "halyard/comm.h"
 #include "halyard/compile.h"
 #include "halyard/device.h"
 #include "halyard/graph.h"

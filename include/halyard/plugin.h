@@ -342,13 +342,15 @@ typedef struct hy_backend {
   // comm_async_error.
   hy_status (*comm_unique_id)(void* device, hy_comm_id* id);
   // Waits until all `n_ranks` ranks have called it with the same id; rank is 0 to n_ranks - 1.
+  // HY_UNSUPPORTED where ranks may not share a device, or there are too many.
   hy_status (*comm_init_rank)(void* device, int32_t n_ranks, const hy_comm_id* id, int32_t rank,
                               void** comm);
-  void (*comm_destroy)(void* device, void* comm);  // its work is done
+  void (*comm_destroy)(void* device, void* comm);  // waits for its own work
   // Makes what is under way, on this rank at least, end with an error soon; any thread may call
   // it. Only comm_async_error and comm_destroy may follow.
   hy_status (*comm_abort)(void* device, void* comm);
-  // HY_OK, or the first failure of a collective, such as a rank that died. Does not wait.
+  // HY_OK, or the first failure of a collective, such as a rank that died, with `error` filled.
+  // Does not wait.
   hy_status (*comm_async_error)(void* device, void* comm, hy_async_error* error);
   // send == recv works in place.
   hy_status (*all_reduce)(void* device, void* comm, void* stream, const void* send, void* recv,

@@ -100,10 +100,12 @@ hy_status hy__device_open(hy__backend_entry* entry, int index, int provider, hy_
 
 void hy__devices_close(void) {
   atomic_fetch_add(&generation, 1);
+  for (hy_device* d = opened.newest; d; d = d->older) hy__comms_abort(d);
   while (opened.newest) {
     hy_device* d = opened.newest;
     opened.newest = d->older;
     hy__streams_close(d);
+    hy__comms_close(d);
     if (d == d->root) {  // the last of its kind: variants are younger
       hy__allocator_destroy(d->allocator);
       d->backend->device_close(d->handle);

@@ -63,6 +63,7 @@ struct hy_device {
   hy_device* root;
   const char* provider;                    // asked first; NULL in the root
   hy_device* variants[HY__MAX_PROVIDERS];  // of the root, by provider, under the backend's lock
+  struct hy_comm* comms;                   // of the root: all of them, newest first, under `mutex`
 };
 
 // Whether memory and streams of the one are the other's too.
@@ -97,6 +98,10 @@ struct hy_stream {
   hy_status failed;         // the sticky error, HY_OK when there is none
   char failure[320];
 };
+
+// Makes what the device's communicators have under way end, so that its streams can be closed.
+void hy__comms_abort(hy_device* root);
+void hy__comms_close(hy_device* root);
 
 // Destroys every stream of the device, after its work.
 void hy__streams_close(hy_device* device);

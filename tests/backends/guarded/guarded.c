@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "comm.h"
+
 const hy_host* guarded_host;
 static int n_devices;
 static size_t memory_size;
@@ -228,6 +230,20 @@ static const hy_backend backend = {
     .stream_wait_event = stream_wait_event,
     .providers = providers,
     .n_providers = 1,
+    .comm_unique_id = guarded_comm_unique_id,
+    .comm_init_rank = guarded_comm_init_rank,
+    .comm_destroy = guarded_comm_destroy,
+    .comm_abort = guarded_comm_abort,
+    .comm_async_error = guarded_comm_async_error,
+    .all_reduce = guarded_all_reduce,
+    .all_gather = guarded_all_gather,
+    .reduce_scatter = guarded_reduce_scatter,
+    .broadcast = guarded_broadcast,
+    .send = guarded_send,
+    .recv = guarded_recv,
+    .barrier = guarded_barrier,
+    .group_begin = guarded_group_begin,
+    .group_end = guarded_group_end,
 };
 
 static hy_status number_option(const char* name, long least, long most, long fallback,
@@ -255,6 +271,7 @@ __attribute__((visibility("default"))) hy_status halyard_backend_query(uint32_t 
   HY_TRY(number_option("HALYARD_GUARDED_MEMORY", 1, 65536, 4096, &mib));
   n_devices = (int)devices;
   memory_size = (size_t)mib << 20;
+  HY_TRY(guarded_comm_options());
   HY_TRY(guarded_kernels_init());
   *out = &backend;
   return HY_OK;

@@ -8,6 +8,7 @@
 //   HALYARD_GUARDED_FAIL=mm       kernels of this op fail, on the worker thread (neg: in the probe)
 //   HALYARD_GUARDED_DEVICES=2     how many devices there are (1 to 8)
 //   HALYARD_GUARDED_MEMORY=64     MiB of each device's memory (1 to 65536)
+//   HALYARD_GUARDED_COMM_TIMEOUT=500  milliseconds that a rank waits for the others (30000)
 #ifndef HALYARD_TESTS_GUARDED_H_
 #define HALYARD_TESTS_GUARDED_H_
 

@@ -119,8 +119,11 @@ hy_status guarded_kernels_init(void) {
 }
 
 uint32_t guarded_capabilities(void) {
-  uint32_t capabilities = HY_CAP_FP32 | HY_CAP_FP64 | HY_CAP_FP16 | HY_CAP_BF16;
-  if (dtypes_of[HY_OP_linear_quantized]) capabilities |= HY_CAP_INT8 | HY_CAP_INT4 | HY_CAP_FP8;
+  uint32_t capabilities = 0;
+  if (dtypes_of[HY_OP_mm] && dtypes_of[HY_OP_add])
+    capabilities |= HY_CAP_FP32 | HY_CAP_FP64 | HY_CAP_FP16 | HY_CAP_BF16;
+  if (dtypes_of[HY_OP_int_mm]) capabilities |= HY_CAP_INT8;
+  if (dtypes_of[HY_OP_linear_quantized]) capabilities |= HY_CAP_INT4 | HY_CAP_FP8;
   if (dtypes_of[HY_OP_linear_sparse_2_4]) capabilities |= HY_CAP_SPARSE_2_4;
   if (dtypes_of[HY_OP_paged_attention]) capabilities |= HY_CAP_PAGED_ATTENTION;
   if (dtypes_of[HY_OP_fused_moe]) capabilities |= HY_CAP_FUSED_MOE;
