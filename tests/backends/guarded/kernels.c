@@ -47,19 +47,24 @@ static hy_status localize(guarded_device* device, hy_tensor* t) {
   return HY_OK;
 }
 
+hy_status guarded_localize(guarded_device* device, hy_tensor* tensors, int n) {
+  for (int i = 0; i < n; i++) HY_TRY(localize(device, &tensors[i]));
+  return HY_OK;
+}
+
 static hy_status run(void* device, void* stream, const hy_call* call) {
+  guarded_graph* graph = guarded_queue_capturing(stream);
+  if (graph) {
+    return guarded_graph_add(graph, &(hy_graph_node){.kind = HY_NODE_CALL, .call = call});
+  }
   hy_tensor in[HY_MAX_INPUTS], out[HY_MAX_OUTPUTS];
   if (call->n_in > HY_MAX_INPUTS || call->n_out > HY_MAX_OUTPUTS) {
     return guarded_host->fail(HY_INVALID_ARGUMENT, "guarded: too many tensors");
   }
-  for (int i = 0; i < call->n_in; i++) {
-    in[i] = call->in[i];
-    HY_TRY(localize(device, &in[i]));
-  }
-  for (int i = 0; i < call->n_out; i++) {
-    out[i] = call->out[i];
-    HY_TRY(localize(device, &out[i]));
-  }
+  for (int i = 0; i < call->n_in; i++) in[i] = call->in[i];
+  for (int i = 0; i < call->n_out; i++) out[i] = call->out[i];
+  HY_TRY(guarded_localize(device, in, call->n_in));
+  HY_TRY(guarded_localize(device, out, call->n_out));
   hy_call local = *call;
   local.in = in;
   local.out = out;
