@@ -1,4 +1,4 @@
-// File I/O: mapping, reading, and atomic writes by a temporary file that is renamed.
+// Files: read whole or mapped; written beside and renamed.
 #include "base/file.h"
 
 #include <errno.h>

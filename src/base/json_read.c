@@ -1,4 +1,4 @@
-// JSON parser: recursive descent into an arena, strict by RFC 8259.
+// A JSON reader: the whole text becomes a tree in one arena.
 #include "base/json_read.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-// JSON writer: keeps track of commas, and writes bytes that are not UTF-8 as U+FFFD.
+// A JSON writer: values in order, commas and escapes by themselves.
 #include "base/json_write.h"
 
 #include <math.h>

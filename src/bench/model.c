@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "backends/cpu/peak.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "bench/call.h"
@@ -208,7 +207,8 @@ static double sustained_read(const model_bench* b) {
   if (pieces < 16 || !hy_device_is_host(b->session.device)) return b->session.floors.read;
   double seconds = 0, bytes = 0;
   for (size_t i = 0; seconds < 0.5; i++, bytes += READ_PIECE)
-    seconds += READ_PIECE / hy__peak_read((char*)head->data + i % pieces * READ_PIECE, READ_PIECE);
+    seconds += READ_PIECE / bench_read(b->session.device,
+                                       (char*)head->data + i % pieces * READ_PIECE, READ_PIECE);
   return bytes / seconds;
 }
 

@@ -1,4 +1,4 @@
-// Embedded texts: the corpora of `halyard demo`, assembled into the program.
+// The texts that the demo learns from, embedded.
 #include "cli/corpus.h"
 
 // HALYARD_CORPUS is the build's folder of gathered texts.

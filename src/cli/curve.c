@@ -1,4 +1,4 @@
-// Loss curves: braille on a terminal, and SVG.
+// Loss curves, on the terminal and as SVG.
 #include "cli/curve.h"
 
 #include <string.h>

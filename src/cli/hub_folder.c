@@ -1,4 +1,4 @@
-// Model folders: copies tokenizer and configuration beside new weights.
+// The files of a model's folder beside its weights: config.json and the tokenizer's.
 #include "cli/hub_folder.h"
 
 #include "base/file.h"

@@ -1,4 +1,4 @@
-// SIGINT handling: the first Ctrl-C asks to stop, the second ends the program.
+// Ctrl-C: finish what must be whole, then leave.
 #include "cli/interrupt.h"
 
 #include <signal.h>

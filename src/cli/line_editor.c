@@ -1,4 +1,4 @@
-// Line editor: raw terminal input with UTF-8, word keys and a history.
+// A line editor for chat: raw terminal, history, UTF-8.
 #include "cli/line_editor.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-// Options of the commands that run a model, and the prompt that they give.
+// Command-line options that the model commands share.
 #include "cli/model_options.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-// Progress line of a training: rate, memory and time left.
+// Progress of long work: rate and ETA, plain where it is no terminal.
 #include "cli/progress.h"
 
 #include <stdio.h>

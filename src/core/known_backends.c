@@ -1,4 +1,4 @@
-// Backend names: those this version knows of, and those compiled in.
+// Backends and providers known by name, whether or not this build has code for them.
 #include <string.h>
 
 #include "core/registry.h"

@@ -1,4 +1,4 @@
-// Address ranges: binary search in a sorted array.
+// An ordered set of address ranges, for finding whose memory an address is.
 #include "core/ranges.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-// Composite ops: einsum as the products it can be made of.
+// Composite ops: an op that no provider has, made of ops that one has, on the same device.
 #include "ops/compose.h"
 
 #include "core/internal.h"

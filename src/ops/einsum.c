@@ -1,4 +1,4 @@
-// Einsum parser: subscripts to labels and sizes, with PyTorch's messages for what is wrong.
+// einsum: parsing subscripts.
 #include "ops/einsum.h"
 
 #include <ctype.h>

@@ -1,4 +1,4 @@
-// Contraction order of an einsum: dynamic programming for few operands, greedy for many.
+// einsum: the cheapest order of pairwise contractions.
 #include "ops/einsum_plan.h"
 
 #define EXHAUSTIVE 8

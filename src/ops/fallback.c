@@ -1,4 +1,4 @@
-// CPU fallback: stages a call through the host, and counts it for the report.
+// Fallback: running on the host what the device lacks, counted with its reason.
 #include "ops/fallback.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// Comparison of outputs: within the tolerance, and nothing written outside of them.
+// Comparing a result with the reference's within a tolerance.
 #include "verify/compare.h"
 
 #include <math.h>

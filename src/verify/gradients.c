@@ -1,4 +1,4 @@
-// Gradients of a case: records the call on a tape and runs it backward.
+// Gradients checked against finite differences.
 #include "verify/gradients.h"
 
 #include <stdlib.h>

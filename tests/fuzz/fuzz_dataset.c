@@ -1,4 +1,4 @@
-// Fuzz target: files read as a dataset, and the batches it gives.
+// Fuzz target: JSONL datasets.
 #include <string.h>
 
 #include "base/memory.h"

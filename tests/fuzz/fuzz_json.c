@@ -1,4 +1,4 @@
-// Fuzz target: JSON text, parsed and walked.
+// Fuzz target: the JSON reader.
 #include <string.h>
 
 #include "base/json_read.h"

@@ -1,4 +1,4 @@
-// Fuzz target: tokenizer.json, then encoding and decoding with what was read.
+// Fuzz target: tokenizer.json, encoding and decoding.
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-// The caching allocator on a fake device: reuse, merging, waste, and running out of memory.
+// The caching allocator: reuse, splitting, streams, limits, out of memory.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// dlopen and dlsym by tables of names, and whether the process has forked since.
+// Vendor libraries by dlopen and dlsym: opening one, and filling a table of its functions.
 #include "backends/common/dlsym.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// /proc and cgroup: memory, cores that may be used, and the processor's name.
+// Processor, memory and operating system, as /proc, /sys and the cgroup describe them.
 #include "backends/cpu/host_info.h"
 
 #include <sched.h>

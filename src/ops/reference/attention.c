@@ -1,4 +1,4 @@
-// Reference attention of one head: scores, softmax and weighted sum in double.
+// What the reference's forms of attention share: sizes, heads, masks.
 #include "ops/reference/attention.h"
 
 #include <math.h>

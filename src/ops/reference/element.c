@@ -1,4 +1,4 @@
-// Loads and stores of every data type, with the rounding of f16, bf16 and float8.
+// Loading and storing elements of every type as double or int64.
 #include "ops/reference/element.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-// Matrix product of the reference: strips of 64 columns, sums in ascending k.
+// Matrix products of doubles and int64, for the reference.
 #include "ops/reference/product.h"
 
 #include "ops/reference/scratch.h"

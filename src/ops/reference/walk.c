@@ -1,4 +1,4 @@
-// Strided iteration: several tensors of one shape together, a row at a time.
+// Walking tensors that broadcast together, row by row.
 #include "ops/reference/walk.h"
 
 void hy__walk_begin(hy__walk* w, const hy_tensor* shape_of, int count,

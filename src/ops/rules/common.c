@@ -1,4 +1,4 @@
-// Checks shared by shape and dtype rules: dimensions, types, broadcasting.
+// What the shape and dtype rules share.
 #include "ops/rules/common.h"
 
 const char* hy__input_name(const hy_call* call, int i) {

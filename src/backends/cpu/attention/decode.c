@@ -1,9 +1,10 @@
-// Decoding attention (flash decoding): a chunk of keys a task, partial softmaxes merged at the end.
+// Decode attention (m <= 16 queries): gemv with the keys in place, softmax, weighted sum of the
+// values; long contexts are split over the threads (split-K) and combined in order.
 #include "backends/cpu/attention/decode.h"
+#include "base/memory.h"
 
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/runtime/scratch.h"
@@ -107,10 +108,10 @@ bool hy__attention_decode(const hy__decode_attention* f) {
   job j = {.f = f, .chunks = (f->most_keys + CHUNK - 1) / CHUNK};
   if (j.chunks == 0) j.chunks = 1;
   size_t rows = (size_t)(f->units * j.chunks) * HY__GEMV_MAX_M;
-  j.partials = malloc(rows * (size_t)(f->value_size + 2) * sizeof *j.partials);
+  j.partials = hy__malloc(rows * (size_t)(f->value_size + 2) * sizeof *j.partials);
   if (!j.partials) return false;
   hy__pool_run(attend_chunk, &j, f->units * j.chunks);
   if (j.chunks > 1 && !atomic_load(&j.failed)) hy__pool_run(merge_unit, &j, f->units);
-  free(j.partials);
+  hy__mfree(j.partials);
   return !atomic_load(&j.failed);
 }

@@ -1,5 +1,5 @@
-// Attention of a few queries over many keys, as in decoding: keys and values are read where they
-// lie, once for all queries that share them, and long rows of keys are divided among the threads.
+// Decode attention: a few queries (m <= 16) over many keys. Keys and values are read in place, once
+// for all queries that share them (GQA), and long contexts are split over the threads.
 #ifndef HALYARD_CPU_ATTENTION_DECODE_H_
 #define HALYARD_CPU_ATTENTION_DECODE_H_
 

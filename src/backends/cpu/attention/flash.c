@@ -1,4 +1,4 @@
-// The parts that the forms of attention share.
+// Flash attention: the blocks that the forward and the backward pass are made of.
 #include <math.h>
 
 #include "backends/cpu/attention/flash.h"

@@ -1,7 +1,7 @@
-// Attention on the GEMM's tiles, shared by its forms.
+// Flash attention on the GEMM microkernel: blocks of keys with an online softmax.
 //
-// A panel of queries lies in the columns of a tile and keys in its rows: scores of a panel are K
-// Q^T, the maximum and the sum of each query run down a column, and what was scores is the second
+// A panel of queries fills the columns of a tile and keys its rows: scores of a panel are K Q^T,
+// the maximum and the sum of each query run down a column, and the scores become the packed B
 // operand of V^T P without being moved. Nothing of size queries x keys is ever stored.
 #ifndef HALYARD_CPU_ATTENTION_FLASH_H_
 #define HALYARD_CPU_ATTENTION_FLASH_H_

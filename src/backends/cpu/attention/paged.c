@@ -1,13 +1,14 @@
-// Attention over keys and values in the blocks of a cache. Sequences with a few new tokens read the
-// blocks where they lie; those with many are gathered and go through sdpa, a sequence at a time.
+// Paged attention: keys and values in the KV blocks of a cache. Sequences with a few new tokens
+// read the blocks in place (decode); those with many are gathered and go through flash attention, a
+// sequence at a time (prefill).
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/attention/decode.h"
 #include "backends/cpu/attention/flash.h"
 #include "backends/cpu/runtime/thread_pool.h"
+#include "base/memory.h"
 
 typedef struct paged {
   const hy__cpu_kernels* kernels;
@@ -204,7 +205,7 @@ static hy_tensor gathered(const paged* p, const hy_tensor* cache, int64_t b, int
 
 static hy_status attend_sequence(const paged* p, int64_t b, const sequence* s, double scale) {
   size_t row = (size_t)(p->kv_heads * s->keys) * hy_dtype_size(p->k->dtype);
-  char* memory = malloc(row * (size_t)(p->k->shape[3] + p->v->shape[3]) + 1);
+  char* memory = hy__malloc(row * (size_t)(p->k->shape[3] + p->v->shape[3]) + 1);
   if (!memory) return hy__cpu_no_memory(p->call);
   hy_tensor in[4] = {tokens_of(p->q, s),
                      gathered(p, p->k, b, s->keys, memory),
@@ -215,7 +216,7 @@ static hy_status attend_sequence(const paged* p, int64_t b, const sequence* s, d
   call.attrs.attention.scale = scale;
   call.attrs.attention.causal = HY_CAUSAL_BOTTOM_RIGHT;
   hy_status status = hy__cpu_sdpa.run(p->kernels, &call);
-  free(memory);
+  hy__mfree(memory);
   return status;
 }
 

@@ -1,4 +1,4 @@
-// Scaled dot product attention.
+// SDPA, scaled dot product attention: flash attention, or decode attention for few queries.
 #include "backends/cpu/attention/flash.h"
 
 #include <math.h>

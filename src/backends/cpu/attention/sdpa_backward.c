@@ -1,17 +1,17 @@
-// The gradient of scaled dot product attention.
+// The backward pass of SDPA (flash attention).
 //
 // With P = exp(S - lse) and delta = dout . out for each query: dV = P^T dout, dS = P (dout V^T -
 // delta) scale, dQ = dS K, dK = dS^T Q. Each query head adds up its own dK and dV; those of a group
 // are then summed in order, so that nothing depends on the number of threads.
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/attention/flash.h"
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/runtime/thread_pool.h"
 #include "base/math.h"
+#include "base/memory.h"
 
 enum { SUMS_BYTES = 128 << 20 };  // of dK and dV at once, unless one group takes more
 
@@ -212,7 +212,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   size_t bytes = (size_t)(a->group * a->keys * (a->size + a->value_size)) * sizeof(float);
   int64_t at_once = (int64_t)(SUMS_BYTES / (bytes + 1)) + 1;
   if (at_once > groups) at_once = groups;
-  b.sums = malloc((size_t)at_once * bytes + 1);
+  b.sums = hy__malloc((size_t)at_once * bytes + 1);
   if (!b.sums) return hy__cpu_no_memory(call);
   for (int64_t first = 0; first < groups; first += at_once) {
     int64_t count = groups - first < at_once ? groups - first : at_once;
@@ -220,7 +220,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
     hy__pool_run(run_head, &b, count * a->group);
     hy__pool_run(store_group, &b, count);
   }
-  free(b.sums);
+  hy__mfree(b.sums);
   if (atomic_load(&b.failed)) return hy__cpu_no_memory(call);
   bool finite = !atomic_load(&b.nonfinite);
   for (int i = 0; i < 5 && !finite; i++) {

@@ -1,4 +1,4 @@
-// GEMM driver: blocking, packing of A and B, and the division of C among threads.
+// The GEMM driver: blocking, packing, and dividing the tiles of C among the threads.
 #include "backends/cpu/gemm/gemm.h"
 #include "base/math.h"
 

@@ -1,5 +1,5 @@
-// A product by the way that suits its shape: few rows against rows of weights are dot products,
-// which read the weights once and in place; everything else is the packed GEMM.
+// GEMV, skinny GEMM or packed GEMM, by shape: up to 16 rows of A against rows of weights read the
+// weights once and in place; everything else is packed.
 #include <limits.h>
 
 #include "backends/cpu/gemm/kernels.h"

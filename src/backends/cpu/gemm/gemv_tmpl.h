@@ -1,5 +1,5 @@
-// Dot products of any number of rows and lines, for a file that defines NR, MR and `block`,
-// which takes up to as many at once.
+// GEMV for any number of rows, for a file that defines MR, NR and `block`, which takes up to MR
+// rows of x and NR rows of weights at once.
 #ifndef HALYARD_CPU_GEMM_GEMV_TMPL_H_
 #define HALYARD_CPU_GEMM_GEMV_TMPL_H_
 

@@ -1,4 +1,4 @@
-// int_mm: int8 matrices into int32, exactly.
+// int_mm: int8 GEMM into int32, exact.
 #include <string.h>
 
 #include "backends/cpu/family.h"

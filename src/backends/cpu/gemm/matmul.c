@@ -1,4 +1,4 @@
-// Matrix products: mm, bmm, addmm, linear.
+// Matrix products as GEMM: mm, bmm, addmm, linear.
 #include <stdatomic.h>
 
 #include "backends/cpu/gemm/matmul.h"

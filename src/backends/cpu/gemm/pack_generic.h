@@ -1,4 +1,5 @@
-// Packing in plain C, for kernels whose MR and NR are defined before this is included.
+// Packing panels of A and B in plain C, for microkernels whose MR and NR are defined before this is
+// included.
 #ifndef HALYARD_CPU_GEMM_PACK_GENERIC_H_
 #define HALYARD_CPU_GEMM_PACK_GENERIC_H_
 

@@ -1,24 +1,25 @@
-// conv2d and its gradients as products. Images are laid out anew as floats in a frame of zeros, a
-// band of lines at a time, such that the values that one tap takes at neighbouring positions of the
-// output are neighbours: packing a panel of the second operand is then a copy of lines.
+// conv2d and its gradients as GEMM, an implicit im2col: images are copied as floats into a
+// zero-padded frame, a band of image rows at a time, so that what one tap of the kernel reads at
+// neighbouring output positions is contiguous, and packing a panel of B is a copy of rows. No
+// column matrix is ever stored.
 //
 // With taps t = (row, column of the kernel, channel) and positions p of the output:
 //   out[o, p] = sum over t of weight[o, t] x[t at p]
 //   dweight[o, t] = sum over images and p of dy[o, p] x[t at p]
 //   dx[c, q] = sum over (row, column, o) of weight[o, c, row, column] dy[o, where it took q]
-// The last is a convolution as well: of dy, its elements a stride apart, with the kernel turned.
+// The last is a convolution as well: of dy, dilated by the stride, with the kernel rotated.
 //
-// A line of positions is as long as one of the frame, so that all lie in one row: those beyond the
-// output's width are computed in vain and left out, or have no gradient. Zeros must not meet what
-// is not finite: such calls go to the reference.
+// A row of positions is as long as one of the frame, so that all of them form one row of the GEMM:
+// those beyond the output's width are computed and dropped, or have no gradient. Padding zeros must
+// not meet nonfinite values: such calls go to the reference.
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/family.h"
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/runtime/thread_pool.h"
 #include "backends/cpu/simd/nonfinite.h"
+#include "base/memory.h"
 
 typedef struct conv {
   const hy__cpu_kernels* kernels;
@@ -297,7 +298,7 @@ static bool run_pass(pass* s) {
 // rows and columns backwards.
 static float* copy_weights(const conv* c, const hy_tensor* t, bool turned) {
   int64_t area = c->kernel_h * c->kernel_w, count = c->groups * c->out * c->in * area;
-  float* copy = malloc((size_t)(count + 1) * sizeof *copy);
+  float* copy = hy__malloc((size_t)(count + 1) * sizeof *copy);
   if (!copy) return NULL;
   int64_t size = (int64_t)hy_dtype_size(t->dtype);
   for (int64_t o = 0; o < c->groups * c->out; o++) {
@@ -342,7 +343,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   s.bias = &call->in[2];
   s.weights = weights;
   bool done = run_pass(&s);
-  free(weights);
+  hy__mfree(weights);
   return done ? HY_OK : hy__cpu_no_memory(call);
 }
 
@@ -367,7 +368,7 @@ static bool run_dx(const conv* c, const hy_tensor* dy, const hy_tensor* weight,
             .step = {1, 1},
             .weights = weights};
   bool done = run_pass(&s);
-  free(weights);
+  hy__mfree(weights);
   return done;
 }
 
@@ -416,7 +417,7 @@ static void store_dweight(const conv* c, const float* sums, const hy_tensor* dwe
 static bool run_dweight(const conv* c, const hy_tensor* x, const hy_tensor* dy,
                         const hy_tensor* dweight, bool* odd) {
   int64_t of_group = c->out * c->in * c->kernel_h * c->kernel_w, count = c->groups * of_group;
-  float* sums = calloc((size_t)(count + 1), sizeof *sums);
+  float* sums = hy__calloc((size_t)(count + 1), sizeof *sums);
   if (!sums) return false;
   pass s = forward_pass(c, x, dy);
   cut_into_bands(&s);
@@ -427,7 +428,7 @@ static bool run_dweight(const conv* c, const hy_tensor* x, const hy_tensor* dy,
   }
   *odd = done && !hy__is_finite(sums, count, 1);
   if (done) store_dweight(c, sums, dweight);
-  free(sums);
+  hy__mfree(sums);
   return done;
 }
 

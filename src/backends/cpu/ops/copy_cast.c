@@ -1,5 +1,5 @@
-// Copies, conversions, joins, choices by mask and constants. What only moves elements goes by their
-// size.
+// Copy, cast, cat, stack, where, masked_fill and fill. What only moves elements goes by their size,
+// not their type.
 #include <string.h>
 
 #include "backends/cpu/family.h"

@@ -4,11 +4,11 @@
 // slice with target t is  -(1 - s) w[t] log p[t] - s / C sum(w[c] log p[c]).
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "backends/cpu/rows/slices.h"
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/simd/half.h"
+#include "base/memory.h"
 
 typedef struct job {
   const hy__cpu_kernels* kernels;
@@ -133,7 +133,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   hy__slices_init(&j.each, j.is_backward ? &call->in[3] : &call->out[0], 0, 0);
   hy__slices_init(&j.out, &call->out[0], dim, 1);
   int64_t n = j.logits.n;
-  float* memory = malloc((size_t)(n + j.logits.count) * sizeof *memory);
+  float* memory = hy__malloc((size_t)(n + j.logits.count) * sizeof *memory);
   if (!memory) return hy__cpu_no_memory(call);
   j.losses = memory + n;
   j.weight_sum = (double)n;
@@ -150,7 +150,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
     else if (!j.is_backward)
       store_losses(&j);
   }
-  free(memory);
+  hy__mfree(memory);
   return status;
 }
 

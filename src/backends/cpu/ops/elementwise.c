@@ -1,4 +1,4 @@
-// Arithmetic, functions and comparisons of elements, on f32, bf16 and f16, with broadcasting.
+// Elementwise arithmetic, functions and comparisons on f32, bf16 and f16, with broadcasting.
 #include <math.h>
 
 #include "backends/cpu/family.h"

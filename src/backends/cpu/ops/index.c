@@ -1,11 +1,10 @@
-// Rows of a table by index: embedding, index_select, index_put of whole rows, and the gradient of
-// an embedding.
+// Indexing whole rows: embedding, index_select, index_put, and the gradient of an embedding.
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/rows/slices.h"
 #include "backends/cpu/runtime/scratch.h"
+#include "base/memory.h"
 
 static int64_t index_at(const hy_tensor* index, int64_t i) {
   return index->dtype == HY_I64 ? ((const int64_t*)index->data)[i]
@@ -109,7 +108,7 @@ static hy_status run_slopes(const hy__cpu_kernels* kernels, const hy_call* call)
   const hy_tensor *dy = &call->in[0], *ids = &call->in[1], *out = &call->out[0];
   int64_t rows = out->shape[0], n = hy_tensor_numel(ids);
   HY_TRY(check(call, ids, 0, rows, false));
-  int64_t* first = malloc((size_t)(rows + n) * sizeof *first);
+  int64_t* first = hy__malloc((size_t)(rows + n) * sizeof *first);
   if (!first) return hy__cpu_no_memory(call);
   int64_t* next = first + rows;
   for (int64_t r = 0; r < rows; r++) first[r] = -1;
@@ -123,7 +122,7 @@ static hy_status run_slopes(const hy__cpu_kernels* kernels, const hy_call* call)
   hy__slices_init(&s.dy, dy, dy->ndim - 1, 1);
   hy__slices_init(&s.out, out, 1, 1);
   hy__each_range(rows, s.out.n, sum_slopes, &s);
-  free(first);
+  hy__mfree(first);
   return atomic_load(&s.no_memory) ? hy__cpu_no_memory(call) : HY_OK;
 }
 

@@ -1,5 +1,5 @@
-// Elementwise arithmetic, bits and comparisons of integers and bool, with broadcasting. All tensors
-// but a comparison's output have one type. Sums and products wrap, as two's complement does.
+// Elementwise arithmetic, bitwise ops and comparisons of integers and bool, with broadcasting. All
+// tensors but a comparison's output have one type. Sums and products wrap in two's complement.
 #include "backends/cpu/family.h"
 #include "backends/cpu/rows/nditer.h"
 

@@ -1,12 +1,12 @@
-// fused_moe: the tokens of each expert are gathered, go through its two layers as matrices, and are
-// added to their rows with their weights, expert after expert.
-#include <stdlib.h>
+// fused_moe, mixture of experts: the tokens of each expert are gathered, go through its two layers
+// as GEMM, and are added to their rows with their weights, expert after expert.
 #include <string.h>
 
 #include "backends/cpu/family.h"
 #include "backends/cpu/rows/rows.h"
 #include "backends/cpu/runtime/thread_pool.h"
 #include "backends/cpu/simd/half.h"
+#include "base/memory.h"
 
 typedef struct moe {
   const hy__cpu_kernels* kernels;
@@ -109,8 +109,8 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   // The reference has the words for a wrong number.
   if (!ids_are_right(&m)) return hy__backend_host->reference(call);
   int64_t each = 2 * m.size + 2 * m.hidden;
-  m.chosen = malloc((size_t)(m.choices + 1) * sizeof *m.chosen);
-  m.sums = calloc((size_t)(m.tokens * m.size + m.choices * each + 1), sizeof *m.sums);
+  m.chosen = hy__malloc((size_t)(m.choices + 1) * sizeof *m.chosen);
+  m.sums = hy__calloc((size_t)(m.tokens * m.size + m.choices * each + 1), sizeof *m.sums);
   bool done = m.chosen && m.sums;
   if (done) {
     m.in = m.sums + m.tokens * m.size;
@@ -124,8 +124,8 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
         m.size, m.sums + t * m.size, 1, 0, NULL, 0,
         (char*)out->data + t * out->stride[0] * (int64_t)hy_dtype_size(out->dtype), out->stride[1],
         out->dtype);
-  free(m.sums);
-  free(m.chosen);
+  hy__mfree(m.sums);
+  hy__mfree(m.chosen);
   return done ? HY_OK : hy__cpu_no_memory(call);
 }
 

@@ -1,13 +1,13 @@
-// Layer norm and rms norm over the last dimensions, and their gradients.
+// layer_norm and rms_norm over the last dimensions, and their gradients.
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/rows/nditer.h"
 #include "backends/cpu/rows/slices.h"
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/simd/half.h"
+#include "base/memory.h"
 
 // Gradients of the parameters are summed in this many parts, however many threads there are.
 enum { PARTS = 16 };
@@ -166,7 +166,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   j.nontemporal = hy__use_nontemporal(call);
   // Parameters as floats; for the gradients, sums that start at 0.
   int64_t n = j.x.n, sums = is_backward ? 2 * PARTS : 0;
-  float* memory = malloc((size_t)((2 + sums) * n) * sizeof *memory);
+  float* memory = hy__malloc((size_t)((2 + sums) * n) * sizeof *memory);
   if (!memory) return hy__cpu_no_memory(call);
   memset(memory + 2 * n, 0, (size_t)(sums * n) * sizeof *memory);
   j.weight = parameter(&j, l.weight, memory);
@@ -180,7 +180,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
     store_sum(&j, l.dweight, j.dweight);
     store_sum(&j, l.dbias, j.dbias);
   }
-  free(memory);
+  hy__mfree(memory);
   return atomic_load(&j.no_memory) ? hy__cpu_no_memory(call) : HY_OK;
 }
 

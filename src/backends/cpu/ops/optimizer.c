@@ -1,4 +1,4 @@
-// One step of AdamW or SGD, in one pass over parameter, state and gradient.
+// Optimizer steps, AdamW and SGD, fused: one pass over parameter, state and gradient.
 #include <math.h>
 #include <string.h>
 

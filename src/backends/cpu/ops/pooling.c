@@ -1,4 +1,4 @@
-// Pooling over windows of planes, and its gradients: planes are the tasks.
+// max_pool2d, avg_pool2d and their gradients: planes of images are the tasks.
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>

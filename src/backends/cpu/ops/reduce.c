@@ -1,16 +1,16 @@
-// Sums, means, products, extremes and variances of f32, bf16 and f16, and where extremes lie.
+// Reductions of f32, bf16 and f16: sum, mean, prod, max, min, var, argmax, argmin.
 //
-// The dimensions that go must be neighbours that are stepped through evenly. Rows are reduced in
-// spans of a fixed length, whose results are joined in double in a fixed order: the result does not
-// depend on the threads, and long sums lose little.
+// The reduced dimensions must be neighbours with one stride. Rows are reduced in spans of a fixed
+// length, whose results are combined in double in a fixed order: the result does not depend on the
+// threads, and long sums lose little.
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "backends/cpu/rows/slices.h"
 #include "backends/cpu/runtime/thread_pool.h"
 #include "backends/cpu/simd/half.h"
 #include "base/math.h"
+#include "base/memory.h"
 
 enum { SPAN = 4096, SPLIT = 16 * SPAN, COLUMNS = 4096, ROWS_IN_FLOAT = 256, BUFFER = 512 };
 
@@ -163,7 +163,7 @@ static void reduce_strips(void* context, int64_t first, int64_t last) {
 static hy_status run_rows(const hy_call* call, job* j) {
   bool splits = j->x.count < 16 && j->x.n > SPLIT && j->op != HY_OP_var;
   j->parts = splits ? 64 : 1;
-  if (splits && !(j->states = malloc((size_t)(j->x.count * j->parts) * sizeof *j->states)))
+  if (splits && !(j->states = hy__malloc((size_t)(j->x.count * j->parts) * sizeof *j->states)))
     return hy__cpu_no_memory(call);
   hy__each_range(j->x.count * j->parts, j->x.n / j->parts, reduce_strips, j);
   for (int64_t slice = 0; splits && slice < j->x.count; slice++) {
@@ -172,7 +172,7 @@ static hy_status run_rows(const hy_call* call, job* j) {
       join(j->op, &s, &j->states[slice * j->parts + part]);
     store(j, slice, &s);
   }
-  free(j->states);
+  hy__mfree(j->states);
   return HY_OK;
 }
 
@@ -236,11 +236,11 @@ static void join_blocks(void* context, int64_t first, int64_t last) {
 
 static hy_status run_columns(const hy_call* call, job* j) {
   int64_t outer = j->x.count / j->inner, high = ceil_div(j->x.n, ROWS_IN_FLOAT);
-  j->blocks = malloc((size_t)(outer * high * j->inner) * sizeof *j->blocks);
+  j->blocks = hy__malloc((size_t)(outer * high * j->inner) * sizeof *j->blocks);
   if (!j->blocks) return hy__cpu_no_memory(call);
   hy__pool_run(reduce_block, j, outer * high * ceil_div(j->inner, COLUMNS));
   hy__each_range(j->x.count, high, join_blocks, j);
-  free(j->blocks);
+  hy__mfree(j->blocks);
   return HY_OK;
 }
 

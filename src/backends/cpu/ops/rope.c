@@ -1,4 +1,4 @@
-// Rotary positions along the last dimension. The rows of neighbouring heads share their angles,
+// RoPE, rotary position embedding, along the last dimension. Neighbouring heads share their angles,
 // which are prepared once for all of them.
 #include <stdatomic.h>
 

@@ -1,4 +1,4 @@
-// Softmax, its logarithm, and their gradients, along any dimension.
+// softmax, log_softmax and their gradients, along any dimension.
 #include <math.h>
 #include <stdatomic.h>
 

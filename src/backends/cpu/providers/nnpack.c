@@ -1,12 +1,12 @@
-// The provider `nnpack`: float32 convolutions of one image and layers of one line by NNPACK, bound
-// at run time.
+// The provider `nnpack`: float32 convolutions of one image and linear layers of one row by NNPACK,
+// bound at run time.
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "backends/common/dlsym.h"
 #include "backends/cpu/family.h"
 #include "backends/cpu/provider.h"
 #include "backends/cpu/runtime/thread_pool.h"
+#include "base/memory.h"
 
 enum { SUCCESS = 0, UNSUPPORTED_HARDWARE = 51, IMPLICIT_GEMM = 4, COMPUTE = 1, IDENTITY = 0 };
 
@@ -96,10 +96,10 @@ static hy_status run(void* device, void* stream, const hy_call* call) {
   } else if (call->in[2].dtype != HY_NONE) {
     failed = convolve(call, call->in[2].data);
   } else {
-    float* zeros = calloc((size_t)weight->shape[0], sizeof *zeros);
+    float* zeros = hy__calloc((size_t)weight->shape[0], sizeof *zeros);
     if (!zeros) return hy__cpu_no_memory(call);
     failed = convolve(call, zeros);
-    free(zeros);
+    hy__mfree(zeros);
   }
   if (failed == SUCCESS) return HY_OK;
   return hy__backend_host->fail(HY_DEVICE_FAILED, "%s: NNPACK answers with error %d",

@@ -1,10 +1,9 @@
-// The provider `parts`, for what has no kernel: the reference, on parts of the call by several
-// threads.
+// The provider `reference_mt`, for what has no kernel: the reference, split over the threads.
 //
-// A call is cut along a dimension whose indices do not meet: each part is the same op on views of
-// the same tensors, computed by the same code, so that the result has the reference's very bits
-// however many threads there are. Random numbers are cut along their counter, and what reduces
-// everything to one element in two steps.
+// A call is split along a dimension that the op's row in the op table allows: each part is the same
+// op on views of the same tensors, computed by the same code, so that the result has the
+// reference's very bits for any number of threads. Random numbers are split along their counter,
+// and what reduces everything to one element in two steps.
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -256,7 +255,7 @@ static hy_support supports(void* device, const hy_call* call) {
 
 const hy_provider hy__cpu_reference_mt = {
     .size = sizeof(hy_provider),
-    .name = "parts",
+    .name = "reference_mt",
     .version = HALYARD_VERSION,
     .supports = supports,
     .run = run,

@@ -1,4 +1,5 @@
-// Dequantising linear layers: gemv on decoded rows, GEMM on decoded panels.
+// Linear layers that dequantise their weights on the way: a row at a time for few rows of x, a
+// packed GEMM panel at a time for many.
 #include "backends/cpu/quant/dequant_linear.h"
 
 #include <stdatomic.h>

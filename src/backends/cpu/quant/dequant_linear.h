@@ -1,5 +1,5 @@
-// Linear layers whose weights are stored in a form of their own and become floats when they are
-// needed: a row at a time for a few lines of x, a panel of the GEMM at a time for many.
+// Linear layers that dequantise (or decompress) their weights on the way: a row at a time for a few
+// rows of x, a packed GEMM panel at a time for many.
 #ifndef HALYARD_CPU_QUANT_DEQUANT_LINEAR_H_
 #define HALYARD_CPU_QUANT_DEQUANT_LINEAR_H_
 

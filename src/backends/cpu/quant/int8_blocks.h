@@ -1,5 +1,5 @@
-// How blocks of 32 numbers of a line are laid out for a file that defines NUMBER, the type that it
-// widens int8 to: for int4 the even ones before the odd ones; behind all of them their scales.
+// Blocks of 32 numbers of a row of x, laid out for a file that defines NUMBER, the type that it
+// widens int8 to: for int4 the even ones before the odd ones; after all of them their scales.
 #ifndef HALYARD_CPU_QUANT_INT8_BLOCKS_H_
 #define HALYARD_CPU_QUANT_INT8_BLOCKS_H_
 

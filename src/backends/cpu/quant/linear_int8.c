@@ -1,4 +1,4 @@
-// linear_int8: int8 lines times int8 or int4 weights, with scales in groups on both sides.
+// linear_int8: int8 activations times int8 or int4 weights, scale groups on both sides.
 #include "backends/cpu/quant/int8_kernel.h"
 #include "base/math.h"
 

@@ -1,8 +1,9 @@
-// linear_quantized: one line reads the weights as they are, more decode them.
+// linear_quantized: one row of x reads the quantised weights in place (GEMV), more rows dequantise
+// them into packed GEMM panels.
 //
-// The arithmetic is float32 throughout. Rounding the activations to 8 bits, as VNNI and AMX would
-// want it, loses two digits that the op's own error does not: the weights were rounded knowingly,
-// the activations were not.
+// The arithmetic is float32 throughout. Rounding the activations to 8 bits, as VNNI and AMX need
+// it, would lose two digits that the op's own error does not: the weights were rounded knowingly,
+// the activations were not. linear_int8 is the op that does.
 #include "backends/cpu/quant/dequant_linear.h"
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/runtime/thread_pool.h"

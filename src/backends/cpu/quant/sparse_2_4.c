@@ -1,5 +1,5 @@
-// linear_sparse_2_4: weights of which two of every four neighbours are kept, with a code of four
-// bits for where they belong.
+// linear_sparse_2_4: 2:4 sparse weights, of which two of every four neighbours are kept, with a
+// code of four bits for their places.
 #include <string.h>
 
 #include "backends/cpu/quant/dequant_linear.h"

@@ -1,4 +1,5 @@
-// N-dimensional iterator: merges dimensions, and hands rows to threads.
+// nditer: loops over tensors that broadcast together, dimensions collapsed, chunks spread over
+// the threads.
 #include "backends/cpu/rows/nditer.h"
 
 #include "backends/cpu/runtime/thread_pool.h"

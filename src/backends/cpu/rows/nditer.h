@@ -1,5 +1,5 @@
-// Loops over tensors that broadcast together: dimensions that every tensor steps through evenly
-// become one, and long loops are spread over the threads.
+// nditer: loops over tensors that broadcast together. Dimensions that every tensor steps through
+// evenly are collapsed into one, and long loops are spread over the threads in chunks.
 #ifndef HALYARD_CPU_ROWS_NDITER_H_
 #define HALYARD_CPU_ROWS_NDITER_H_
 

@@ -1,6 +1,7 @@
-// Arithmetic on contiguous rows of f32 or bf16: one body (rows_body.inc) over vectors whose width
-// and instructions differ (vec_avx512.h, vec_lanes.h). What is in another type or not contiguous is
-// widened into rows of f32 in the nearest cache first, and narrowed after.
+// Row kernels: elementwise maps, reductions, softmax, norms and optimizer steps on contiguous rows
+// of f32 or bf16. One template (rows_tmpl.inc) over vectors whose width and instructions differ
+// (simd/vec_avx512.h, simd/vec_generic.h). Other types and strides are converted to rows of f32 in
+// L1 first, and back after.
 #ifndef HALYARD_CPU_ROWS_ROWS_H_
 #define HALYARD_CPU_ROWS_ROWS_H_
 

@@ -1,4 +1,4 @@
-// Slices along dimensions: addresses of them, and rows of floats read and written.
+// Slices of a tensor along an axis, read and written as contiguous rows of floats.
 #include "backends/cpu/rows/slices.h"
 
 #include "backends/cpu/runtime/thread_pool.h"

@@ -1,5 +1,5 @@
-// A tensor as slices: its elements along some neighbouring dimensions, one slice for each index of
-// the others. Ops along a dimension (softmax, norms) read and write slices as rows of floats.
+// Slices of a tensor: its elements along some neighbouring dimensions, one slice for each index of
+// the others. Ops along an axis (softmax, norms) read and write slices as rows of floats.
 #ifndef HALYARD_CPU_ROWS_SLICES_H_
 #define HALYARD_CPU_ROWS_SLICES_H_
 

@@ -1,4 +1,4 @@
-// Memory for tensors and working space.
+// Huge pages: memory for tensors and scratch.
 #ifndef HALYARD_CPU_RUNTIME_HUGE_PAGES_H_
 #define HALYARD_CPU_RUNTIME_HUGE_PAGES_H_
 

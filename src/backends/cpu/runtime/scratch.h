@@ -1,4 +1,4 @@
-// Working memory that a thread keeps: kernels follow one another, and fresh memory costs a page
+// Scratch memory that a thread keeps: kernels follow one another, and fresh memory costs a page
 // fault for every 4 KiB.
 #ifndef HALYARD_CPU_RUNTIME_SCRATCH_H_
 #define HALYARD_CPU_RUNTIME_SCRATCH_H_
@@ -18,7 +18,10 @@ typedef enum hy__scratch_slot {
   HY__SCRATCH_COUNT
 } hy__scratch_slot;
 
-// At least `bytes`, 64-byte aligned, uninitialised; NULL when there is none. Freed with the thread.
+// At least `bytes`, 64-byte aligned, uninitialised; NULL when there is none, or when a test makes a
+// host allocation fail. Freed with the thread.
 void* hy__scratch_get(hy__scratch_slot slot, size_t bytes);
+// Frees the calling thread's now.
+void hy__scratch_release(void);
 
 #endif  // HALYARD_CPU_RUNTIME_SCRATCH_H_

@@ -1,4 +1,5 @@
-// Thread pool: workers spin, then sleep on a condition; tasks are claimed by atomic counters.
+// The thread pool: ranges of tasks claimed without locks, workers that spin, prefetch, then
+// sleep.
 #include "backends/cpu/runtime/thread_pool.h"
 
 #include <pthread.h>

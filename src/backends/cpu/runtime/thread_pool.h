@@ -1,10 +1,10 @@
-// Threads for the cpu's kernels.
+// The thread pool of the cpu's kernels.
 //
-// One pool for the process, made on first use with HALYARD_THREADS threads (all the cores this
-// process may use, when unset), the calling thread among them. Idle threads spin for some
-// microseconds, since kernels follow one another closely, and then sleep without using the
-// processor. Safe from several threads at once: a caller that finds the pool busy does its work
-// alone. Safe after fork: the child makes its own threads.
+// One for the process, made on first use with HALYARD_THREADS threads (when unset, all the cores
+// this process may use), the calling thread among them. Idle threads spin for some microseconds,
+// since kernels follow one another closely, and then sleep without using the processor. Safe from
+// several threads at once: a caller that finds the pool busy does its work alone. Safe after fork:
+// the child makes its own threads.
 #ifndef HALYARD_CPU_RUNTIME_THREAD_POOL_H_
 #define HALYARD_CPU_RUNTIME_THREAD_POOL_H_
 

@@ -1,4 +1,4 @@
-// Weight prefetch: a table of which weights followed which.
+// Weight prefetch: which weights came next last time.
 #include "backends/cpu/runtime/weight_prefetch.h"
 
 #include <stdint.h>

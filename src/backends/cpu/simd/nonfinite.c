@@ -1,4 +1,4 @@
-// Scan for NaN and infinity: by the bits of the exponent, over rows of any type.
+// Nonfinite numbers: is there an infinity or a NaN?
 #include "backends/cpu/simd/nonfinite.h"
 
 #include "backends/cpu/simd/half.h"

@@ -1,4 +1,4 @@
-// Vectors of sixteen floats, in AVX-512. The same names as vec_lanes.h.
+// Vectors of sixteen floats, in AVX-512. The same names as vec_generic.h.
 #include <immintrin.h>
 #include <math.h>
 

@@ -1,4 +1,4 @@
-// The softmax of attention, and its weights times values, in AVX-512.
+// Online softmax and weighted sum of attention in AVX-512.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)

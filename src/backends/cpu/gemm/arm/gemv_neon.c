@@ -1,4 +1,4 @@
-// Dot products and conversions of lines in NEON.
+// GEMV and skinny GEMM, epilogue and conversion of rows in NEON.
 #include "backends/cpu/family.h"
 
 #if defined(__aarch64__)

@@ -1,4 +1,4 @@
-// The GEMM tile in NEON: 6 rows by 16 columns, 24 accumulators.
+// The sgemm microkernel in NEON: MR x NR = 6 x 16, 24 accumulators.
 #include "backends/cpu/family.h"
 
 #if defined(__aarch64__)

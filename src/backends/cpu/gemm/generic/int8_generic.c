@@ -1,4 +1,4 @@
-// Products of int8 in plain C: a lane holds one number, widened. Sums wrap, as int32 does.
+// The int8 GEMM microkernel in plain C: a word holds one number, widened. Sums wrap, as int32 does.
 #include "backends/cpu/family.h"
 
 enum { MR = 4, NR = 8 };

@@ -1,4 +1,5 @@
-// The GEMM tile in plain C: small enough that a compiler keeps it in whatever registers there are.
+// The sgemm microkernel in plain C: small enough that a compiler keeps its tile in whatever
+// registers there are.
 enum { MR = 4, NR = 8 };
 #include "backends/cpu/gemm/pack_generic.h"
 

@@ -1,9 +1,9 @@
-// Products in AMX tiles, for a file that defines UNIT (4: int8, 2: bfloat16) and PRODUCT, the
-// instruction on three tiles: 32 rows by 32 columns in four tiles of sums.
+// GEMM microkernel in AMX tiles, for a file that defines UNIT (4: int8, 2: bfloat16) and PRODUCT,
+// the instruction on three tiles: MR x NR = 32 x 32 in four tiles of sums.
 //
-// A lies in the packed block as the tiles want it, 16 rows of 64 bytes each, B with its lanes
-// across. A thread's tiles are set up for each task and given back after it: holding them would
-// make every switch of threads save 8 KiB.
+// Packed A has the order of the tiles, 16 rows of 64 bytes each; packed B has its words across. A
+// thread configures its tiles for each task and releases them after it: holding them would make
+// every context switch save 8 KiB.
 #ifndef HALYARD_CPU_GEMM_X86_AMX_TMPL_H_
 #define HALYARD_CPU_GEMM_X86_AMX_TMPL_H_
 

@@ -1,4 +1,4 @@
-// Products of bfloat16 in AMX tiles.
+// The bf16 GEMM microkernel in AMX tiles, and a skinny GEMM that reads weights in place.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)

@@ -1,4 +1,4 @@
-// Products of bfloat16 with AVX-512 BF16: 14 rows by 32 columns, two products to a lane.
+// The bf16 GEMM microkernel in AVX-512 BF16: MR x NR = 14 x 32, two products to a SIMD lane.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)

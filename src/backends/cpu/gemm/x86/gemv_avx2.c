@@ -1,4 +1,4 @@
-// Dot products and conversions of lines in AVX2.
+// GEMV and skinny GEMM, epilogue and conversion of rows in AVX2.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)

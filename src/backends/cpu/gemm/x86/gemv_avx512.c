@@ -1,4 +1,4 @@
-// Dot products and conversions of lines in AVX-512.
+// GEMV and skinny GEMM, epilogue and conversion of rows in AVX-512.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)

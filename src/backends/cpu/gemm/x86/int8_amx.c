@@ -1,4 +1,4 @@
-// Products of int8 in AMX tiles.
+// The int8 GEMM microkernel in AMX tiles.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)

@@ -1,7 +1,7 @@
-// Products of int8 with AVX-512 VNNI: 6 rows by 64 columns, four products to a lane.
+// The int8 GEMM microkernel in AVX-512 VNNI: MR x NR = 6 x 64, four products to a SIMD lane.
 //
-// The instruction multiplies unsigned by signed bytes, so that A is packed with 128 added, row
-// after row, and 128 times the sums of B's columns, which packing finds, is taken off again. All of
+// The instruction multiplies unsigned by signed bytes, so A is packed with 128 added, row after
+// row, and 128 times the sums of B's columns, which packing computes, is subtracted again. All of
 // it is exact.
 #include "backends/cpu/family.h"
 

@@ -1,6 +1,6 @@
-// Packing several numbers to a lane of 32 bits in AVX-512: four bytes or two halves that follow one
-// another along k. For files of kernels that define UNIT (4 or 2), MR and NR, and FLIP, which
-// is applied to each lane of A.
+// Packing for bf16 and int8 microkernels in AVX-512: four bytes or two halves that follow one
+// another along k become a word of 32 bits. For files that define UNIT (4 or 2), MR and NR, and
+// FLIP, which is applied to each word of A.
 #ifndef HALYARD_CPU_GEMM_X86_PACK_AVX512_H_
 #define HALYARD_CPU_GEMM_X86_PACK_AVX512_H_
 

@@ -1,4 +1,4 @@
-// The GEMM tile in AVX2: 6 rows by 16 columns, 12 accumulators.
+// The sgemm microkernel in AVX2: MR x NR = 6 x 16, 12 accumulators.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)

@@ -1,6 +1,6 @@
-// The GEMM tile in AVX-512: 6 rows by 64 columns, 24 accumulators, four loads of B and 6 broadcasts
-// of A a step. 14 by 32 would read less, and is slower: it is not bytes that it waits for, but the
-// loads themselves, of which it needs one and a quarter as many for each multiply-add.
+// The sgemm microkernel in AVX-512: MR x NR = 6 x 64, 24 accumulators, four loads of B and six
+// broadcasts of A a step. 14 x 32 would read fewer bytes and is slower: load instructions are the
+// bottleneck, and it needs 1.25 times as many for each multiply-add.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
-// Products of int8 lines with int8 and int4 weights in NEON: bytes multiply to 16 bits, pairs of
-// which are added in 32.
+// int8 GEMV with int8 and int4 weights in NEON: bytes multiply to 16 bits, and pairs of those are
+// added in 32.
 #include "backends/cpu/family.h"
 
 #if defined(__aarch64__)

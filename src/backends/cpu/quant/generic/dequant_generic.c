@@ -1,4 +1,4 @@
-// Decoding quantised weights in plain C.
+// Dequantising and quantising in plain C.
 #include <math.h>
 
 #include "backends/cpu/family.h"

@@ -1,4 +1,4 @@
-// Products of int8 in plain C, for groups of any size.
+// int8 GEMV in plain C, for scale groups of any size.
 #include <string.h>
 
 #include "backends/cpu/quant/int8_kernel.h"

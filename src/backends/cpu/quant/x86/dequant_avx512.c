@@ -1,8 +1,8 @@
-// Quantised weights in AVX-512: decoding, and dot products that decode on the way.
+// Dequantising, and GEMV that dequantises on the way, in AVX-512.
 //
-// A nibble becomes a float by a permutation of a table of sixteen floats, which looks at the low
-// four bits of each lane only: a vector of 128 nibbles takes a shift and a permutation for each 16
-// of them, no masks and no conversions.
+// A nibble becomes a float by a permute of a table of sixteen floats, which looks at the low four
+// bits of each SIMD lane only: a vector of 128 nibbles takes a shift and a permute for each 16 of
+// them, no masks and no conversions.
 #include <float.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-// Products of int8 lines with int8 and int4 weights in AVX2, widened to 16 bits: exact for every
-// pair of bytes, as the instruction for bytes is not.
+// int8 GEMV with int8 and int4 weights in AVX2, widened to 16 bits: exact for every pair of bytes,
+// as the instruction for bytes is not.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)

@@ -1,8 +1,8 @@
-// Products of int8 lines with int8 and int4 weights in AVX-512 VNNI.
+// int8 GEMV and GEMM microkernel with int8 and int4 weights in AVX-512 VNNI.
 //
 // The instruction multiplies unsigned by signed bytes. The weights are made unsigned by adding 128
-// (int4: 8), which is one exclusive or; what that adds, 128 times the sum of the line's numbers, is
-// the same for every row of weights, and the sums begin with its negative. All of it is exact.
+// (int4: 8), which is one xor; what that adds, 128 times the sum of the row of x, is the same for
+// every row of weights, and the sums start at its negative. All of it is exact.
 #include <string.h>
 
 #include "backends/cpu/family.h"

@@ -1,4 +1,4 @@
-// Rows for every processor.
+// Row kernels for every processor: compiler vectors of four floats.
 #include "backends/cpu/rows/rows.h"
 
 #include <math.h>

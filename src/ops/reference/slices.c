@@ -1,5 +1,5 @@
-// Slices along dimensions: choosing them, going through them, loading and storing whole ones.
-#include "ops/reference/lanes.h"
+// Slices along an axis, for the reference.
+#include "ops/reference/slices.h"
 
 // The dimensions of `t` in the mask, or those outside it.
 static hy_tensor choose_dims(const hy_tensor* t, uint32_t mask, bool inside) {
@@ -13,15 +13,16 @@ static hy_tensor choose_dims(const hy_tensor* t, uint32_t mask, bool inside) {
   return view;
 }
 
-void hy__lanes_begin(hy__lanes* l, uint32_t mask, int count, const hy_tensor* const* tensors) {
+void hy__ref_slices_begin(hy__ref_slices* l, uint32_t mask, int count,
+                          const hy_tensor* const* tensors) {
   static char nowhere;  // what the walk points at for absent tensors; never followed
   const hy_tensor* rest[HY__WALK_MAX];
   l->count = count;
   l->at = -1;
   for (int k = 0; k < count; k++) {
-    l->lane[k] = l->rest[k] = (hy_tensor){.data = &nowhere};
+    l->slice[k] = l->rest[k] = (hy_tensor){.data = &nowhere};
     if (hy__present(tensors[k])) {
-      l->lane[k] = choose_dims(tensors[k], mask, true);
+      l->slice[k] = choose_dims(tensors[k], mask, true);
       l->rest[k] = choose_dims(tensors[k], mask, false);
     }
     rest[k] = &l->rest[k];
@@ -29,13 +30,13 @@ void hy__lanes_begin(hy__lanes* l, uint32_t mask, int count, const hy_tensor* co
   hy__walk_begin(&l->walk, rest[0], count, rest);
 }
 
-bool hy__lanes_next(hy__lanes* l) {
+bool hy__ref_slices_next(hy__ref_slices* l) {
   hy__walk* w = &l->walk;
   if (l->at < 0 || ++l->at == w->n) {
     if (!hy__walk_next(w)) return false;
     l->at = 0;
   }
-  for (int k = 0; k < l->count; k++) l->lane[k].data = w->at[k] + l->at * w->step[k] * w->size[k];
+  for (int k = 0; k < l->count; k++) l->slice[k].data = w->at[k] + l->at * w->step[k] * w->size[k];
   return true;
 }
 
