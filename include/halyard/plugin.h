@@ -1,8 +1,8 @@
 // The plugin ABI: how a backend brings devices, memory, streams and kernels to Halyard.
 //
 // A plugin is a shared object that exports one function, halyard_backend_query. It includes this
-// header and the three it stands on (status.h, tensor.h, call.h), and links nothing: what it needs
-// of the library comes through hy_host.
+// header and the four below it (status.h, tensor.h, call.h, version.h), and links nothing: what it
+// needs of the library comes through hy_host.
 //
 // Stability: structs lead with their size and grow at the end only; enumerators keep their values;
 // HY_ABI_VERSION is raised when a meaning changes. A field beyond a struct's `size` reads as zero
@@ -17,6 +17,7 @@
 #define HALYARD_PLUGIN_H_
 
 #include "halyard/call.h"
+#include "halyard/version.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -31,6 +31,8 @@ done
 step "a program by pkg-config: the example of the README"
 sed -n '/^```c$/,/^```$/p' "$source/README.md" | sed '/^```/d' > "$work/example.c"
 flags=$(PKG_CONFIG_PATH="$libdir/pkgconfig" pkg-config --cflags --libs halyard)
+version=$(PKG_CONFIG_PATH="$libdir/pkgconfig" pkg-config --modversion halyard)
+[ "$("$halyard" --version)" = "halyard $version" ] || fail "pkg-config says version $version"
 # shellcheck disable=SC2086
 ${CC:-cc} -std=c11 -Wall -Wextra -Werror "$work/example.c" $flags -Wl,-rpath,"$libdir" -o "$work/example"
 expect "$("$work/example")" "0.0900 0.2447 0.6652"

@@ -83,7 +83,7 @@ static hy_status run_xeon(void* device, void* stream, const hy_call* call) {
 const hy_provider hy__cpu_xeon = {
     .size = sizeof(hy_provider),
     .name = "xeon",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .probe = probe_xeon,
     .declares = declarations,
     .n_declares = N_DECLARATIONS,
@@ -102,7 +102,7 @@ static hy_status run_native(void* device, void* stream, const hy_call* call) {
 const hy_provider hy__cpu_native = {
     .size = sizeof(hy_provider),
     .name = "native",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .declares = declarations,
     .n_declares = N_DECLARATIONS,
     .supports = supports,
@@ -149,7 +149,7 @@ static hy_status run_openmp(void* device, void* stream, const hy_call* call) {
 const hy_provider hy__cpu_openmp = {
     .size = sizeof(hy_provider),
     .name = "openmp",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .probe = probe_openmp,
     .declares = declarations,
     .n_declares = N_DECLARATIONS,

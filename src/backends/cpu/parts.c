@@ -291,7 +291,7 @@ static hy_support supports(void* device, const hy_call* call) {
 const hy_provider hy__cpu_parts = {
     .size = sizeof(hy_provider),
     .name = "parts",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .supports = supports,
     .run = run,
 };
