@@ -29,6 +29,8 @@ if [ "$1" = test ]; then
   missing libcmocka-dev /usr/include/cmocka.h
   missing clang-format-14 clang-format-14
   missing clang-tidy-14 clang-tidy-14
+  missing groff-base groff
+  missing zsh zsh
   missing verilator verilator
   missing libpcre2-8-0 /usr/lib/*/libpcre2-8.so.0
   missing libopenblas0-pthread /usr/lib/*/libopenblas.so.0

@@ -28,6 +28,11 @@ for object in $(find "$build/CMakeFiles/halyard_objects.dir" -name '*.o'); do
   if readelf -SW "$object" | grep -q '\.init_array'; then fail "$object has a constructor"; fi
 done
 
+step "man pages and completion"
+[ -s "$prefix/share/man/man1/halyard-verify.1" ] || fail "no man page of verify"
+[ -s "$prefix/share/bash-completion/completions/halyard" ] || fail "no completion for bash"
+[ -s "$prefix/share/zsh/site-functions/_halyard" ] || fail "no completion for zsh"
+
 step "a program by pkg-config: the example of the README"
 sed -n '/^```c$/,/^```$/p' "$source/README.md" | sed '/^```/d' > "$work/example.c"
 flags=$(PKG_CONFIG_PATH="$libdir/pkgconfig" pkg-config --cflags --libs halyard)
