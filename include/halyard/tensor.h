@@ -1,4 +1,4 @@
-// Data types, layouts, and the tensor view on which everything else stands.
+// Data types, layouts and tensors: a tensor is a view of memory that somebody else owns.
 #ifndef HALYARD_TENSOR_H_
 #define HALYARD_TENSOR_H_
 
@@ -50,9 +50,9 @@ typedef enum hy_dtype {
 #define HY_NUMBERS (HY_FLOATS | HY_INTS)
 #define HY_ALL_DTYPES (HY_NUMBERS | HY_BOOLS)
 
-// How elements lie in memory. Anything but STRIDED is a packed form that only ops naming it accept.
+// Memory layouts. Everything but STRIDED is a packed format, accepted only by ops that name it.
 #define HY_LAYOUT_MAP(X)                                                                       \
-  X(STRIDED, 0, "strided")       /* element i lies at data + sum(i[d] * stride[d])          */ \
+  X(STRIDED, 0, "strided")       /* element i is at data + sum(i[d] * stride[d])           */  \
   X(PACKED_I4, 1, "packed_i4")   /* i4, contiguous, two per byte along the last dimension,  */ \
                                  /* even index in the low nibble; its size is even          */ \
   X(SPARSE_2_4, 2, "sparse_2_4") /* u8 codes of a 2:4 sparse matrix: two 4-bit groups a byte */
@@ -94,12 +94,12 @@ HY_API hy_tensor hy_tensor_absent(void);
 HY_API bool hy_tensor_is_absent(const hy_tensor* t);
 
 HY_API int64_t hy_tensor_numel(const hy_tensor* t);
-// Bytes of the elements alone, as a contiguous tensor of this shape, type and layout would take.
+// The size in bytes of a contiguous tensor of this shape, type and layout.
 HY_API size_t hy_tensor_bytes(const hy_tensor* t);
 HY_API bool hy_tensor_is_contiguous(const hy_tensor* t);
 // The half-open range of byte offsets from `data` that the view can touch; both 0 when empty.
 HY_API void hy_tensor_extent(const hy_tensor* t, int64_t* first, int64_t* last);
-// Checks that shape, stride, dtype and layout are possible and that sizes do not overflow.
+// Checks that shape, strides, dtype and layout are valid and that sizes do not overflow.
 HY_API hy_status hy_tensor_check(const hy_tensor* t);
 // "f32[2, 3]", with strides when not contiguous. Writes at most `size` bytes, always terminated;
 // returns `buffer`.
@@ -117,8 +117,8 @@ HY_API hy_status hy_expand(hy_tensor* out, const hy_tensor* t, int ndim,
 HY_API hy_status hy_slice(hy_tensor* out, const hy_tensor* t, int dim, int64_t start, int64_t stop,
                           int64_t step);
 HY_API hy_status hy_select(hy_tensor* out, const hy_tensor* t, int dim, int64_t index);
-// Shape and strides given outright, `offset` in elements from t's element 0; stays inside t's own
-// extent.
+// Arbitrary shape and strides, `offset` elements from t's element 0. The result must stay within
+// t's extent.
 HY_API hy_status hy_as_strided(hy_tensor* out, const hy_tensor* t, int ndim, const int64_t* shape,
                                const int64_t* stride, int64_t offset);
 
