@@ -66,7 +66,7 @@ test-torch: setup-test all
 	$(PYTHON) -m pytest -q tests/torch
 
 npu: setup-test
-	cmake -S npu -B build/npu -G Ninja -DCMAKE_BUILD_TYPE=Release
+	cmake -S npu -B build/npu -G Ninja -DECHO_NPU_WERROR=ON
 	cmake --build build/npu
 
 # The ECHO NPU stands alone: its own build, its functional model, and its Verilog under Verilator. Then whole models

@@ -1,11 +1,14 @@
 #!/bin/sh
-# Format, static analysis, and every public header alone as C11 and C++17.
+# Format, layers, static analysis, and every public header alone as C11 and C++17.
 #   scripts/lint.sh            everything
 #   scripts/lint.sh changed    clang-tidy only on files that differ from the main branch
 set -eu
 
 echo "lint: clang-format"
 git ls-files '*.c' '*.h' | xargs clang-format-14 --dry-run -Werror
+
+echo "lint: layers, tags, headings"
+python3 tests/integration/layers.py
 
 echo "lint: public headers alone, as C11 and C++17"
 for header in include/halyard/*.h; do

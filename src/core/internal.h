@@ -66,10 +66,10 @@ struct hy_device {
 
 struct hy_stream {
   hy_device* device;
-  hy_stream *newer, *older;  // on the same device
-  void* handle;              // the backend's
-  struct hy__cache* cache;   // free memory that work on this stream may take at once
-  hy_status failed;          // the sticky error, HY_OK when there is none
+  hy_stream *newer, *older;       // on the same device
+  void* handle;                   // the backend's
+  struct hy__alloc_cache* cache;  // free memory that work on this stream may take at once
+  hy_status failed;               // the sticky error, HY_OK when there is none
   char failure[320];
 };
 

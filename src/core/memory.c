@@ -174,7 +174,7 @@ hy_status hy_free(hy_device* device, void* address) {
   hy__allocator* a = device->allocator;
   hy_status status = HY_OK;
   pthread_mutex_lock(&a->mutex);
-  hy__block* block = hy__allocator_find(a, address);
+  hy__alloc_block* block = hy__allocator_find(a, address);
   if (block) {
     hy__allocator_give(a, block);
   } else {
@@ -190,7 +190,7 @@ hy_status hy_record_stream(hy_stream* stream, void* address) {
   hy__allocator* a = stream->device->allocator;
   hy_status status = HY_OK;
   pthread_mutex_lock(&a->mutex);
-  hy__block* block = hy__allocator_find(a, address);
+  hy__alloc_block* block = hy__allocator_find(a, address);
   if (!block) {
     status = unknown_address(a, "hy_record_stream", address);
   } else if (block->cache != stream->cache) {

@@ -5,35 +5,19 @@
 #include <string.h>
 
 #include "backends/common/host.h"
+#include "backends/common/smoke_test.h"
 #include "backends/cpu/host_info.h"
 #include "backends/cpu/provider.h"
 #include "backends/cpu/runtime/huge_pages.h"
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/runtime/thread_pool.h"
 
-// A small add through the same reference that will run everything else.
-static hy_status smoke_test(void) {
-  float a[2] = {1, 2}, b[2] = {3, 5}, out[2] = {0, 0};
-  hy_tensor in[2] = {
-      {.data = a, .dtype = HY_F32, .ndim = 1, .shape = {2}, .stride = {1}},
-      {.data = b, .dtype = HY_F32, .ndim = 1, .shape = {2}, .stride = {1}},
-  };
-  hy_tensor sum = {.data = out, .dtype = HY_F32, .ndim = 1, .shape = {2}, .stride = {1}};
-  hy_call call = {.op = HY_OP_add, .n_in = 2, .n_out = 1, .in = in, .out = &sum};
-  call.attrs.alpha.alpha = hy_int(1);
-  HY_TRY(hy__backend_host->reference(&call));
-  if (out[0] != 4 || out[1] != 7)
-    return hy__backend_host->fail(HY_INTERNAL, "cpu: [1, 2] + [3, 5] gave [%g, %g]", (double)out[0],
-                                  (double)out[1]);
-  return HY_OK;
-}
+static const hy_backend backend;
 
 static hy_status probe(hy_probe* report, int* device_count) {
   report->stage = HY_STAGE_DEVICES;
   *device_count = 1;
-  HY_TRY(smoke_test());
-  report->stage = HY_STAGE_READY;
-  return HY_OK;
+  return hy__smoke_test(&backend, 0, report);
 }
 
 static hy_status device_info(int index, hy_device_info* info) {

@@ -7,6 +7,7 @@
 #include "backends/cpu/runtime/isa.h"
 #include "backends/cpu/runtime/target.h"
 #include "backends/cpu/runtime/thread_pool.h"
+#include "backends/cpu/simd/amx.h"
 
 static double now(void) {
   struct timespec t;
@@ -71,14 +72,8 @@ enum { I8_PLAIN = 8 };
 
 // Four tiles of sums, as the product has them; a twelfth of the rounds.
 HY__TARGET_AMX
-typedef struct tile_config {
-  uint8_t palette, start, reserved[14];
-  uint16_t bytes[16];
-  uint8_t rows[16];
-} tile_config;
-
 static void begin_tiles(void) {
-  tile_config config = {.palette = 1};
+  hy__tile_config config = {.palette = 1};
   for (int t = 0; t < 6; t++) {
     config.bytes[t] = 64;
     config.rows[t] = 16;

@@ -31,7 +31,7 @@ static bool read_indices(hy__echo_batch* batch, const hy_tensor* t, int count, i
     numbers[i] = batch->status == HY_OK ? malloc(n * sizeof **numbers + 1) : NULL;
     if (batch->status == HY_OK && !numbers[i])
       batch->status =
-          hy__echo_host->fail(HY_OUT_OF_MEMORY, "echo: no host memory for %zu indices", n);
+          hy__backend_host->fail(HY_OUT_OF_MEMORY, "echo: no host memory for %zu indices", n);
     if (batch->status != HY_OK) continue;
     echoNpuError error = echoNpuMemcpyAsync(numbers[i], t[i].data, hy_tensor_bytes(&t[i]),
                                             ECHO_NPU_MEMCPY_DEVICE_TO_HOST, stream->queue);
@@ -54,9 +54,9 @@ static bool read_indices(hy__echo_batch* batch, const hy_tensor* t, int count, i
 static hy_status check_rows(const hy_call* call, int64_t* rows, int64_t n, int64_t size) {
   for (int64_t i = 0; i < n; i++) {
     if (rows[i] < -size || rows[i] >= size)
-      return hy__echo_host->fail(HY_INDEX, "%s: index %lld at %lld, the dimension has %lld",
-                                 hy__echo_host->op_name(call->op), (long long)rows[i], (long long)i,
-                                 (long long)size);
+      return hy__backend_host->fail(HY_INDEX, "%s: index %lld at %lld, the dimension has %lld",
+                                    hy__backend_host->op_name(call->op), (long long)rows[i],
+                                    (long long)i, (long long)size);
     if (rows[i] < 0) rows[i] += size;
   }
   return HY_OK;
@@ -119,15 +119,16 @@ static hy_status check_sequences(const paged* p) {
     for (int64_t i = 0; i * block_size < keys; i++) {
       int64_t block = p->block[b * p->most_blocks + i];
       if (block < 0 || block >= p->k.shape[0])
-        return hy__echo_host->fail(HY_INDEX, "paged_attention: block %lld of %lld",
-                                   (long long)block, (long long)p->k.shape[0]);
+        return hy__backend_host->fail(HY_INDEX, "paged_attention: block %lld of %lld",
+                                      (long long)block, (long long)p->k.shape[0]);
     }
   }
   if (right) return HY_OK;
-  return hy__echo_host->fail(HY_INDEX,
-                             "paged_attention: query_start and context_length do not describe %lld "
-                             "tokens in at most %lld blocks each",
-                             (long long)tokens, (long long)p->most_blocks);
+  return hy__backend_host->fail(
+      HY_INDEX,
+      "paged_attention: query_start and context_length do not describe %lld "
+      "tokens in at most %lld blocks each",
+      (long long)tokens, (long long)p->most_blocks);
 }
 
 // [rows, heads, size] as [heads, rows, size].

@@ -42,7 +42,7 @@ hy_support hy__echo_fill_op(hy__echo_batch* batch, const hy_call* call) {
   uint32_t word[2] = {0, 0};
   hy_tensor one = {.data = word, .dtype = call->out[0].dtype};
   hy_call single = {.op = HY_OP_fill, .n_out = 1, .out = &one, .attrs = call->attrs};
-  if (batch->stream && batch->status == HY_OK) batch->status = hy__echo_host->reference(&single);
+  if (batch->stream && batch->status == HY_OK) batch->status = hy__backend_host->reference(&single);
   if (call->out[0].dtype != HY_F64 && call->out[0].dtype != HY_I64)
     return hy__echo_fill(batch, &out, word[0]);
   for (int half = 0; half < 2; half++) {

@@ -48,11 +48,11 @@ static uint64_t address(hy__echo_batch* batch, const void* pointer) {
   if (!batch->stream || batch->status != HY_OK) return 0;
   echoNpuError error = echoNpuGetAddress(pointer, &owner, &at);
   if (error != ECHO_NPU_SUCCESS)
-    batch->status = hy__echo_fail(error, hy__echo_host->op_name(batch->op));
+    batch->status = hy__echo_fail(error, hy__backend_host->op_name(batch->op));
   else if (owner != batch->stream->device->index)
-    batch->status = hy__echo_host->fail(
+    batch->status = hy__backend_host->fail(
         HY_INVALID_ARGUMENT, "echo: %s: %p is memory of device %d, the stream is of device %d",
-        hy__echo_host->op_name(batch->op), pointer, owner, batch->stream->device->index);
+        hy__backend_host->op_name(batch->op), pointer, owner, batch->stream->device->index);
   return at;
 }
 
