@@ -41,6 +41,8 @@ offers "halyard run --dtype=" q4 !--model
 offers "halyard run --dtype=q" q8 q4 !f32
 offers "halyard run --model " a_folder !a_file
 offers "halyard finetune --data a_" a_file
+offers "halyard bench " gemm all
+offers "halyard bench at" attention !gemm
 offers "halyard npu " report
 offers "halyard npu report --model " demo a_folder !a_file
 offers "halyard completion " bash zsh
