@@ -178,7 +178,13 @@ static inline double hy_scalar_f(hy_scalar s) {
 }
 
 // The value as an int64; a float out of range is clamped, NaN gives 0.
-HY_API int64_t hy_scalar_i(hy_scalar s);
+static inline int64_t hy_scalar_i(hy_scalar s) {
+  if (s.kind != HY_F64) return s.as.i;
+  if (s.as.f != s.as.f) return 0;
+  if (s.as.f >= 9223372036854775808.0) return INT64_MAX;
+  if (s.as.f < -9223372036854775808.0) return INT64_MIN;
+  return (int64_t)s.as.f;
+}
 
 static inline hy_dims hy_all_dims(void) {
   hy_dims d = {{0}, 0};

@@ -1,7 +1,7 @@
 // Backends and devices: discovery, selection, and why one is missing.
 //
 // A selector names a device: "cuda:1", "cpu", or a provider such as "mkl" (its device, with that
-// provider preferred). Probing is lazy: only backends that the selector may refer to are probed.
+// provider asked first). Probing is lazy: only backends that the selector may refer to are probed.
 // All functions are thread-safe.
 #ifndef HALYARD_DEVICE_H_
 #define HALYARD_DEVICE_H_
@@ -28,8 +28,9 @@ HY_API const char* hy_version(void);
 // Opens the device that `selector` names; NULL or "" is the default device. An unknown name fails
 // with HY_NOT_FOUND and suggestions, a known but unavailable one with HY_UNAVAILABLE, the reason,
 // and what is available.
-// A provider's name opens the device it belongs to and does hy_set_preferred_provider there. There
-// is one object for a device: who opened it under another name has that provider from then on too.
+// Each name has one handle: the backend's name one, and each provider's name another, for the same
+// device, memory and limits, but with its own streams, whose calls ask that provider first. Users
+// of other handles are not affected.
 HY_API hy_status hy_device_get(const char* selector, hy_device** device);
 // The first of the comma-separated selectors that is available and opens; one log line says which
 // were skipped and why.
@@ -44,13 +45,13 @@ HY_API hy_status hy_current_device(hy_device** device);
 
 HY_API const char* hy_device_backend(const hy_device* device);  // "cuda"
 HY_API int hy_device_index(const hy_device* device);
-HY_API const char* hy_device_selector(const hy_device* device);  // "cuda:1"
-HY_API bool hy_device_is_host(const hy_device* device);          // HY_BACKEND_HOST_MEMORY
+HY_API const char* hy_device_selector(const hy_device* device);  // "cuda:1", for a provider too
+// The provider by whose name it was opened; NULL: the backend's own order.
+HY_API const char* hy_device_provider(const hy_device* device);
+HY_API bool hy_device_is_host(const hy_device* device);  // HY_BACKEND_HOST_MEMORY
 HY_API hy_status hy_device_describe(hy_device* device, hy_device_info* info);
 HY_API bool hy_device_supports_dtype(hy_device* device, hy_dtype dtype);
 HY_API hy_status hy_device_sync(hy_device* device);
-// Asks that provider first, from the next call on, whoever makes it; NULL: the backend's own order.
-HY_API hy_status hy_set_preferred_provider(hy_device* device, const char* provider);
 
 // ---- Discovery ----
 

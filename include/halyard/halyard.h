@@ -4,7 +4,10 @@
 
 #include "halyard/array.h"
 #include "halyard/call.h"
+#include "halyard/comm.h"
+#include "halyard/compile.h"
 #include "halyard/device.h"
+#include "halyard/graph.h"
 #include "halyard/ops.h"
 #include "halyard/optim.h"
 #include "halyard/status.h"

@@ -182,6 +182,67 @@ typedef struct hy_async_error {
   char message[256];
 } hy_async_error;
 
+// ---- Types of the optional functions ----
+
+// What a graph holds: one per call of hy_provider.run, copy, set or kernel_launch made on the
+// capturing stream, in that order. Owns nothing.
+typedef enum hy_node_kind {
+  HY_NODE_CALL = 0,
+  HY_NODE_COPY = 1,
+  HY_NODE_SET = 2,
+  HY_NODE_LAUNCH = 3,
+} hy_node_kind;
+
+// One argument of a kernel compiled at run time, passed by value.
+typedef struct hy_kernel_arg {
+  const void* value;
+  uint32_t bytes;
+  uint32_t is_address;  // 1: a device address, which a graph may rebind; else 0
+} hy_kernel_arg;
+
+typedef struct hy_launch {
+  size_t size;
+  uint32_t grid[3], block[3];  // blocks in the grid, threads in a block; at least 1 each
+  uint64_t shared_bytes;       // memory shared by a block, beyond what the kernel declares
+  const hy_kernel_arg* args;   // only valid during the call
+  int32_t n_args;
+  int32_t reserved;
+} hy_launch;
+
+typedef struct hy_graph_node {
+  size_t size;
+  hy_node_kind kind;
+  int32_t value;            // SET: the byte
+  const hy_call* call;      // CALL
+  void* dst;                // COPY, SET
+  const void* src;          // COPY
+  uint64_t bytes;           // COPY, SET
+  void* kernel;             // LAUNCH: the backend's handle
+  const hy_launch* launch;  // LAUNCH
+} hy_graph_node;
+
+typedef enum hy_reduce_op {
+  HY_REDUCE_SUM = 0,
+  HY_REDUCE_PROD = 1,
+  HY_REDUCE_MIN = 2,
+  HY_REDUCE_MAX = 3,
+  HY_REDUCE_AVG = 4,  // the sum divided by the number of ranks; floating point only
+} hy_reduce_op;
+
+// What rank 0 makes and every rank needs to find the others; sent by the caller's own means. As
+// large as the largest vendor's.
+#define HY_COMM_ID_BYTES 4352
+typedef struct hy_comm_id {
+  uint8_t bytes[HY_COMM_ID_BYTES];
+} hy_comm_id;
+
+// What another process needs to reach an allocation of this one: plain bytes, sent by the caller's
+// own means.
+#define HY_MEMORY_BLOB_BYTES 192
+typedef struct hy_memory_blob {
+  uint8_t bytes[HY_MEMORY_BLOB_BYTES];
+} hy_memory_blob;
+
 typedef enum hy_backend_flag {
   HY_BACKEND_HOST_MEMORY =
       1,  // the host may dereference device addresses, and calls finish before they return
@@ -247,6 +308,122 @@ typedef struct hy_backend {
   const hy_provider* const* providers;
   int32_t n_providers;
   int32_t reserved;
+
+  // ---- Optional: every function below may be NULL ----
+  //
+  // Without one, the library does without (graphs are replayed call by call, peers are copied
+  // through the host) or answers HY_UNSUPPORTED. Functions that go together are all there or all
+  // NULL. `halyard verify` checks what is there.
+
+  // Graph capture. All but graph_update go together.
+  //
+  // Between capture_begin and capture_end, work given to the stream by hy_provider.run, copy
+  // (device to device), set and kernel_launch is recorded and not run. The library calls nothing
+  // else on a capturing stream. Meanwhile any thread may use other streams, capture on them, and
+  // call memory_alloc, memory_free and device_sync, which passes over capturing streams.
+  hy_status (*capture_begin)(void* device, void* stream);
+  // The stream takes work as usual afterwards, also after a failure. `graph` is the backend's and
+  // is released by graph_destroy; where `graph` is NULL the capture is dropped.
+  hy_status (*capture_end)(void* device, void* stream, void** graph);
+  // Enqueues the whole graph on a stream of the device, not necessarily the one that captured. The
+  // library orders the launches of one graph one after another.
+  hy_status (*graph_launch)(void* device, void* graph, void* stream);
+  // Gives node number `node` new addresses, attributes or arguments; op, shapes, types, sizes and
+  // kernel are as captured. Later launches use them, earlier ones are not disturbed. NULL, or
+  // HY_UNSUPPORTED for this node: the library captures the graph anew.
+  hy_status (*graph_update)(void* device, void* graph, int32_t node, const hy_graph_node* now);
+  void (*graph_destroy)(void* device, void* graph);  // its launches are done
+
+  // Communicators: one per rank, on one device. All go together but group_begin and group_end,
+  // which go together.
+  //
+  // Collectives are enqueued on the stream and ordered with its other work; every rank makes the
+  // same ones in the same order. `count` is in elements of `dtype`; addresses are the device's.
+  // Calls that name the same communicator are never concurrent, but for comm_abort and
+  // comm_async_error.
+  hy_status (*comm_unique_id)(void* device, hy_comm_id* id);
+  // Waits until all `n_ranks` ranks have called it with the same id; rank is 0 to n_ranks - 1.
+  // HY_UNSUPPORTED where ranks may not share a device, or there are too many.
+  hy_status (*comm_init_rank)(void* device, int32_t n_ranks, const hy_comm_id* id, int32_t rank,
+                              void** comm);
+  void (*comm_destroy)(void* device, void* comm);  // waits for its own work
+  // Makes what is under way, on this rank at least, end with an error soon; any thread may call
+  // it. Only comm_async_error and comm_destroy may follow.
+  hy_status (*comm_abort)(void* device, void* comm);
+  // HY_OK, or the first failure of a collective, such as a rank that died, with `error` filled.
+  // Does not wait.
+  hy_status (*comm_async_error)(void* device, void* comm, hy_async_error* error);
+  // send == recv works in place.
+  hy_status (*all_reduce)(void* device, void* comm, void* stream, const void* send, void* recv,
+                          uint64_t count, hy_dtype dtype, hy_reduce_op op);
+  // Every rank sends `count` elements; recv holds n_ranks * count, by rank. In place where send is
+  // the rank's part of recv.
+  hy_status (*all_gather)(void* device, void* comm, void* stream, const void* send, void* recv,
+                          uint64_t count, hy_dtype dtype);
+  // send holds n_ranks * count elements; recv gets the rank's `count`. In place where recv is the
+  // rank's part of send.
+  hy_status (*reduce_scatter)(void* device, void* comm, void* stream, const void* send, void* recv,
+                              uint64_t count, hy_dtype dtype, hy_reduce_op op);
+  hy_status (*broadcast)(void* device, void* comm, void* stream, void* buffer, uint64_t count,
+                         hy_dtype dtype, int32_t root);
+  // A send and the receive that meets it agree in count and type; those between two ranks meet in
+  // order.
+  hy_status (*send)(void* device, void* comm, void* stream, const void* buffer, uint64_t count,
+                    hy_dtype dtype, int32_t peer);
+  hy_status (*recv)(void* device, void* comm, void* stream, void* buffer, uint64_t count,
+                    hy_dtype dtype, int32_t peer);
+  hy_status (*barrier)(void* device, void* comm, void* stream);
+  // What the calling thread starts between these two proceeds together at group_end, so that
+  // sends and receives in any order, or several communicators in one thread, do not wait for one
+  // another.
+  hy_status (*group_begin)(void* device);
+  hy_status (*group_end)(void* device);
+
+  // Peers: two devices of this backend. Both go together. peer_access answers in `possible`
+  // whether copy_peer works from `peer` to `device`. copy_peer is ordered on `stream`, which is of
+  // `device`, the destination; the library has seen to it that the source is ready.
+  hy_status (*peer_access)(void* device, void* peer, int32_t* possible);
+  hy_status (*copy_peer)(void* device, void* stream, void* dst, void* peer, const void* src,
+                         uint64_t bytes);
+
+  // The vendor's own handle of a stream (a CUstream, a queue): valid while the stream lives, owned
+  // by it.
+  hy_status (*stream_native)(void* device, void* stream, void** native);
+  // Makes a stream of a native handle that somebody else owns and keeps alive; stream_destroy then
+  // leaves the native one as it is.
+  hy_status (*stream_wrap)(void* device, void* native, void** stream);
+  // Both go together. Lower numbers run first, as everywhere in the field: `greatest` <= `least`,
+  // and 0 is a stream_create.
+  hy_status (*stream_priority_range)(void* device, int32_t* least, int32_t* greatest);
+  hy_status (*stream_create_with_priority)(void* device, int32_t priority, void** stream);
+  // The index of the device whose memory `address` lies in, whoever allocated it; -1 where it is
+  // none of this backend's.
+  hy_status (*pointer_device)(const void* address, int32_t* index);
+
+  // Memory between processes. All three go together. `address` begins an allocation of
+  // memory_alloc, which lives until every importer has closed it. memory_import gives another
+  // process the whole allocation; its address is for memory_close alone to release.
+  hy_status (*memory_export)(void* device, void* address, hy_memory_blob* blob);
+  hy_status (*memory_import)(void* device, const hy_memory_blob* blob, void** address);
+  hy_status (*memory_close)(void* device, void* address);
+
+  // Runtime compilation. All go together. `source` is in the backend's kernel language; `flags` are
+  // blank-separated and come behind those of compile_flags. A source that does not compile is
+  // HY_INVALID_ARGUMENT with the compiler's log as message. Modules may be used from any thread;
+  // kernels live as long as their module, which outlives what was enqueued from it.
+  hy_status (*compile)(void* device, const char* source, const char* flags, void** module);
+  // What every source on this device is compiled with, the language first ("cuda
+  // --gpu-architecture=sm_90a"); cut off where `size` is too small.
+  hy_status (*compile_flags)(void* device, char* text, size_t size);
+  hy_status (*module_kernel)(void* device, void* module, const char* name, void** kernel);
+  hy_status (*kernel_launch)(void* device, void* stream, void* kernel, const hy_launch* launch);
+  void (*module_destroy)(void* device, void* module);
+
+  // Threads of the host that the device's kernels may use, the calling one included. Both go
+  // together. A number that cannot be had is HY_INVALID_ARGUMENT and changes nothing; calls under
+  // way go on as they began.
+  hy_status (*set_threads)(void* device, int32_t n);
+  hy_status (*threads)(void* device, int32_t* n);
 } hy_backend;
 
 // The one symbol that a plugin exports; its file is named libhalyard_<name>.so. `max_abi` is the

@@ -15,15 +15,26 @@ typedef struct hy_stream hy_stream;
 typedef struct hy_event hy_event;
 
 HY_API hy_status hy_stream_create(hy_device* device, hy_stream** stream);
+// Lower numbers run first: `greatest` <= 0 <= `least`. Both 0 where streams are all alike.
+HY_API hy_status hy_stream_priority_range(hy_device* device, int* least, int* greatest);
+HY_API hy_status hy_stream_create_priority(hy_device* device, int priority, hy_stream** stream);
+// The vendor's handle (a CUstream, say), to share the stream with another library; valid as long as
+// the stream. HY_UNSUPPORTED where there is none.
+HY_API hy_status hy_stream_native(hy_stream* stream, void** native);
+// A stream over a vendor's handle that somebody else owns and keeps alive: work given to either is
+// ordered. NULL is a handle too (CUDA's default stream). Destroying it leaves the native one.
+// HY_UNSUPPORTED where the backend cannot.
+HY_API hy_status hy_stream_wrap(hy_device* device, void* native, hy_stream** stream);
 HY_API void hy_stream_destroy(hy_stream* stream);  // waits for its work; NULL is fine
 // The device's own stream, made on first use, destroyed with the device.
 HY_API hy_status hy_stream_default(hy_device* device, hy_stream** stream);
 HY_API hy_device* hy_stream_device(const hy_stream* stream);
+HY_API bool hy_stream_is_capturing(const hy_stream* stream);  // graph.h
 HY_API hy_status hy_stream_sync(hy_stream* stream);
 HY_API hy_status hy_stream_query(hy_stream* stream);  // HY_OK, HY_NOT_READY, or the stream's error
 // An asynchronous failure is sticky: every later call on the stream returns it, with the name of
-// the op, until the stream is reset. Reset waits for the queue, clears the error and makes the
-// stream usable again.
+// the op, until the stream is reset. Reset waits for the queue, clears the error, drops a capture,
+// and makes the stream usable again.
 HY_API hy_status hy_stream_reset(hy_stream* stream);
 
 HY_API hy_status hy_event_create(hy_device* device, hy_event** event);
@@ -70,6 +81,24 @@ HY_API hy_status hy_memory_info(hy_device* device, uint64_t* free_bytes, uint64_
 // limit.
 HY_API hy_status hy_memory_set_limit(hy_device* device, uint64_t bytes);
 HY_API hy_status hy_empty_cache(hy_device* device);
+// The open device whose memory contains `address`, regardless of who allocated it; NULL for memory
+// that no device knows, which is the host's.
+HY_API hy_status hy_device_of_pointer(const void* address, hy_device** device);
+
+// ---- Memory between processes: handles are plain bytes, which the caller transfers ----
+
+typedef struct hy_memory_handle {
+  unsigned char bytes[256];
+} hy_memory_handle;
+// `address` is the start of an allocation of hy_alloc or hy_alloc_raw whose work is done. The
+// memory must not be freed before every importer has closed it; cached memory around it stays
+// reserved until hy_shutdown. HY_UNSUPPORTED if the backend cannot share memory.
+HY_API hy_status hy_memory_export(hy_device* device, void* address, hy_memory_handle* handle);
+// In another process, on the same backend: the allocation's address there, and its size.
+HY_API hy_status hy_memory_import(hy_device* device, const hy_memory_handle* handle, void** address,
+                                  size_t* bytes);
+HY_API hy_status hy_memory_close(hy_device* device,
+                                 void* address);  // the work that used it is done
 
 // ---- Copies: ordered on the stream; host memory must stay valid until the copy is done. ----
 
@@ -78,6 +107,8 @@ HY_API hy_status hy_empty_cache(hy_device* device);
 HY_API hy_status hy_memcpy(hy_stream* stream, void* dst, const void* src, size_t bytes,
                            hy_copy_kind kind);
 HY_API hy_status hy_memset(hy_stream* stream, void* dst, int value, size_t bytes);
+// Whether copies from `peer` to `device` are direct.
+HY_API hy_status hy_device_peer_access(hy_device* device, hy_device* peer, bool* possible);
 // Between two devices, through the host if there is no direct path. Synchronous.
 HY_API hy_status hy_memcpy_peer(hy_stream* dst_stream, void* dst, hy_stream* src_stream,
                                 const void* src, size_t bytes);

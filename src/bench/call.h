@@ -14,7 +14,8 @@ typedef struct bench_session {
   hy_device* device;
   hy_stream* stream;
   bench_floors floors;
-  const char* peer;  // --peer; NULL: none, or it has no kernel for the device
+  hy_stream* plain;  // the device's, in the backend's own order of providers
+  hy_stream* peer;   // the device's, with the provider of --peer asked first; NULL: none
 } bench_session;
 
 // What a call cannot do without: operations in products of a type, bytes read.

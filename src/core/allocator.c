@@ -289,7 +289,7 @@ void hy__allocator_give(hy__allocator* a, hy__alloc_block* block) {
   a->stats.allocated -= block->size;
   if (block->users) {
     for (hy__alloc_cache* cache = a->caches; cache; cache = cache->next) {
-      if (!cache->attached || cache == block->cache) continue;
+      if (!cache->attached || cache->captures || cache == block->cache) continue;
       if (!(block->users >> (cache->number % 64) & 1)) continue;
       // Where the moment cannot be marked, wait for it.
       if (!pending_push(a, cache, block)) a->device->backend->device_sync(a->device->handle);
@@ -300,6 +300,15 @@ void hy__allocator_give(hy__allocator* a, hy__alloc_block* block) {
 }
 
 // ---- segments ----
+
+// Whether nobody can ask for the memory of a segment any more.
+static bool may_return(const hy__segment* segment) {
+  if (segment->busy || segment->exported) return false;
+  for (const hy__alloc_block* block = segment->first; block; block = block->after) {
+    if (block->cache->home) return false;  // a graph writes there when it is launched
+  }
+  return true;
+}
 
 void hy__allocator_flush(hy__allocator* a) {
   const hy_device* device = a->device;
@@ -314,7 +323,7 @@ void hy__allocator_flush(hy__allocator* a) {
   size_t kept = 0;
   for (size_t i = 0; i < a->segments.count; i++) {
     hy__segment* segment = a->segments.items[i].owner;
-    if (segment->busy) {
+    if (!may_return(segment)) {
       a->segments.items[kept++] = a->segments.items[i];
       continue;
     }
@@ -390,7 +399,9 @@ static hy__alloc_block* steal(hy__allocator* a, hy__alloc_cache* thief, hy__pool
     if (cache == thief) continue;
     hy__alloc_block* block = bins_find(&cache->bins[pool], size);
     if (!block) continue;
-    if (cache->attached && device->backend->stream_query(device->handle, cache->stream) != HY_OK) {
+    // A stream that captures was idle when it began, and must not be asked.
+    if (cache->attached && !cache->captures &&
+        device->backend->stream_query(device->handle, cache->stream) != HY_OK) {
       continue;
     }
     bins_remove(&cache->bins[pool], block);
@@ -513,6 +524,63 @@ void hy__allocator_detach(hy__allocator* a, hy_stream* stream) {
   }
   pthread_mutex_unlock(&a->mutex);
   stream->cache = NULL;
+}
+
+// ---- private caches, for graphs ----
+
+hy_status hy__allocator_capture_begin(hy__allocator* a, hy_stream* stream) {
+  hy__alloc_cache* private = hy__calloc(1, sizeof *private);
+  if (!private) return host_memory_out(a);
+  pthread_mutex_lock(&a->mutex);
+  private->home = stream->cache;
+  private->number = stream->cache->number;
+  stream->cache->captures++;
+  stream->cache = private;
+  pthread_mutex_unlock(&a->mutex);
+  return HY_OK;
+}
+
+hy__alloc_cache* hy__allocator_capture_end(hy__allocator* a, hy_stream* stream) {
+  pthread_mutex_lock(&a->mutex);
+  hy__alloc_cache* private = stream->cache;
+  stream->cache = private->home;
+  stream->cache->captures--;
+  pthread_mutex_unlock(&a->mutex);
+  return private;
+}
+
+uint64_t hy__allocator_private_bytes(hy__allocator* a, const hy__alloc_cache* private) {
+  uint64_t bytes = 0;
+  pthread_mutex_lock(&a->mutex);
+  for (size_t i = 0; i < a->segments.count; i++) {
+    const hy__segment* segment = a->segments.items[i].owner;
+    for (const hy__alloc_block* block = segment->first; block; block = block->after) {
+      if (block->cache == private) bytes += block->size;
+    }
+  }
+  pthread_mutex_unlock(&a->mutex);
+  return bytes;
+}
+
+void hy__allocator_private_release(hy__allocator* a, hy__alloc_cache* private) {
+  if (!private) return;
+  pthread_mutex_lock(&a->mutex);
+  for (size_t i = 0; i < a->segments.count; i++) {
+    hy__segment* segment = a->segments.items[i].owner;
+    for (hy__alloc_block* block = segment->first; block; block = block->after) {
+      if (block->cache != private) continue;
+      block->cache = private->home;
+      if (!block->free) continue;
+      hy__alloc_block* before = block->before;
+      bool merges = before && before->free && before->cache == block->cache;
+      bins_remove(&private->bins[segment->pool], block);
+      segment->busy++;
+      block_release(a, block);
+      if (merges) block = before;
+    }
+  }
+  pthread_mutex_unlock(&a->mutex);
+  hy__mfree(private);
 }
 
 void hy__allocator_clear(hy__allocator* a) {

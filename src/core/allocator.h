@@ -24,6 +24,7 @@ typedef struct hy__segment {
   size_t size;
   hy__pool pool;
   int64_t busy;                   // blocks that are not free
+  bool exported;                  // another process may use it: never goes back to the backend
   struct hy__alloc_block* first;  // by address
 } hy__segment;
 
@@ -52,10 +53,13 @@ typedef struct hy__pending {
   hy__alloc_block* block;
 } hy__pending;
 
-// Outlives its stream: the next stream takes it over, with the free memory in it.
+// Outlives its stream: the next stream takes it over, with the free memory in it. A graph's private
+// cache is in no list, so that nobody else takes what is in it, and dies with the graph.
 typedef struct hy__alloc_cache {
   struct hy__alloc_cache* next;
-  int number;
+  int number;                    // a private cache has its home's
+  struct hy__alloc_cache* home;  // of the stream that captured; NULL: not private
+  int captures;                  // under way on its streams, which are idle meanwhile
   bool attached;
   void* stream;  // the backend's handle while attached
   hy__bins bins[HY__POOLS];
@@ -73,7 +77,7 @@ struct hy__allocator {
   pthread_mutex_t mutex;  // guards all below
   hy_memory_stats stats;
   hy__alloc_cache* caches;
-  hy__ranges segments, raw, pinned;
+  hy__ranges segments, raw, pinned, imports;
   hy__alloc_slot* slots;  // blocks in use, by address: open addressing
   size_t n_slots, n_used;
   hy__alloc_block* spare;  // unused metadata
@@ -81,6 +85,9 @@ struct hy__allocator {
   hy__pending* idle;  // nodes with an event each, for use again
   int64_t n_pending;
 };
+
+// Closes what hy_memory_import opened and nobody closed: memory_handle.c.
+void hy__imports_close(hy__allocator* a);
 
 // The caller holds the mutex in all of these.
 
