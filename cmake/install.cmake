@@ -27,3 +27,18 @@ install(FILES ${PROJECT_BINARY_DIR}/generated/halyardConfig.cmake
 file(RELATIVE_PATH HALYARD_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(cmake/halyard.pc.in ${PROJECT_BINARY_DIR}/generated/halyard.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/generated/halyard.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# Man pages and shell completion, written by the program itself where it can be run.
+if(TARGET halyard_cli AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
+  set(pages ${PROJECT_BINARY_DIR}/share)
+  file(MAKE_DIRECTORY ${pages})
+  add_custom_command(OUTPUT ${pages}/man1/halyard.1 ${pages}/halyard.bash ${pages}/_halyard
+    COMMAND halyard_cli help --man ${pages}/man1
+    COMMAND halyard_cli completion bash > ${pages}/halyard.bash
+    COMMAND halyard_cli completion zsh > ${pages}/_halyard
+    DEPENDS halyard_cli VERBATIM)
+  add_custom_target(halyard_pages ALL DEPENDS ${pages}/man1/halyard.1)
+  install(DIRECTORY ${pages}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR})
+  install(FILES ${pages}/halyard.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME halyard)
+  install(FILES ${pages}/_halyard DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+endif()

@@ -14,5 +14,6 @@
 #include "halyard/stream.h"
 #include "halyard/tensor.h"
 #include "halyard/trace.h"
+#include "halyard/version.h"
 
 #endif  // HALYARD_HALYARD_H_

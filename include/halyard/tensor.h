@@ -1,7 +1,7 @@
-// Data types, layouts, and the tensor view on which everything else stands.
+// Data types, layouts and tensors: a tensor is a view of memory that somebody else owns.
 //
-// Helpers that need nothing but their arguments are defined here, so that a plugin has them and
-// still links nothing; the library exports them under the same names.
+// Helpers that need only their arguments are defined here, so that a plugin has them and still
+// links nothing; the library exports them under the same names.
 #ifndef HALYARD_TENSOR_H_
 #define HALYARD_TENSOR_H_
 
@@ -53,9 +53,9 @@ typedef enum hy_dtype {
 #define HY_NUMBERS (HY_FLOATS | HY_INTS)
 #define HY_ALL_DTYPES (HY_NUMBERS | HY_BOOLS)
 
-// How elements lie in memory. Anything but STRIDED is a packed form that only ops naming it accept.
+// Memory layouts. Everything but STRIDED is a packed format, accepted only by ops that name it.
 #define HY_LAYOUT_MAP(X)                                                                       \
-  X(STRIDED, 0, "strided")       /* element i lies at data + sum(i[d] * stride[d])          */ \
+  X(STRIDED, 0, "strided")       /* element i is at data + sum(i[d] * stride[d])           */  \
   X(PACKED_I4, 1, "packed_i4")   /* i4, contiguous, two per byte along the last dimension,  */ \
                                  /* even index in the low nibble; its size is even          */ \
   X(SPARSE_2_4, 2, "sparse_2_4") /* u8 codes of a 2:4 sparse matrix: two 4-bit groups a byte */
@@ -133,7 +133,7 @@ static inline int64_t hy_tensor_numel(const hy_tensor* t) {
   return numel;
 }
 
-// Bytes of the elements alone, as a contiguous tensor of this shape, type and layout would take.
+// The size in bytes of a contiguous tensor of this shape, type and layout.
 static inline size_t hy_tensor_bytes(const hy_tensor* t) {
   return (size_t)hy_tensor_numel(t) * (size_t)hy_dtype_bits(t->dtype) / 8;
 }
@@ -168,7 +168,7 @@ static inline void hy_tensor_extent(const hy_tensor* t, int64_t* first, int64_t*
   *last = (high + 1) * size;
 }
 
-// Checks that shape, stride, dtype and layout are possible and that sizes do not overflow.
+// Checks that shape, strides, dtype and layout are valid and that sizes do not overflow.
 HY_API hy_status hy_tensor_check(const hy_tensor* t);
 // "f32[2, 3]", with strides when not contiguous. Writes at most `size` bytes, always terminated;
 // returns `buffer`.
@@ -186,8 +186,8 @@ HY_API hy_status hy_expand(hy_tensor* out, const hy_tensor* t, int ndim,
 HY_API hy_status hy_slice(hy_tensor* out, const hy_tensor* t, int dim, int64_t start, int64_t stop,
                           int64_t step);
 HY_API hy_status hy_select(hy_tensor* out, const hy_tensor* t, int dim, int64_t index);
-// Shape and strides given outright, `offset` in elements from t's element 0; stays inside t's own
-// extent.
+// Arbitrary shape and strides, `offset` elements from t's element 0. The result must stay within
+// t's extent.
 HY_API hy_status hy_as_strided(hy_tensor* out, const hy_tensor* t, int ndim, const int64_t* shape,
                                const int64_t* stride, int64_t offset);
 

@@ -8,23 +8,9 @@
 #include "base/json_write.h"
 
 const benchmark bench_all[] = {
-    {"dispatch", bench_dispatch},
-    {"alloc", bench_alloc},
-    {"copy", bench_copy},
-    {"gemm", bench_gemm},
-    {"int8", bench_int8},
-    {"gemv", bench_gemv},
-    {"attention", bench_attention},
-    {"scaling", bench_scaling},
-    {"decode", bench_decode},
-    {"prefill", bench_prefill},
-    {"train", bench_train},
-    {"load", bench_load},
-    {"elementwise", bench_elementwise},
-    {"softmax", bench_softmax},
-    {"norm", bench_norm},
-    {"image", bench_image},
-    {"npu", bench_npu},
+#define AS_ROW(name) {#name, bench_##name},
+    BENCHMARKS(AS_ROW)
+#undef AS_ROW
 };
 const int bench_count = (int)(sizeof bench_all / sizeof bench_all[0]);
 

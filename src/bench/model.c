@@ -159,7 +159,7 @@ static hy_status read_once(const char* path, double* seconds, double* bytes) {
   return HY_OK;
 }
 
-// Loading beside reading the file, in turns. Both find it in the system's cache after the first.
+// Loading beside reading the file, alternately. Both find it in the system's cache after the first.
 hy_status bench_load(hy_device* device) {
   hy_weight_format format;
   char path[4096], shape[64];
@@ -212,7 +212,7 @@ static double sustained_read(const model_bench* b) {
   return bytes / seconds;
 }
 
-// Best of several rounds of a prompt and some tokens more; and, by turns, of reading.
+// Best of several rounds of a prompt and some tokens more; and, alternately, of reading.
 static hy_status generate(model_bench* b, int64_t prompt, int64_t tokens, double* prefill,
                           double* decode, double* read) {
   int32_t ids[PROMPT];
