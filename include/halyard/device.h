@@ -52,6 +52,11 @@ HY_API bool hy_device_is_host(const hy_device* device);  // HY_BACKEND_HOST_MEMO
 HY_API hy_status hy_device_describe(hy_device* device, hy_device_info* info);
 HY_API bool hy_device_supports_dtype(hy_device* device, hy_dtype dtype);
 HY_API hy_status hy_device_sync(hy_device* device);
+// Threads of the host that the device's kernels use, the calling one included, for everyone who
+// uses the device, from the next call on. The cpu begins with HALYARD_THREADS, or with the cores
+// that affinity and control groups leave the process. HY_UNSUPPORTED where kernels run elsewhere.
+HY_API hy_status hy_device_set_threads(hy_device* device, int n);
+HY_API hy_status hy_device_threads(hy_device* device, int* n);
 
 // ---- Looking around ----
 

@@ -44,11 +44,13 @@ typedef struct cli_command {
   int (*run)(int argc, char** argv);
 } cli_command;
 
+#define CLI_NOT_GIVEN INT64_MIN
+
 // Options that every command takes; filled by cli_parse.
 typedef struct cli_globals {
   bool json;
   bool strict;
-  int64_t threads;
+  int64_t threads;  // CLI_NOT_GIVEN, or any number: the device says which it takes
   const char* backend;
   const char* fallback;
   const char* trace;
