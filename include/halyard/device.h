@@ -57,6 +57,11 @@ HY_API hy_status hy_device_sync(hy_device* device);
 // measures none.
 HY_API hy_status hy_device_peak(hy_device* device, hy_peak kind, hy_dtype dtype, void* dst,
                                 const void* src, size_t bytes, double* per_second);
+// Threads of the host that the device's kernels use, the calling one included, for everyone who
+// uses the device, from the next call on. The cpu begins with HALYARD_THREADS, or with the cores
+// that affinity and control groups leave the process. HY_UNSUPPORTED where kernels run elsewhere.
+HY_API hy_status hy_device_set_threads(hy_device* device, int n);
+HY_API hy_status hy_device_threads(hy_device* device, int* n);
 
 // ---- Discovery ----
 

@@ -241,8 +241,9 @@ static void probe_locked(hy__backend_entry* entry) {
   else
     hy__probe_absent(entry->known, entry->name, &entry->probe);
   entry->state = state_of(entry->probe.status);
-  // What lack of memory says is not for ever.
-  entry->probed = entry->probe.status != HY_OUT_OF_MEMORY;
+  // What lack of memory or a wrong setting says is not for ever.
+  entry->probed =
+      entry->probe.status != HY_OUT_OF_MEMORY && entry->probe.status != HY_INVALID_ARGUMENT;
   if (entry->state == HY_BACKEND_AVAILABLE) {
     hy__log(2, "%s: %d device%s", entry->name, entry->device_count,
             entry->device_count == 1 ? "" : "s");

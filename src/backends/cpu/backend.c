@@ -1,5 +1,6 @@
 // The cpu backend: the host itself as a device. Always there; its kernels of last resort are the
 // library's reference, so that it runs every op.
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "backends/cpu/runtime/huge_pages.h"
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/runtime/thread_pool.h"
+#include "base/env.h"
 
 static const hy_backend backend;
 
@@ -39,10 +41,44 @@ static hy_status device_info(int index, hy_device_info* info) {
   return HY_OK;
 }
 
+static hy_status set_threads(void* device, int32_t n) {
+  (void)device;
+  if (n < 1 || n > HY__MAX_THREADS)
+    return hy__backend_host->fail(
+        HY_INVALID_ARGUMENT, "cpu: %d threads; give a number from 1 to %d", n, HY__MAX_THREADS);
+  hy__pool_set_threads(n);
+  return HY_OK;
+}
+
+static hy_status threads(void* device, int32_t* n) {
+  (void)device;
+  *n = hy__pool_threads();
+  return HY_OK;
+}
+
+// HALYARD_THREADS; where it is not set, the cores that affinity and control groups leave us.
+static hy_status choose_threads(void) {
+  const char* text = hy__env("HALYARD_THREADS");
+  if (!text) {
+    hy__pool_set_threads(hy__cpu_usable_cores(""));
+    return HY_OK;
+  }
+  char* end;
+  errno = 0;
+  long n = strtol(text, &end, 10);
+  if (errno || end == text || *end || n < 1 || n > HY__MAX_THREADS)
+    return hy__backend_host->fail(HY_INVALID_ARGUMENT,
+                                  "HALYARD_THREADS is \"%s\"; give a number from 1 to %d", text,
+                                  HY__MAX_THREADS);
+  hy__pool_set_threads((int)n);
+  return HY_OK;
+}
+
 static hy_status device_open(int index, void** device) {
   static char the_device;
   if (index != 0)
     return hy__backend_host->fail(HY_NOT_FOUND, "cpu: there is no device %d, only 0", index);
+  HY_TRY(choose_threads());
   *device = &the_device;
   return HY_OK;
 }
@@ -112,6 +148,8 @@ static const hy_backend backend = {
     .set = set,
     .providers = providers,
     .n_providers = (int)(sizeof providers / sizeof providers[0]),
+    .set_threads = set_threads,
+    .threads = threads,
     .peak = hy__cpu_peak,
 };
 
