@@ -52,6 +52,11 @@ HY_API bool hy_device_is_host(const hy_device* device);  // HY_BACKEND_HOST_MEMO
 HY_API hy_status hy_device_describe(hy_device* device, hy_device_info* info);
 HY_API bool hy_device_supports_dtype(hy_device* device, hy_dtype dtype);
 HY_API hy_status hy_device_sync(hy_device* device);
+// One sample of what the device can do at most, for benchmarks: the best of several counts. src and
+// dst are the device's addresses and unused by MULTIPLY_ADD. HY_UNSUPPORTED where the backend
+// measures none.
+HY_API hy_status hy_device_peak(hy_device* device, hy_peak kind, hy_dtype dtype, void* dst,
+                                const void* src, size_t bytes, double* per_second);
 
 // ---- Discovery ----
 

@@ -243,6 +243,13 @@ typedef struct hy_memory_blob {
   uint8_t bytes[HY_MEMORY_BLOB_BYTES];
 } hy_memory_blob;
 
+// What a device can do at most, for benchmarks to compare with (the roofline).
+typedef enum hy_peak {
+  HY_PEAK_MULTIPLY_ADD = 0,  // operations a second in products of a type, two a multiply-add
+  HY_PEAK_READ = 1,          // bytes a second
+  HY_PEAK_COPY = 2,          // bytes a second, those read and those written
+} hy_peak;
+
 typedef enum hy_backend_flag {
   HY_BACKEND_HOST_MEMORY =
       1,  // the host may dereference device addresses, and calls finish before they return
@@ -424,6 +431,12 @@ typedef struct hy_backend {
   // way go on as they began.
   hy_status (*set_threads)(void* device, int32_t n);
   hy_status (*threads)(void* device, int32_t* n);
+
+  // One sample of a peak, which takes some milliseconds and waits for the device. MULTIPLY_ADD is
+  // of `dtype` and uses no memory; READ reads `bytes` at src, COPY copies them to dst, both the
+  // device's. HY_UNSUPPORTED for what it cannot measure.
+  hy_status (*peak)(void* device, hy_peak kind, hy_dtype dtype, void* dst, const void* src,
+                    size_t bytes, double* per_second);
 } hy_backend;
 
 // The one symbol that a plugin exports; its file is named libhalyard_<name>.so. `max_abi` is the

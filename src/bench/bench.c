@@ -69,3 +69,21 @@ void bench_print(const bench_row* row) {
   json_newline(&j);
   fflush(stdout);
 }
+
+static double peak(hy_device* device, hy_peak kind, hy_dtype dtype, void* dst, const void* src,
+                   size_t bytes) {
+  double rate;
+  return hy_device_peak(device, kind, dtype, dst, src, bytes, &rate) == HY_OK ? rate : 0;
+}
+
+double bench_multiply_adds(hy_device* device, hy_dtype dtype) {
+  return peak(device, HY_PEAK_MULTIPLY_ADD, dtype, NULL, NULL, 0);
+}
+
+double bench_read(hy_device* device, const void* src, size_t bytes) {
+  return peak(device, HY_PEAK_READ, HY_NONE, NULL, src, bytes);
+}
+
+double bench_copying(hy_device* device, void* dst, const void* src, size_t bytes) {
+  return peak(device, HY_PEAK_COPY, HY_NONE, dst, src, bytes);
+}

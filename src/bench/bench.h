@@ -25,6 +25,11 @@ typedef struct bench_row {
 void bench_print(const bench_row* row);
 double bench_now(void);  // seconds, monotonic
 
+// Samples of the device's peaks (hy_device_peak); 0 where it measures none.
+double bench_multiply_adds(hy_device* device, hy_dtype dtype);
+double bench_read(hy_device* device, const void* src, size_t bytes);
+double bench_copying(hy_device* device, void* dst, const void* src, size_t bytes);
+
 // What the command line asks for; texts are NULL where it does not say.
 typedef struct bench_settings {
   const char* backend;  // as it was named: a backend, or a provider whose kernels are measured

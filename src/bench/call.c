@@ -6,13 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cpu/peak.h"
 #include "base/json_write.h"
 
 enum {
   MAX_BUFFERS = 512,
   READ_BYTES = 256 << 20,
   READ_PIECE = 8 << 20,
+  DEVICE_READ_BYTES = 512 << 20,
+  DEVICE_SAMPLES = 5,
   LEAST_ROUNDS = 7,
   MOST_ROUNDS = 200
 };
@@ -30,21 +31,27 @@ static void raise(double* most, double value) {
   if (value > *most) *most = value;
 }
 
-static hy_status measure_floors(bench_floors* floors) {
-  char* memory = malloc(READ_BYTES);
-  if (!memory) return hy_fail(HY_OUT_OF_MEMORY, "bench: no memory to measure the floors");
-  memset(memory, 1, READ_BYTES);
+// Leaves the floors 0 where the device measures none.
+static hy_status measure_floors(hy_stream* stream, bench_floors* floors) {
+  hy_device* device = hy_stream_device(stream);
   // Short samples find the moments in which nobody else is at work; each piece was last touched a
-  // whole round ago and has left the caches.
-  for (int i = 0; i < 4 * READ_BYTES / READ_PIECE; i++) {
-    char* piece = memory + (size_t)i * READ_PIECE % READ_BYTES;
-    raise(&floors->read, hy__peak_read(piece, READ_PIECE));
-    raise(&floors->f32, hy__peak_multiply_add(HY_F32));
-    raise(&floors->bf16, hy__peak_multiply_add(HY_BF16));
-    raise(&floors->i8, hy__peak_multiply_add(HY_I8));
+  // whole round ago and has left the caches. A device of its own is alone, and its caches larger.
+  bool host = hy_device_is_host(device);
+  size_t all = host ? READ_BYTES : DEVICE_READ_BYTES, piece = host ? READ_PIECE : DEVICE_READ_BYTES;
+  int samples = host ? 4 * READ_BYTES / READ_PIECE : DEVICE_SAMPLES;
+  if (bench_multiply_adds(device, HY_F32) == 0) return HY_OK;
+  void* memory;
+  HY_TRY(hy_alloc(stream, all, &memory));
+  hy_status status = hy_memset(stream, memory, 1, all);
+  if (status == HY_OK) status = hy_stream_sync(stream);
+  for (int i = 0; i < samples && status == HY_OK; i++) {
+    raise(&floors->read, bench_read(device, (char*)memory + (size_t)i * piece % all, piece));
+    raise(&floors->f32, bench_multiply_adds(device, HY_F32));
+    raise(&floors->bf16, bench_multiply_adds(device, HY_BF16));
+    raise(&floors->i8, bench_multiply_adds(device, HY_I8));
   }
-  free(memory);
-  return HY_OK;
+  hy_free(device, memory);
+  return status;
 }
 
 static double* peak_of(bench_floors* f, hy_dtype dtype) {
@@ -53,7 +60,7 @@ static double* peak_of(bench_floors* f, hy_dtype dtype) {
 
 double bench_least(const bench_session* session, const bench_needs* needs) {
   bench_floors f = session->floors;
-  if (f.read == 0) return 0;
+  if (f.read == 0 || *peak_of(&f, needs->products) == 0) return 0;
   double compute = needs->operations / *peak_of(&f, needs->products);
   double read = needs->bytes / f.read;
   return compute > read ? compute : read;
@@ -67,7 +74,7 @@ hy_status bench_begin(bench_session* session, hy_device* device) {
   HY_TRY(hy_stream_default(device, &session->stream));
   HY_TRY(hy_device_get(hy_device_selector(device), &plain));
   HY_TRY(hy_stream_default(plain, &session->plain));
-  if (hy_device_is_host(device)) HY_TRY(measure_floors(&session->floors));
+  HY_TRY(measure_floors(session->stream, &session->floors));
   if (!bench_options.peer) return HY_OK;
   if (strcmp(bench_options.peer, "-") == 0) return HY_OK;
   HY_TRY(hy_device_get(bench_options.peer, &peer));
@@ -169,7 +176,7 @@ static hy_status time_copies(bench_session* session, bench_copies* copies) {
   HY_TRY(time_one(session->plain, &call, &best));
   if (2 * bytes / best > copies->own) copies->own = 2 * bytes / best;
   if (!hy_device_is_host(session->device)) return HY_OK;
-  double rate = hy__peak_copy(copies->to.data, copies->from.data, (size_t)bytes);
+  double rate = bench_copying(session->device, copies->to.data, copies->from.data, (size_t)bytes);
   if (rate > copies->memcpy) copies->memcpy = rate;
   return HY_OK;
 }
@@ -198,7 +205,7 @@ hy_status bench_calls(bench_session* session, const bench_work* work, const hy_c
     if (work->copies) HY_TRY(time_copies(session, work->copies));
     if (session->floors.read > 0 && work->needs.operations > 0)
       raise(peak_of(&session->floors, work->needs.products),
-            hy__peak_multiply_add(work->needs.products));
+            bench_multiply_adds(session->device, work->needs.products));
   }
   bench_row row = {.name = work->name,
                    .shape = work->shape,

@@ -22,8 +22,8 @@ static hy_status add_once(hy_stream* stream, const hy_call* call, way w) {
   return first->run(stream->device->handle, stream->handle, call);
 }
 
-// Nanoseconds of an add of one element, the best of several rounds: the ways by turns, and the
-// caller's where there is one.
+// Nanoseconds of an add of one element, the best of several rounds: the ways in alternation, and
+// the caller's where there is one.
 static hy_status time_adds(hy_stream* stream, double best[WAYS], double* theirs) {
   hy_tensor in[2], out;
   void* memory[3] = {NULL, NULL, NULL};

@@ -20,7 +20,7 @@ static int floor_log2(uint64_t x) {
   return 63 - __builtin_clzll(x);
 }
 
-// Up to 2 MiB a size lies on the lower edge of its bin, so that the first block there fits; above,
+// Up to 2 MiB a size is on the lower edge of its bin, so that the first block there fits; above,
 // that would waste too much, and the few blocks of a bin are looked through.
 static size_t round_size(size_t bytes) {
   size_t grain = HY__ALIGNMENT;
@@ -82,7 +82,7 @@ static hy__alloc_block* bins_find(const hy__bins* bins, size_t size) {
   for (int i = 0; block && i < SCAN; i++, block = block->next) {
     if (block->size >= size) return block;
   }
-  // Whatever lies in a higher bin fits.
+  // Whatever is in a higher bin fits.
   uint32_t subs = sub + 1 < HY__SUBS ? bins->subs[level] & (~0u << (sub + 1)) : 0;
   if (!subs) {
     uint64_t levels = bins->levels & (~0ull << (level + 1));
@@ -413,7 +413,7 @@ static hy__alloc_block* steal(hy__allocator* a, hy__alloc_cache* thief, hy__pool
 }
 
 // What the cache does not hold: from an idle stream, from the backend, or after a flush. The block
-// lies in the cache's bins on return.
+// is in the cache's bins on return.
 static hy_status miss(hy__allocator* a, hy__alloc_cache* cache, hy__pool pool, size_t size,
                       hy__alloc_block** found) {
   *found = steal(a, cache, pool, size);

@@ -2,7 +2,7 @@
 // public functions around it).
 //
 // Memory is taken from the backend in segments. A segment is cut into blocks, which are merged with
-// free neighbours when they come back. Free blocks lie in bins by size, one set of bins per stream
+// free neighbours when they come back. Free blocks are in bins by size, one set of bins per stream
 // (a cache) and pool, because memory freed on a stream may be reused at once on that stream alone.
 // All of this is kept in host memory: the device's own is never touched. Taking from the cache and
 // giving back cost the same however many blocks there are.

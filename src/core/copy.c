@@ -3,7 +3,7 @@
 
 #include "core/internal.h"
 
-// Staging of copies between devices, in two halves that are filled and emptied in turns.
+// Staging of copies between devices, in two halves that are filled and emptied alternately.
 static const size_t stage_bytes = (size_t)4 << 20;
 
 static const char* const kind_names[] = {"host to host", "host to device", "device to host",
@@ -24,7 +24,7 @@ static hy_status injected(const hy_stream* stream, const char* what, size_t byte
                  stream->device->selector);
 }
 
-// Whether `address` lies on the stream's device; another device's memory is an error.
+// Whether `address` is on the stream's device; another device's memory is an error.
 static hy_status side(const hy_stream* stream, const char* name, const void* address,
                       bool* on_device) {
   const hy_device* owner = hy__memory_owner(address);

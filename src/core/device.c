@@ -167,6 +167,19 @@ bool hy_device_supports_dtype(hy_device* device, hy_dtype dtype) {
   return hy_device_describe(device, &info) == HY_OK && (info.dtypes & HY_DTYPE_BIT(dtype));
 }
 
+hy_status hy_device_peak(hy_device* device, hy_peak kind, hy_dtype dtype, void* dst,
+                         const void* src, size_t bytes, double* per_second) {
+  if (!device || !per_second)
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_device_peak: %s is NULL",
+                   device ? "per_second" : "device");
+  *per_second = 0;
+  if (!device->backend->peak)
+    return hy_fail(HY_UNSUPPORTED, "hy_device_peak: %s measures no peaks", device->selector);
+  if (kind != HY_PEAK_MULTIPLY_ADD && (!src || (kind == HY_PEAK_COPY && !dst)))
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_device_peak: no memory to read or copy was given");
+  return device->backend->peak(device->handle, kind, dtype, dst, src, bytes, per_second);
+}
+
 hy_status hy_device_sync(hy_device* device) {
   if (!device) return hy_fail(HY_INVALID_ARGUMENT, "hy_device_sync: device is NULL");
   return device->backend->device_sync(device->handle);

@@ -113,7 +113,7 @@ hy_status hy__stream_check(hy_stream* stream);
 hy_status hy__allocator_create(hy_device* device, hy__allocator** allocator);
 // Gives everything back to the backend, memory still in use included. The device's work is done.
 void hy__allocator_destroy(hy__allocator* allocator);
-// Whether `address` lies in memory this allocator took from the backend.
+// Whether `address` is in memory this allocator took from the backend.
 bool hy__allocator_owns(hy__allocator* allocator, const void* address);
 // Gives the stream its cache; a stream that has one gets a new handle known, the work on the old
 // one being done. Detach once the stream's work is done and before its handle is destroyed.
@@ -126,7 +126,7 @@ hy_status hy__allocator_capture_begin(hy__allocator* allocator, hy_stream* strea
 struct hy__alloc_cache* hy__allocator_capture_end(hy__allocator* allocator, hy_stream* stream);
 uint64_t hy__allocator_private_bytes(hy__allocator* allocator, const struct hy__alloc_cache* cache);
 void hy__allocator_private_release(hy__allocator* allocator, struct hy__alloc_cache* cache);
-// The open device with memory of its own in which `address` lies; NULL for host memory.
+// The open device with memory of its own that holds `address`; NULL for host memory.
 hy_device* hy__memory_owner(const void* address);
 // The same, devices that compute in host memory included.
 hy_device* hy__memory_of_any(const void* address);

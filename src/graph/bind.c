@@ -37,7 +37,7 @@ static hy_status merge(hy_binding* list, int* n, const hy_binding* more) {
 
 // ---- operands ----
 
-// Where the operand lies under these bindings.
+// Where the operand is under these bindings.
 static hy_status place(const hy__operand* o, const hy_binding* list, int n, void** now) {
   uintptr_t first = (uintptr_t)o->captured + (uintptr_t)o->first;
   uintptr_t last = (uintptr_t)o->captured + (uintptr_t)o->last;

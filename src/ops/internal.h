@@ -8,7 +8,7 @@
 // optional outputs are filled too. May use call->in and call->attrs, and call->out only in the
 // rules `output`, `vector` and `random`.
 typedef hy_status (*hy__rule)(const hy_call* call, hy_tensor* out);
-// Computes a checked call whose tensors lie in host memory.
+// Computes a checked call whose tensors are in host memory.
 typedef hy_status (*hy__kernel)(const hy_call* call);
 
 typedef struct hy__row {

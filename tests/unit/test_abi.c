@@ -185,6 +185,7 @@ AT(hy_backend, kernel_launch, 504);
 AT(hy_backend, module_destroy, 512);
 AT(hy_backend, set_threads, 520);
 AT(hy_backend, threads, 528);
+AT(hy_backend, peak, 536);
 
 #define ATTR(kind, field, offset) AT(hy_attrs_##kind, field, offset);
 #include "unit/abi_attrs.def"

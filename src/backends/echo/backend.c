@@ -1,4 +1,4 @@
-// The echo backend: the ECHO NPU over its SDK, whatever lies below it (a functional model, the
+// The echo backend: the ECHO NPU over its SDK, whatever is below it (a functional model, the
 // Verilog in simulation, a card). The SDK is part of this library, so that nobody else uses it.
 #include <stdio.h>
 #include <stdlib.h>

@@ -349,6 +349,7 @@ static const hy_backend whole = {
     .module_kernel = guarded_module_kernel,
     .kernel_launch = guarded_kernel_launch,
     .module_destroy = guarded_module_destroy,
+    .peak = guarded_peak,
 };
 
 static hy_backend backend;  // `whole` less what HALYARD_GUARDED_LACKS names

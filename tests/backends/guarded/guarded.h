@@ -109,6 +109,11 @@ void guarded_graph_destroy(void* device, void* graph);
 hy_status guarded_graph_add(guarded_graph* graph, const hy_graph_node* node);
 void guarded_graph_spoil(guarded_graph* graph, const char* why);
 
+// ---- peaks ----
+
+hy_status guarded_peak(void* device, hy_peak kind, hy_dtype dtype, void* dst, const void* src,
+                       size_t bytes, double* per_second);
+
 // ---- compilation: a language of postfix expressions ----
 
 typedef struct guarded_kernel guarded_kernel;
