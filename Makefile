@@ -5,7 +5,7 @@ BUILD := build/release
 PYTHON := .venv/bin/python
 CTEST := ctest --output-on-failure -j $(shell nproc)
 
-.PHONY: npu all run check test test-unit test-asan test-tsan test-torch test-install test-arm64 test-npu test-nightly fuzz lint format bench docs picture clean setup setup-test
+.PHONY: npu all run check test test-unit test-asan test-tsan test-torch test-install test-arm64 test-npu test-nightly fuzz coverage lint format bench docs picture clean setup setup-test
 
 # The unit tests need cmocka, which building and running do not.
 TESTS := OFF
@@ -86,6 +86,14 @@ FUZZ_SECONDS := 1200
 fuzz: setup-test
 	scripts/setup.sh fuzz
 	scripts/fuzz.sh $(FUZZ_SECONDS)
+
+# How much of src/ the C tests run, by folder. Tests that build the project again add nothing.
+coverage: setup-test
+	cmake --preset coverage
+	cmake --build --preset coverage
+	find build/coverage -name '*.gcda' -delete
+	cd build/coverage && $(CTEST) -E '^(options|tutorial|leave_one_out|layers.*)$$'
+	scripts/coverage.py build/coverage --at-least 80
 
 lint: setup-test
 	scripts/lint.sh
