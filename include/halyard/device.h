@@ -14,6 +14,18 @@ extern "C" {
 
 typedef struct hy_device hy_device;  // lives until hy_shutdown
 
+// Numbers of backends and providers, for those who come with numbers; names are primary. They never
+// change: HY_BACKEND_TYPE_cuda is 0. Backends that are not known by name have HY_BACKEND_TYPE_NONE.
+typedef enum hy_backend_type {
+  HY_BACKEND_TYPE_NONE = -1,
+#define HY_KNOWN_BACKEND(name, type, ...) HY_BACKEND_TYPE_##name = type,
+#define HY_KNOWN_PROVIDER(name, type, ...) HY_BACKEND_TYPE_##name = type,
+#include "halyard/known_backends.def"
+} hy_backend_type;
+
+HY_API hy_backend_type hy_backend_type_of(const char* name);
+HY_API const char* hy_backend_type_name(hy_backend_type type);  // NULL for a number that is none
+
 // Optional: everything initialises itself on first use. Finds the plugins in HALYARD_PLUGIN_PATH
 // (absolute files and folders between colons) and in the folder `halyard` beside the library; each
 // is loaded when its backend is first asked for.
@@ -32,6 +44,8 @@ HY_API const char* hy_version(void);
 // asked for by: the same device, memory and limits, with streams of its own, whose calls ask that
 // provider first. Who opened the device by another name is not concerned.
 HY_API hy_status hy_device_get(const char* selector, hy_device** device);
+// The same by number: hy_device_get("<name of the type>:<index>").
+HY_API hy_status hy_device_get_by_type(hy_backend_type type, int index, hy_device** device);
 // The first of the comma-separated selectors that is available and opens; one log line says which
 // were passed over and why.
 HY_API hy_status hy_device_get_first(const char* selectors, hy_device** device);
@@ -69,6 +83,7 @@ typedef enum hy_backend_state {
 // Texts live until hy_shutdown.
 typedef struct hy_backend_report {
   const char* name;
+  hy_backend_type type;
   const char* version;  // NULL where no code for the backend is loaded
   const char* description;
   hy_backend_state
@@ -90,6 +105,8 @@ typedef struct hy_provider_report {
 HY_API hy_status hy_backend_at(int index, hy_backend_report* report);
 // By name; the name of a provider stands for its backend.
 HY_API hy_status hy_backend_find(const char* name, hy_backend_report* report);
+// By number.
+HY_API hy_status hy_backend_find_by_type(hy_backend_type type, hy_backend_report* report);
 // Whether that backend, or that provider, can be used.
 HY_API bool hy_backend_is_available(const char* name);
 HY_API hy_status hy_backend_device_info(const char* name, int index, hy_device_info* info);
