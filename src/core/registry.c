@@ -283,6 +283,7 @@ static hy_status report_on(hy__backend_entry* entry, hy_backend_report* report) 
   pthread_mutex_lock(&entry->mutex);
   *report = (hy_backend_report){
       .name = entry->name,
+      .type = hy_backend_type_of(entry->name),
       .version = entry->table.version,
       .description = entry->table.description,
       .state = entry->state,
@@ -307,6 +308,12 @@ hy_status hy_backend_find(const char* name, hy_backend_report* report) {
   hy__backend_entry* entry;
   HY_TRY(hy__backend_by_name(name, &entry));
   return report_on(entry, report);
+}
+
+hy_status hy_backend_find_by_type(hy_backend_type type, hy_backend_report* report) {
+  const char* name = hy_backend_type_name(type);
+  if (!name) return hy_fail(HY_NOT_FOUND, "%d is no type of backend", (int)type);
+  return hy_backend_find(name, report);
 }
 
 bool hy__entry_available(hy__backend_entry* entry) {

@@ -301,6 +301,17 @@ hy_status hy_device_get(const char* selector, hy_device** device) {
   return HY_OK;
 }
 
+hy_status hy_device_get_by_type(hy_backend_type type, int index, hy_device** device) {
+  if (!device) return hy_fail(HY_INVALID_ARGUMENT, "hy_device_get_by_type: device is NULL");
+  *device = NULL;
+  const char* name = hy_backend_type_name(type);
+  if (!name) return hy_fail(HY_NOT_FOUND, "%d is no type of backend", (int)type);
+  if (index < 0) return hy_fail(HY_NOT_FOUND, "%s has no device number %d", name, index);
+  char selector[MAX_SELECTOR];
+  snprintf(selector, sizeof selector, "%s:%d", name, index);
+  return hy_device_get(selector, device);
+}
+
 hy_status hy_device_get_first(const char* selectors, hy_device** device) {
   if (!device) return hy_fail(HY_INVALID_ARGUMENT, "hy_device_get_first: device is NULL");
   *device = NULL;

@@ -1,6 +1,6 @@
 // Conformance of a backend's optional functions: native and foreign streams, priorities, device of
-// a pointer, peers, memory between processes, runtime compilation. What a backend lacks makes no
-// case.
+// a pointer, peers, memory between processes, runtime compilation, host threads. What a backend
+// lacks makes no case.
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -314,4 +314,25 @@ hy_status hy__verify_compilation(hy_device* device, hy__op_verdict* v) {
     return verify_source(device, sources[i].source, v);
   }
   return HY_OK;
+}
+
+// ---- threads of the host ----
+
+hy_status hy__verify_threads(hy_device* device, hy__op_verdict* v) {
+  int before, now = 0;
+  if (!device->backend->set_threads) return HY_OK;
+  if (!judge_status(v, hy_device_threads(device, &before), "threads")) return HY_OK;
+  judge(v, before >= 1, "threads says %d", before);
+  for (int n = 1; n <= 2; n++) {
+    if (!judge_status(v, hy_device_set_threads(device, n), "set_threads")) continue;
+    HY_TRY(hy_device_threads(device, &now));
+    judge(v, now == n, "set_threads to %d, and threads says %d", n, now);
+  }
+  for (int n = -1; n <= 0; n++) {
+    hy_status status = hy_device_set_threads(device, n);
+    HY_TRY(hy_device_threads(device, &now));
+    judge(v, status == HY_INVALID_ARGUMENT && now == 2,
+          "set_threads to %d answers %s, and threads says %d", n, hy_status_name(status), now);
+  }
+  return hy_device_set_threads(device, before);
 }

@@ -329,6 +329,7 @@ static const struct {
     {"peers", hy__verify_peers},
     {"sharing", hy__verify_sharing},
     {"compilation", hy__verify_compilation},
+    {"threads", hy__verify_threads},
 };
 
 static hy_status verify_checks(engine* e, hy__verify_summary* s) {

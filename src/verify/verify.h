@@ -66,6 +66,7 @@ hy_status hy__verify_pointers(hy_device* device, hy__op_verdict* verdict);
 hy_status hy__verify_peers(hy_device* device, hy__op_verdict* verdict);
 hy_status hy__verify_sharing(hy_device* device, hy__op_verdict* verdict);
 hy_status hy__verify_compilation(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_threads(hy_device* device, hy__op_verdict* verdict);
 
 // ---- reports ----
 

@@ -7,6 +7,8 @@
 #include "backends/cpu/runtime/thread_pool.h"
 #include "halyard/halyard.h"
 #include "support/check.h"
+#include "support/stub.h"
+#include "verify/verify.h"
 
 static int tear_down(void** state) {
   (void)state;
@@ -95,13 +97,57 @@ static void other_devices_have_none(void** state) {
   CHECK_FAILS(HY_UNSUPPORTED, "guarded:0", hy_device_threads(device, &n));
 }
 
+// ---- conformance ----
+
+static int32_t kept;
+static bool takes_anything, forgets;
+
+static hy_status stub_set_threads(void* device, int32_t n) {
+  (void)device;
+  if (n < 1 && !takes_anything) return hy_fail(HY_INVALID_ARGUMENT, "%d", n);
+  if (!forgets) kept = n;
+  return HY_OK;
+}
+
+static hy_status stub_threads(void* device, int32_t* n) {
+  (void)device;
+  *n = kept;
+  return HY_OK;
+}
+
+static void conformance_tells_right_from_wrong(void** state) {
+  (void)state;
+  hy_device* device;
+  hy__op_verdict verdict = {0};
+  CHECK_OK(hy_device_get("cpu", &device));
+  CHECK_OK(hy__verify_threads(device, &verdict));
+  if (verdict.failed) fail_msg("%s", verdict.failure);
+  assert_true(verdict.passed > 5);
+
+  hy_backend backend = stub_backend("threaded");
+  backend.set_threads = stub_set_threads;
+  CHECK_FAILS(HY_FORMAT, "go together", hy_register_backend(&backend));
+  backend.threads = stub_threads;
+  stub_reset();
+  CHECK_OK(hy_register_backend(&backend));
+  CHECK_OK(hy_device_get("threaded", &device));
+  for (int fault = 0; fault < 3; fault++) {
+    kept = 4;
+    takes_anything = fault == 1;
+    forgets = fault == 2;
+    memset(&verdict, 0, sizeof verdict);
+    CHECK_OK(hy__verify_threads(device, &verdict));
+    assert_int_equal(verdict.failed > 0, fault > 0);
+    assert_int_equal(kept, 4);
+  }
+}
+
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, tear_down, tear_down)
   const struct CMUnitTest tests[] = {
-      TEST(the_program_sets_the_number),
-      TEST(the_environment_sets_the_number),
-      TEST(what_is_no_number_is_an_error),
-      TEST(other_devices_have_none),
+      TEST(the_program_sets_the_number),        TEST(the_environment_sets_the_number),
+      TEST(what_is_no_number_is_an_error),      TEST(other_devices_have_none),
+      TEST(conformance_tells_right_from_wrong),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

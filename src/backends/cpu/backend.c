@@ -14,6 +14,7 @@
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/runtime/thread_pool.h"
 #include "base/env.h"
+#include "use_providers.h"
 
 static const hy_backend backend;
 
@@ -126,9 +127,21 @@ static hy_status set(void* device, void* stream, void* dst, int value, size_t by
   return HY_OK;
 }
 
+// In the order in which they are asked, less what USE_<PROVIDER>=OFF leaves out.
+// clang-format off
 static const hy_provider* const providers[] = {
-    &hy__cpu_avx512, &hy__cpu_native, &hy__cpu_openblas,   &hy__cpu_mkl,  &hy__cpu_mkldnn,
-    &hy__cpu_openmp, &hy__cpu_nnpack, &hy__cpu_opt_einsum, &hy__cpu_xeon, &hy__cpu_reference_mt};
+    HY_IF_XEON(&hy__cpu_avx512)
+    HY_IF_NATIVE(&hy__cpu_native)
+    HY_IF_OPENBLAS(&hy__cpu_openblas)
+    HY_IF_MKL(&hy__cpu_mkl)
+    HY_IF_MKLDNN(&hy__cpu_mkldnn)
+    HY_IF_OPENMP(&hy__cpu_openmp)
+    HY_IF_NNPACK(&hy__cpu_nnpack)
+    HY_IF_OPT_EINSUM(&hy__cpu_opt_einsum)
+    HY_IF_XEON(&hy__cpu_xeon)
+    &hy__cpu_reference_mt,
+};
+// clang-format on
 
 static const hy_backend backend = {
     .size = sizeof(hy_backend),
