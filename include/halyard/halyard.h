@@ -7,6 +7,7 @@
 #include "halyard/device.h"
 #include "halyard/ops.h"
 #include "halyard/optim.h"
+#include "halyard/scope.h"
 #include "halyard/status.h"
 #include "halyard/stream.h"
 #include "halyard/tensor.h"

@@ -40,7 +40,7 @@ static hy_status record_step(hy_model* model, int64_t context, int64_t tokens, c
   const int64_t vocab = hy_model_vocab_size(model), all = context + tokens;
   float* logits = malloc((size_t)vocab * sizeof *logits);
   int32_t* ids = malloc((size_t)all * sizeof *ids);
-  hy__cache* cache = NULL;
+  hy__kv_cache* cache = NULL;
   hy__sequence sequence = {0};
   hy__sequence* sequences[] = {&sequence};
   const int32_t* next = ids;
@@ -49,8 +49,8 @@ static hy_status record_step(hy_model* model, int64_t context, int64_t tokens, c
                          : hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)all);
   for (int64_t i = 0; i < all && status == HY_OK; i++) ids[i] = (int32_t)((i * 7919 + 13) % vocab);
   if (status == HY_OK)
-    status = hy__cache_create(model->stream, &model->transformer.config, hy__model_dtype(model),
-                              all, &cache);
+    status = hy__kv_cache_create(model->stream, &model->transformer.config, hy__model_dtype(model),
+                                 all, &cache);
   if (status == HY_OK && context > 0)
     status = hy__model_step(model, cache, sequences, &next, &context, 1, logits);
   hy_fallback_clear();
@@ -59,7 +59,7 @@ static hy_status record_step(hy_model* model, int64_t context, int64_t tokens, c
   if (status == HY_OK) status = hy__model_step(model, cache, sequences, &next, &tokens, 1, logits);
   if (status == HY_OK) status = recorded(echoNpuRecordStop());
   hy__sequence_free(cache, &sequence);
-  hy__cache_destroy(cache);
+  hy__kv_cache_destroy(cache);
   free(ids);
   free(logits);
   return status;

@@ -4,7 +4,7 @@
 #include "base/env.h"
 #include "base/memory.h"
 #include "model/context.h"
-#include "model/sample.h"
+#include "model/sampler.h"
 
 void hy_generate_defaults(hy_generate_options* options) {
   *options = (hy_generate_options){.max_tokens = 256, .top_p = 1, .repetition_penalty = 1};
@@ -87,7 +87,7 @@ typedef struct run {
   hy_on_token on_token;
   void* token_context;
   hy_context* context;  // of the one sequence; NULL in a batch
-  hy__cache* cache;
+  hy__kv_cache* cache;
   float* logits;  // (batch, V)
   stream_state* states;
   int batch;
@@ -171,7 +171,7 @@ static hy_status decode(run* r, int* active, const int32_t** ids, int64_t* count
 
 static hy_status prepare(run* r, const int32_t* const* prompts, const int64_t* lengths) {
   hy_model* model = r->model;
-  int64_t vocab = hy_model_vocab_size(model), blocks = 0;
+  int64_t vocab = hy_model_vocab_size(model), blocks = 0, longest = 0;
   r->states = hy__calloc((size_t)r->batch, sizeof *r->states);
   r->logits = hy__malloc((size_t)(r->batch * vocab) * sizeof *r->logits);
   if (!r->states || !r->logits)
@@ -185,16 +185,19 @@ static hy_status prepare(run* r, const int32_t* const* prompts, const int64_t* l
                      "%lld tokens of prompt and %lld new ones exceed the model's %lld positions",
                      (long long)lengths[i], (long long)r->options->max_tokens,
                      (long long)hy_model_max_positions(model));
-    blocks += (lengths[i] + r->options->max_tokens + HY__CACHE_BLOCK - 1) / HY__CACHE_BLOCK;
+    int64_t tokens = lengths[i] + r->options->max_tokens;
+    blocks += (tokens + HY__KV_BLOCK - 1) / HY__KV_BLOCK;
+    longest = tokens > longest ? tokens : longest;
     stream_state* s = &r->states[i];
     s->sequence = r->context ? &r->context->sequence : &s->own;
     s->answer = (answer){.tokenizer = model->tokenizer, .options = r->options};
     HY_TRY(hy__sampler_create(vocab, r->options, r->options->seed + (uint64_t)i, &s->sampler));
     for (int64_t k = 0; k < lengths[i]; k++) hy__sampler_see(s->sampler, prompts[i][k]);
   }
+  HY_TRY(hy__model_reserve(model, longest));
   if (!r->context)
-    return hy__cache_create(model->stream, &model->transformer.config, hy__model_dtype(model),
-                            blocks * HY__CACHE_BLOCK, &r->cache);
+    return hy__kv_cache_create(model->stream, &model->transformer.config, hy__model_dtype(model),
+                               blocks * HY__KV_BLOCK, &r->cache);
   HY_TRY(hy__context_begin(r->context, prompts[0], lengths[0], lengths[0] + r->options->max_tokens,
                            &r->kept));
   r->cache = r->context->cache;
@@ -209,7 +212,7 @@ static void clean_up(run* r) {
   }
   hy__mfree(r->states);
   hy__mfree(r->logits);
-  if (!r->context) hy__cache_destroy(r->cache);
+  if (!r->context) hy__kv_cache_destroy(r->cache);
 }
 
 static hy_status generate(run* r, const int32_t* const* prompts, const int64_t* lengths,

@@ -3,7 +3,8 @@
 #define HALYARD_MODEL_MODEL_H_
 
 #include "halyard/model.h"
-#include "model/cache.h"
+#include "model/kv_cache.h"
+#include "model/rope.h"
 #include "model/tokenizer.h"
 
 enum { HY__MAX_ENDS = 16 };
@@ -12,14 +13,18 @@ struct hy_model {
   hy_stream* stream;  // its own
   hy_tape* tape;      // never records
   hy__transformer transformer;
+  hy__rope rope;               // of the longest context so far
   hy__tokenizer* tokenizer;    // NULL where the folder has none
   int32_t ends[HY__MAX_ENDS];  // tokens that end a text
   int n_ends;
 };
 
+// Makes the model ready for contexts of so many tokens, which waits; a step that finds it is not
+// ready does it itself.
+hy_status hy__model_reserve(hy_model* model, int64_t positions);
 // Runs new tokens of several sequences and gives the logits after each sequence's last, f32 (batch,
 // V) on the host.
-hy_status hy__model_step(hy_model* model, hy__cache* cache, hy__sequence* const* sequences,
+hy_status hy__model_step(hy_model* model, hy__kv_cache* cache, hy__sequence* const* sequences,
                          const int32_t* const* ids, const int64_t* counts, int batch,
                          float* logits);
 

@@ -1,10 +1,10 @@
-// The smallest model of a family, for fuzz targets.
+// The smallest model of an architecture, for fuzz targets.
 #ifndef HALYARD_TESTS_FUZZ_TINY_H_
 #define HALYARD_TESTS_FUZZ_TINY_H_
 
 #include <stdio.h>
 
-#include "model/config.h"
+#include "model/arch/arch.h"
 
 static inline void must(hy_status status) {
   if (status == HY_OK) return;
@@ -12,8 +12,9 @@ static inline void must(hy_status status) {
   __builtin_trap();
 }
 
-static inline hy__config tiny_config(hy__family family, int64_t width, hy_dtype dtype) {
-  return (hy__config){.family = family,
+static inline hy__config tiny_config(const hy__arch* arch, int64_t width, hy_dtype dtype) {
+  return (hy__config){.arch = arch,
+                      .head_norm = arch == &hy__arch_qwen3,
                       .vocab_size = 20,
                       .hidden_size = width,
                       .intermediate_size = width,

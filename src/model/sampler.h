@@ -1,6 +1,6 @@
 // Choosing the next token.
-#ifndef HALYARD_MODEL_SAMPLE_H_
-#define HALYARD_MODEL_SAMPLE_H_
+#ifndef HALYARD_MODEL_SAMPLER_H_
+#define HALYARD_MODEL_SAMPLER_H_
 
 #include "halyard/model.h"
 
@@ -17,4 +17,4 @@ void hy__sampler_see(hy__sampler* sampler, int32_t id);
 // number.
 hy_status hy__sampler_choose(hy__sampler* sampler, float* logits, int32_t* id);
 
-#endif  // HALYARD_MODEL_SAMPLE_H_
+#endif  // HALYARD_MODEL_SAMPLER_H_

@@ -1,4 +1,4 @@
-#include "model/sample.h"
+#include "model/sampler.h"
 
 #include <math.h>
 #include <string.h>
