@@ -153,9 +153,8 @@ HY_API hy_status hy_array_apply_into(hy_tape* tape, hy_op op, hy_array* const* i
 #define HY_IN_OPT(name) , hy_array* name
 #define HY_IN_LIST(name) , hy_array *const *name, int n_##name
 #define HY_AS_PARAMETER(kind, type, name) , type name
-#define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
-  HY_API hy_status hy_array_##name(                                                            \
+#define HY_OP(id, name, outputs, inputs, attrs, ...) \
+  HY_API hy_status hy_array_##name(                  \
       hy_tape* tape outputs inputs HY_ATTRS_##attrs(HY_AS_PARAMETER, attrs));
 #include "halyard/ops.def"
 #undef HY_AS_PARAMETER

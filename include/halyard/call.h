@@ -15,14 +15,7 @@ extern "C" {
 // Op identifiers come from ops.def; 0 is no op. They are part of the ABI: numbers are never reused.
 typedef enum hy_op {
   HY_OP_NONE = 0,
-#define HY_IN(name)
-#define HY_IN_OPT(name)
-#define HY_IN_LIST(name)
-#define HY_OUT(name)
-#define HY_OUT_OPT(name)
-#define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
-  HY_OP_##name = id,
+#define HY_OP(id, name, ...) HY_OP_##name = id,
 #include "halyard/ops.def"
   HY_OP_END  // one past the highest identifier
 } hy_op;

@@ -27,9 +27,8 @@ HY_API hy_status hy_infer(const hy_call* call, hy_tensor* out);
 #define HY_IN_OPT(name) , const hy_tensor* name
 #define HY_IN_LIST(name) , const hy_tensor *name, int n_##name
 #define HY_AS_PARAMETER(kind, type, name) , type name
-#define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
-  HY_API hy_status hy_##name(                                                                  \
+#define HY_OP(id, name, outputs, inputs, attrs, ...) \
+  HY_API hy_status hy_##name(                        \
       hy_stream* stream outputs inputs HY_ATTRS_##attrs(HY_AS_PARAMETER, attrs));
 #include "halyard/ops.def"
 #undef HY_AS_PARAMETER

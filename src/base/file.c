@@ -1,3 +1,4 @@
+// Files: read whole or mapped; written beside and renamed.
 #include "base/file.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+// A JSON reader: the whole text becomes a tree in one arena.
 #include "base/json_read.h"
 
 #include <errno.h>

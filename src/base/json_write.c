@@ -1,3 +1,4 @@
+// A JSON writer: values in order, commas and escapes by themselves.
 #include "base/json_write.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+// Loss curves, on the terminal and as SVG.
 #include "cli/curve.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+// The files of a model's folder beside its weights: config.json and the tokenizer's.
 #include "cli/hub_folder.h"
 
 #include "base/file.h"

@@ -1,3 +1,4 @@
+// Command-line options that the model commands share.
 #include "cli/model_options.h"
 
 #include <string.h>

@@ -1,3 +1,5 @@
+// The caching allocator: segments from the backend, split into blocks, reused by stream order
+// and events.
 #include "core/allocator.h"
 
 #include <stdio.h>

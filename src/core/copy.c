@@ -1,3 +1,4 @@
+// Copies and memset: which side is which device, staging, tracing.
 #include "core/internal.h"
 
 // Staging of copies between devices, in two halves that are filled and emptied in turns.

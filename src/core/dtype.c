@@ -1,3 +1,4 @@
+// Data types: names, sizes and promotion.
 #include <string.h>
 
 #include "halyard/call.h"

@@ -1,3 +1,4 @@
+// Events: points in a stream's work that others wait for.
 #include "core/internal.h"
 
 struct hy_event {

@@ -1,3 +1,4 @@
+// Backends and providers known by name, whether or not this build has code for them.
 #include <string.h>
 
 #include "core/registry.h"

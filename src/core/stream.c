@@ -1,3 +1,4 @@
+// Streams: in-order queues, and the error that sticks to one.
 #include <stdio.h>
 
 #include "core/internal.h"

@@ -1,3 +1,4 @@
+// Tensors as views: checks, extents, descriptions.
 #include "halyard/tensor.h"
 
 #include <stdio.h>

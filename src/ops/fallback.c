@@ -1,3 +1,4 @@
+// Fallback: running on the host what the device lacks, counted with its reason.
 #include "ops/fallback.h"
 
 #include <stdio.h>

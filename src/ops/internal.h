@@ -15,6 +15,7 @@ typedef struct hy__row {
   hy_op_info info;
   hy__rule dtype_rule, shape_rule;
   hy__kernel kernel;
+  const struct hy__grad_rule* grad;  // &hy__grad_none: not differentiable
 } hy__row;
 
 const hy__row* hy__op_row(hy_op op);  // NULL for a number that is no op
@@ -30,16 +31,13 @@ hy_status hy__check_inferred(const hy_call* call, const hy_tensor* expected);
 hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tensor* expected);
 
 // The declarations of every rule and kernel named in the table.
-#define HY_IN(name)
-#define HY_IN_OPT(name)
-#define HY_IN_LIST(name)
-#define HY_OUT(name)
-#define HY_OUT_OPT(name)
+extern const struct hy__grad_rule hy__grad_none;
 #define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
+              split, grad, ...)                                                                \
   hy_status hy__dtype_##dtype_rule(const hy_call* call, hy_tensor* out);                       \
   hy_status hy__shape_##shape_rule(const hy_call* call, hy_tensor* out);                       \
-  hy_status hy__ref_##kernel(const hy_call* call);
+  hy_status hy__ref_##kernel(const hy_call* call);                                             \
+  extern const struct hy__grad_rule hy__grad_##grad;
 #include "halyard/ops.def"
 
 static inline bool hy__present(const hy_tensor* t) {

@@ -1,3 +1,4 @@
+// Optimizers over arrays: AdamW and SGD, gradient clipping.
 #include "halyard/optim.h"
 
 #include <math.h>

@@ -370,13 +370,8 @@ static const char* mistake_text(int mistake) {
 
 typedef void (*generator)(hy__case* c);
 static const generator generators[HY_OP_END] = {
-#define HY_IN(name)
-#define HY_IN_OPT(name)
-#define HY_IN_LIST(name)
-#define HY_OUT(name)
-#define HY_OUT_OPT(name)
 #define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
+              split, grad, cases, ...)                                                         \
   [id] = hy__cases_##cases,
 #include "halyard/ops.def"
 };

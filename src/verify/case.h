@@ -118,13 +118,8 @@ bool hy__mistake(hy__case* c, int n, hy_status status, const char* what);
 bool hy__mistake_in_data(hy__case* c, int n, hy_status status, const char* what);
 
 // The generators named in the op table.
-#define HY_IN(name)
-#define HY_IN_OPT(name)
-#define HY_IN_LIST(name)
-#define HY_OUT(name)
-#define HY_OUT_OPT(name)
 #define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
+              split, grad, cases, ...)                                                         \
   void hy__cases_##cases(hy__case* c);
 #include "halyard/ops.def"
 

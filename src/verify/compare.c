@@ -1,3 +1,4 @@
+// Comparing a result with the reference's within a tolerance.
 #include "verify/compare.h"
 
 #include <math.h>

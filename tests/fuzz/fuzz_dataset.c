@@ -1,3 +1,4 @@
+// Fuzz target: JSONL datasets.
 #include <string.h>
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+// Fuzz target: the JSON reader.
 #include <string.h>
 
 #include "base/json_read.h"

@@ -1,3 +1,4 @@
+// Fuzz target: tokenizer.json, encoding and decoding.
 #include <stdlib.h>
 #include <string.h>
 

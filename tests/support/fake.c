@@ -1,3 +1,4 @@
+// A device whose clock is the test: streams advance only when told to.
 #include "support/fake.h"
 
 #include <stdio.h>

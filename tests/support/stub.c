@@ -1,3 +1,4 @@
+// A minimal backend table for tests of the loader and the registry.
 #include "support/stub.h"
 
 #include <stdio.h>

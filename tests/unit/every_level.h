@@ -6,10 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "backends/cpu/family.h"
 #include "backends/cpu/runtime/thread_pool.h"
 #include "backends/cpu/simd/half.h"
 #include "reference_call.h"
+#include "support/isa_levels.h"
 
 static unsigned char want[3][OUTPUT_BYTES], got[2][3][OUTPUT_BYTES];
 
@@ -44,17 +44,17 @@ static void agree(const hy__cpu_family* family, hy_call call, tolerance bf16, to
   if (hy__reference(&call) != HY_OK) fail_msg("%s", hy_last_error());
   assert_int_equal(family->supports(&call), HY_SUPPORT_YES);
   int threads = hy__pool_threads();
-  for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
+  for (isa_level level = ISA_SCALAR; level < ISA_LEVELS; level++) {
     for (int several = 0; several < 2; several++) {
       hy__pool_set_threads(several ? 3 : 1);
       memset(got[several], 0xff, sizeof got[several]);
       for (int o = 0; o < call.n_out; o++) out[o].data = got[several][o];
-      assert_int_equal((family->run)(hy__cpu_kernels_up_to((hy__isa_level)level), &call), HY_OK);
+      assert_int_equal((family->run)(kernels_up_to(level), &call), HY_OK);
     }
     assert_memory_equal(got[0], got[1], sizeof got[0]);
     for (int o = 0; o < call.n_out; o++)
       compare_output(&out[o], o, out[o].dtype == HY_BF16 ? bf16 : others, what,
-                     hy__isa_name((hy__isa_level)level));
+                     hy__isa_name(isa_up_to(level)));
   }
   hy__pool_set_threads(threads);
 }

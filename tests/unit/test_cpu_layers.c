@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/cpu/family.h"
 #include "backends/cpu/simd/half.h"
 #include "reference_call.h"
+#include "support/isa_levels.h"
 
 static uint32_t random_state = 1;
 
@@ -38,16 +38,16 @@ static void agree(const hy__cpu_family* family, const hy_call* call, int64_t ter
   assert_int_equal(hy__reference(&again), HY_OK);
   out.data = got;
   double unit = out.dtype == HY_F32 ? 0x1p-23 : out.dtype == HY_F16 ? 0x1p-10 : 0x1p-7;
-  for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
+  for (isa_level level = ISA_SCALAR; level < ISA_LEVELS; level++) {
     memset(got, 0xff, sizeof got);
     assert_int_equal(family->supports(&again), HY_SUPPORT_YES);
-    assert_int_equal((family->run)(hy__cpu_kernels_up_to((hy__isa_level)level), &again), HY_OK);
+    assert_int_equal((family->run)(kernels_up_to(level), &again), HY_OK);
     for (int64_t i = 0; i < count; i++) {
       double x = (double)hy__load1(want + i * size, out.dtype);
       double y = (double)hy__load1(got + i * size, out.dtype);
       if (fabs(x - y) > unit * (2 + fabs(x)) + 0x1p-22 * (double)terms)
         fail_msg("%s, %s: element %lld is %g and should be %g", what,
-                 hy__isa_name((hy__isa_level)level), (long long)i, y, x);
+                 hy__isa_name(isa_up_to(level)), (long long)i, y, x);
     }
   }
 }
@@ -74,7 +74,7 @@ static void quantised(hy_dtype weight, int64_t m, int64_t n, int64_t k, int64_t 
     char what[96];
     snprintf(what, sizeof what, "%lldx%lldx%lld %s groups of %lld, %s", (long long)m, (long long)n,
              (long long)k, hy_dtype_name(weight), (long long)group, hy_dtype_name(dtypes[d]));
-    agree(&hy__cpu_quantized, &call, k * (weight == HY_I8 ? 128 : 8), what);
+    agree(&hy__cpu_linear_quantized, &call, k * (weight == HY_I8 ? 128 : 8), what);
   }
 }
 
@@ -119,7 +119,7 @@ static void int8(hy_dtype weight, hy_dtype to, int64_t m, int64_t n, int64_t k, 
   snprintf(what, sizeof what, "%lldx%lldx%lld int8 times %s, groups of %lld and %lld, %s",
            (long long)m, (long long)n, (long long)k, hy_dtype_name(weight), (long long)x_group,
            (long long)w_group, hy_dtype_name(to));
-  agree(&hy__cpu_int8_layer, &call, k, what);
+  agree(&hy__cpu_linear_int8, &call, k, what);
 }
 
 static void integer_products_agree(void** state) {
@@ -159,11 +159,10 @@ static void quantises_alike(void** state) {
     assert_int_equal(hy__reference(&call), HY_OK);
     out[0].data = got;
     out[1].data = got_scale;
-    for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
+    for (isa_level level = ISA_SCALAR; level < ISA_LEVELS; level++) {
       memset(got, 0x55, sizeof got);
       assert_int_equal(hy__cpu_quantize.supports(&call), HY_SUPPORT_YES);
-      assert_int_equal((hy__cpu_quantize.run)(hy__cpu_kernels_up_to((hy__isa_level)level), &call),
-                       HY_OK);
+      assert_int_equal((hy__cpu_quantize.run)(kernels_up_to(level), &call), HY_OK);
       for (int64_t i = 0; i < m * groups; i++)
         assert_true(got_scale[i] == want_scale[i] || (isnan(got_scale[i]) && isnan(want_scale[i])));
       for (int64_t i = 0; i < m * k; i++) {
@@ -173,7 +172,7 @@ static void quantises_alike(void** state) {
         int right = q_type == HY_I4 ? (((got[at] >> shift) & 15) ^ 8) - 8 : (int8_t)got[at];
         if (left - right > 1 || right - left > 1)
           fail_msg("case %d, %s: number %lld is %d and should be %d", c,
-                   hy__isa_name((hy__isa_level)level), (long long)i, right, left);
+                   hy__isa_name(isa_up_to(level)), (long long)i, right, left);
       }
     }
   }

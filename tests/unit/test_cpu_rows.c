@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cpu/family.h"
 #include "backends/cpu/runtime/thread_pool.h"
 #include "backends/cpu/simd/half.h"
 #include "reference_call.h"
+#include "support/isa_levels.h"
 
 enum { ROWS = 203, COLUMNS = 701, COUNT = ROWS * COLUMNS };
 static unsigned char memory[4][COUNT * 4], want[COUNT * 4], got[2][COUNT * 4];
@@ -31,8 +31,8 @@ static void agree(const hy__cpu_family* family, hy_op op, hy_tensor* in, int n_i
   int64_t count = hy_tensor_numel(&shape), size = (int64_t)hy_dtype_size(shape.dtype);
   double unit = shape.dtype == HY_F32 ? 0x1p-23 : shape.dtype == HY_F16 ? 0x1p-10 : 0x1p-7;
   int threads = hy__pool_threads();
-  for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
-    const hy__cpu_kernels* kernels = hy__cpu_kernels_up_to((hy__isa_level)level);
+  for (isa_level level = ISA_SCALAR; level < ISA_LEVELS; level++) {
+    const hy__cpu_kernels* kernels = kernels_up_to(level);
     for (int several = 0; several < 2; several++) {
       hy__pool_set_threads(several ? 3 : 1);
       memset(got[several], 0xff, sizeof got[several]);
@@ -46,8 +46,7 @@ static void agree(const hy__cpu_family* family, hy_op op, hy_tensor* in, int n_i
       double y = (double)hy__load1(got[0] + i * size, shape.dtype);
       if (!(fabs(x - y) <= unit * fabs(x) + allowed))
         fail_msg("%s %s, %s: element %lld is %g and should be %g", hy_op_name(op),
-                 hy_dtype_name(shape.dtype), hy__isa_name((hy__isa_level)level), (long long)i, y,
-                 x);
+                 hy_dtype_name(shape.dtype), hy__isa_name(isa_up_to(level)), (long long)i, y, x);
     }
   }
   hy__pool_set_threads(threads);
@@ -82,7 +81,7 @@ static void elementwise(void** state) {
     out.stride[0] = 1;
     out.stride[1] = ROWS;
     agree(&hy__cpu_elementwise, HY_OP_add, in, 2, out, alpha, 1e-6);
-    agree(&hy__cpu_select, HY_OP_copy, in, 1, out, none, 0);
+    agree(&hy__cpu_copy_cast, HY_OP_copy, in, 1, out, none, 0);
   }
 }
 
@@ -147,12 +146,11 @@ static void adamw(void** state) {
     out[2].data = got[1];
     hy_call call = {.op = HY_OP_adamw, .n_in = 4, .n_out = 3, .in = in, .out = out, .attrs = attrs};
     assert_int_equal(hy__reference(&call), HY_OK);
-    for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
+    for (isa_level level = ISA_SCALAR; level < ISA_LEVELS; level++) {
       memcpy(memory, original, sizeof original);
       hy_call again = call;
       again.out = in;
-      assert_int_equal((hy__cpu_adamw.run)(hy__cpu_kernels_up_to((hy__isa_level)level), &again),
-                       HY_OK);
+      assert_int_equal((hy__cpu_adamw.run)(kernels_up_to(level), &again), HY_OK);
       for (int k = 0; k < 3; k++) {
         int64_t size = (int64_t)hy_dtype_size(in[k].dtype);
         double unit = in[k].dtype == HY_F32 ? 0x1p-22 : in[k].dtype == HY_F16 ? 0x1p-10 : 0x1p-7;
@@ -161,7 +159,7 @@ static void adamw(void** state) {
           double y = (double)hy__load1((char*)in[k].data + i * size, in[k].dtype);
           if (!(fabs(x - y) <= unit * fabs(x) + 2e-7))
             fail_msg("output %d of %s, %s: element %lld is %.9g and should be %.9g", k,
-                     hy_dtype_name(dtype), hy__isa_name((hy__isa_level)level), (long long)i, y, x);
+                     hy_dtype_name(dtype), hy__isa_name(isa_up_to(level)), (long long)i, y, x);
         }
       }
     }
@@ -180,14 +178,14 @@ static void outputs_past_the_caches(void** state) {
   } ops[] = {{&hy__cpu_rope, HY_OP_rope, 3},
              {&hy__cpu_softmax, HY_OP_softmax, 1},
              {&hy__cpu_elementwise, HY_OP_exp, 1},
-             {&hy__cpu_select, HY_OP_copy, 1}};
+             {&hy__cpu_copy_cast, HY_OP_copy, 1}};
   size_t bytes = (size_t)POSITIONS * ROW * 2;
   char *x = aligned_alloc(64, bytes), *angles = malloc(2 * POSITIONS * SIZE);
   char* outs[2] = {aligned_alloc(64, bytes), aligned_alloc(64, bytes)};
   assert_true(x && angles && outs[0] && outs[1]);
   fill(x, HY_BF16, (int64_t)POSITIONS * ROW);
   fill(angles, HY_BF16, POSITIONS * SIZE);
-  const hy__cpu_kernels* kernels = hy__cpu_kernels_up_to(HY__ISA_AVX512);
+  const hy__cpu_kernels* kernels = kernels_up_to(ISA_AVX512);
   for (size_t k = 0; k < sizeof ops / sizeof ops[0]; k++) {
     for (int parts = 1; parts <= 2; parts++) {
       int64_t rows = POSITIONS / parts;
@@ -236,13 +234,12 @@ static void extremes_lie_where_the_reference_finds_them(void** state) {
   for (int round = 0; round < 3; round++) {
     if (round == 1) x[90001] = x[137] = 100;
     if (round == 2) x[120000] = x[120001] = NAN;
-    for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
+    for (isa_level level = ISA_SCALAR; level < ISA_LEVELS; level++) {
       hy_call call = {.op = HY_OP_argmax, .n_in = 1, .n_out = 1, .in = &in, .out = &out};
       assert_int_equal(hy_tensor_init(&out, &index[0], HY_I64, 0, NULL), HY_OK);
       assert_int_equal(hy__reference(&call), HY_OK);
       out.data = &index[1];
-      assert_int_equal((hy__cpu_reduce.run)(hy__cpu_kernels_up_to((hy__isa_level)level), &call),
-                       HY_OK);
+      assert_int_equal((hy__cpu_reduce.run)(kernels_up_to(level), &call), HY_OK);
       assert_int_equal(index[0], index[1]);
     }
   }
@@ -264,15 +261,14 @@ static void conversions(void** state) {
     hy_call call = {.op = HY_OP_cast, .n_in = 1, .n_out = 1, .in = &in, .out = &out};
     call.attrs.cast.dtype = to;
     assert_int_equal(hy__reference(&call), HY_OK);
-    for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
+    for (isa_level level = ISA_SCALAR; level < ISA_LEVELS; level++) {
       out.data = narrow[0];
-      assert_int_equal((hy__cpu_select.run)(hy__cpu_kernels_up_to((hy__isa_level)level), &call),
-                       HY_OK);
+      assert_int_equal((hy__cpu_copy_cast.run)(kernels_up_to(level), &call), HY_OK);
       for (int64_t i = 0; i < MANY; i++) {
         float x = hy__load1((char*)narrow[0] + i * (back ? 4 : 2), to);
         float y = hy__load1((char*)narrow[1] + i * (back ? 4 : 2), to);
         if (!(x == y || (isnan(x) && isnan(y))))
-          fail_msg("%s: number %lld is %g and should be %g", hy__isa_name((hy__isa_level)level),
+          fail_msg("%s: number %lld is %g and should be %g", hy__isa_name(isa_up_to(level)),
                    (long long)i, (double)x, (double)y);
       }
     }
@@ -286,21 +282,21 @@ static void conversions(void** state) {
 static void greatest_of_bf16(void** state) {
   (void)state;
   static uint16_t x[701];
-  for (int level = HY__ISA_SCALAR; level <= HY__ISA_AVX512; level++) {
-    const hy__rows* rows = hy__cpu_kernels_up_to((hy__isa_level)level)->rows;
+  for (isa_level level = ISA_SCALAR; level < ISA_LEVELS; level++) {
+    const hy__rows* rows = kernels_up_to(level)->rows;
     for (int64_t n = 1; n <= 701; n += 100) {
       for (int64_t i = 0; i < n; i++) x[i] = (uint16_t)(0xc000 + i % 50);
       x[n / 2] = 0xbf80;
-      assert_true(rows->most(n, x, HY_BF16) == -1);
+      assert_true(rows->max(n, x, HY_BF16) == -1);
       x[n - 1] = 0x7fc0;  // NaN does not count
-      assert_true(n == 1 || rows->most(n, x, HY_BF16) == -1);
+      assert_true(n == 1 || rows->max(n, x, HY_BF16) == -1);
       x[n - 1] = 0;
-      assert_true(rows->most(n, x, HY_BF16) == 0);
+      assert_true(rows->max(n, x, HY_BF16) == 0);
       x[n - 1] = 0x4000;
-      assert_true(rows->most(n, x, HY_BF16) == 2);
+      assert_true(rows->max(n, x, HY_BF16) == 2);
     }
     for (int i = 0; i < 701; i++) x[i] = 0xff80;
-    assert_true(rows->most(701, x, HY_BF16) == -INFINITY);
+    assert_true(rows->max(701, x, HY_BF16) == -INFINITY);
   }
 }
 

@@ -4,41 +4,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cpu/family.h"
+#include "backends/common/host.h"
+#include "backends/common/smoke_test.h"
 #include "backends/cpu/host_info.h"
-#include "backends/cpu/providers/providers.h"
+#include "backends/cpu/provider.h"
 #include "backends/cpu/runtime/huge_pages.h"
+#include "backends/cpu/runtime/scratch.h"
+#include "backends/cpu/runtime/thread_pool.h"
 
-static const hy_host* host;
-const hy_host* hy__cpu_host_services;
-
-// A small add through the same reference that will run everything else.
-static hy_status smoke_test(void) {
-  float a[2] = {1, 2}, b[2] = {3, 5}, out[2] = {0, 0};
-  hy_tensor in[2] = {
-      {.data = a, .dtype = HY_F32, .ndim = 1, .shape = {2}, .stride = {1}},
-      {.data = b, .dtype = HY_F32, .ndim = 1, .shape = {2}, .stride = {1}},
-  };
-  hy_tensor sum = {.data = out, .dtype = HY_F32, .ndim = 1, .shape = {2}, .stride = {1}};
-  hy_call call = {.op = HY_OP_add, .n_in = 2, .n_out = 1, .in = in, .out = &sum};
-  call.attrs.alpha.alpha = hy_int(1);
-  HY_TRY(host->reference(&call));
-  if (out[0] != 4 || out[1] != 7)
-    return host->fail(HY_INTERNAL, "cpu: [1, 2] + [3, 5] gave [%g, %g]", (double)out[0],
-                      (double)out[1]);
-  return HY_OK;
-}
+static const hy_backend backend;
 
 static hy_status probe(hy_probe* report, int* device_count) {
   report->stage = HY_STAGE_DEVICES;
   *device_count = 1;
-  HY_TRY(smoke_test());
-  report->stage = HY_STAGE_READY;
-  return HY_OK;
+  return hy__smoke_test(&backend, 0, report);
 }
 
 static hy_status device_info(int index, hy_device_info* info) {
-  if (index != 0) return host->fail(HY_NOT_FOUND, "cpu: there is no device %d, only 0", index);
+  if (index != 0)
+    return hy__backend_host->fail(HY_NOT_FOUND, "cpu: there is no device %d, only 0", index);
   hy__cpu_host h;
   hy__cpu_read_host("", &h);
   snprintf(info->name, sizeof info->name, "%s", h.model);
@@ -56,20 +40,25 @@ static hy_status device_info(int index, hy_device_info* info) {
 
 static hy_status device_open(int index, void** device) {
   static char the_device;
-  if (index != 0) return host->fail(HY_NOT_FOUND, "cpu: there is no device %d, only 0", index);
+  if (index != 0)
+    return hy__backend_host->fail(HY_NOT_FOUND, "cpu: there is no device %d, only 0", index);
   *device = &the_device;
   return HY_OK;
 }
 
+// The pool's threads, and with them their scratch; the caller's scratch too. Other threads of the
+// program keep theirs until they end.
 static void device_close(void* device) {
   (void)device;
+  hy__pool_stop();
+  hy__scratch_release();
 }
 
 static hy_status memory_alloc(void* device, size_t bytes, void** address) {
   (void)device;
-  *address = hy__pages_get(bytes);
+  *address = hy__page_alloc(bytes);
   if (!*address)
-    return host->fail(HY_OUT_OF_MEMORY, "cpu: the system has no %zu bytes left", bytes);
+    return hy__backend_host->fail(HY_OUT_OF_MEMORY, "cpu: the system has no %zu bytes left", bytes);
   return HY_OK;
 }
 
@@ -101,8 +90,8 @@ static hy_status set(void* device, void* stream, void* dst, int value, size_t by
 }
 
 static const hy_provider* const providers[] = {
-    &hy__cpu_xeon,   &hy__cpu_native, &hy__cpu_openblas,   &hy__cpu_mkl,  &hy__cpu_mkldnn,
-    &hy__cpu_openmp, &hy__cpu_nnpack, &hy__cpu_opt_einsum, &hy__cpu_parts};
+    &hy__cpu_avx512, &hy__cpu_native, &hy__cpu_openblas,   &hy__cpu_mkl,  &hy__cpu_mkldnn,
+    &hy__cpu_openmp, &hy__cpu_nnpack, &hy__cpu_opt_einsum, &hy__cpu_xeon, &hy__cpu_reference_mt};
 
 static const hy_backend backend = {
     .size = sizeof(hy_backend),
@@ -127,7 +116,7 @@ static const hy_backend backend = {
 hy_status hy__backend_cpu(uint32_t max_abi, const hy_host* services, const hy_backend** out);
 hy_status hy__backend_cpu(uint32_t max_abi, const hy_host* services, const hy_backend** out) {
   (void)max_abi;
-  host = hy__cpu_host_services = services;
+  hy__backend_host = services;
   *out = &backend;
   return HY_OK;
 }

@@ -1,3 +1,4 @@
+// Processor, memory and operating system, as /proc, /sys and the cgroup describe them.
 #include "backends/cpu/host_info.h"
 
 #include <sched.h>

@@ -1,4 +1,4 @@
-// What the processor and the system say about themselves.
+// Processor, memory and operating system, as they describe themselves.
 #ifndef HALYARD_CPU_HOST_INFO_H_
 #define HALYARD_CPU_HOST_INFO_H_
 

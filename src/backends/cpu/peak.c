@@ -1,9 +1,10 @@
+// Peak FLOP/s and bandwidth (the roofline), measured with the widest instructions there are.
 #include "backends/cpu/peak.h"
 
 #include <string.h>
 #include <time.h>
 
-#include "backends/cpu/runtime/features.h"
+#include "backends/cpu/runtime/isa.h"
 #include "backends/cpu/runtime/target.h"
 #include "backends/cpu/runtime/thread_pool.h"
 
@@ -131,20 +132,20 @@ typedef struct products {
 static products widest(hy_dtype dtype) {
   products plain = {dtype == HY_I8 ? i8_plain : f32_plain, dtype == HY_I8 ? I8_PLAIN : 4};
 #if defined(__x86_64__)
-  const hy__isa* isa = hy__cpu_isa();
+  uint32_t isa = hy__cpu_isa();
   const double of_tile = 16.0 * 16 * 64 / CHAINS;
-  if (dtype == HY_I8 && isa->amx_int8) return (products){i8_amx, of_tile};
-  if (dtype == HY_I8 && isa->vnni) return (products){i8_vnni, 64};
-  if (dtype == HY_I8 && isa->level >= HY__ISA_AVX2) return (products){i8_avx2, 32};
-  if (dtype == HY_BF16 && isa->amx_bf16) return (products){bf16_amx, of_tile / 2};
-  if (dtype == HY_BF16 && isa->avx512_bf16) return (products){bf16_avx512, 32};
-  if (dtype != HY_I8 && isa->level == HY__ISA_AVX512) return (products){f32_avx512, 16};
-  if (dtype != HY_I8 && isa->level == HY__ISA_AVX2) return (products){f32_avx2, 8};
+  if (dtype == HY_I8 && isa & HY__ISA_AMX_INT8) return (products){i8_amx, of_tile};
+  if (dtype == HY_I8 && isa & HY__ISA_AVX512_VNNI) return (products){i8_vnni, 64};
+  if (dtype == HY_I8 && isa & HY__ISA_AVX2) return (products){i8_avx2, 32};
+  if (dtype == HY_BF16 && isa & HY__ISA_AMX_BF16) return (products){bf16_amx, of_tile / 2};
+  if (dtype == HY_BF16 && isa & HY__ISA_AVX512_BF16) return (products){bf16_avx512, 32};
+  if (dtype != HY_I8 && isa & HY__ISA_AVX512) return (products){f32_avx512, 16};
+  if (dtype != HY_I8 && isa & HY__ISA_AVX2) return (products){f32_avx2, 8};
 #endif
   return plain;
 }
 
-double hy__floor_products(hy_dtype dtype) {
+double hy__peak_multiply_add(hy_dtype dtype) {
   products p = widest(dtype);
   int threads = hy__pool_threads();
   float sums[256];
@@ -215,17 +216,17 @@ static double run_pieces(hy__task task, span* s) {
   return now() - start;
 }
 
-double hy__floor_read(const void* memory, size_t bytes) {
+double hy__peak_read(const void* memory, size_t bytes) {
   hy__task task = read_plain;
 #if defined(__x86_64__)
-  hy__isa_level level = hy__cpu_isa()->level;
-  if (level >= HY__ISA_AVX2) task = level == HY__ISA_AVX512 ? read_avx512 : read_avx2;
+  uint32_t isa = hy__cpu_isa();
+  if (isa & HY__ISA_AVX2) task = isa & HY__ISA_AVX512 ? read_avx512 : read_avx2;
 #endif
   span s = {NULL, memory, bytes};
   return (double)bytes / run_pieces(task, &s);
 }
 
-double hy__floor_copy(void* to, const void* from, size_t bytes) {
+double hy__peak_copy(void* to, const void* from, size_t bytes) {
   span s = {to, from, bytes};
   return 2.0 * (double)bytes / run_pieces(copy_piece, &s);
 }

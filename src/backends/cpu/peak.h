@@ -1,4 +1,4 @@
-// What the processor can do at most, measured: the floors that benchmarks compare with.
+// Peak FLOP/s and bandwidth of the processor, measured: the roofline that benchmarks compare with.
 #ifndef HALYARD_CPU_PEAK_H_
 #define HALYARD_CPU_PEAK_H_
 
@@ -9,8 +9,8 @@
 //
 // Operations a second of multiply-adds, two each: of f32, of bf16 summed in f32, or of i8 summed in
 // i32, by the widest instructions there are for them.
-double hy__floor_products(hy_dtype dtype);
-double hy__floor_read(const void* memory, size_t bytes);          // bytes a second
-double hy__floor_copy(void* to, const void* from, size_t bytes);  // read and written
+double hy__peak_multiply_add(hy_dtype dtype);
+double hy__peak_read(const void* memory, size_t bytes);          // bytes a second
+double hy__peak_copy(void* to, const void* from, size_t bytes);  // read and written
 
 #endif  // HALYARD_CPU_PEAK_H_

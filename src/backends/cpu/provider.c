@@ -1,20 +1,18 @@
-// The providers whose kernels are the library's own: `xeon` with AVX-512 and what comes with it,
-// `native` with the best of AVX2, NEON and plain C, `openmp` with the best of all on the threads of
-// an OpenMP runtime instead of the pool's.
-#include "backends/cpu/providers/providers.h"
+// The providers whose kernels are the library's own: `avx512` (by an older name `xeon`) with
+// AVX-512 and what comes with it, `native` with the best of AVX2, NEON and plain C.
+#include "backends/cpu/provider.h"
 
+#include <pthread.h>
 #include <stdio.h>
 
-#include "backends/common/dlsym.h"
 #include "backends/cpu/family.h"
-#include "backends/cpu/runtime/thread_pool.h"
+#include "backends/cpu/runtime/isa.h"
 
-static const hy_declaration declarations[] = {
+const hy_declaration hy__cpu_declarations[] = {
 #define HY_CPU_OP(op, family, dtypes) {HY_OP_##op, dtypes},
-#define HY_CPU_OP_PARTLY(op, family, dtypes)
+#define HY_CPU_OP_PARTLY(op, family, dtypes)  // promises nothing
 #include "backends/cpu/ops.def"
 };
-#define N_DECLARATIONS ((int)(sizeof declarations / sizeof declarations[0]))
 
 typedef struct row {
   const hy__cpu_family* family;
@@ -26,14 +24,13 @@ static const row rows[HY_OP_END] = {
 #include "backends/cpu/ops.def"
 };
 static const row integer_rows[HY_OP_END] = {
-#define HY_CPU_OP(op, family, dtypes)
 #define HY_CPU_INTEGER_OP(op, family, dtypes) [HY_OP_##op] = {&hy__cpu_##family, dtypes},
 #include "backends/cpu/ops.def"
 };
 
 hy_status hy__cpu_no_memory(const hy_call* call) {
-  return hy__cpu_host_services->fail(HY_OUT_OF_MEMORY, "%s: no memory for its working space",
-                                     hy__cpu_host_services->op_name(call->op));
+  return hy__backend_host->fail(HY_OUT_OF_MEMORY, "%s: no memory for its working space",
+                                hy__backend_host->op_name(call->op));
 }
 
 static hy_dtype first_dtype(const hy_call* call) {
@@ -45,7 +42,7 @@ static const row* row_of(const hy_call* call) {
   return r->dtypes & HY_DTYPE_BIT(first_dtype(call)) ? r : &rows[call->op];
 }
 
-static hy_support supports(void* device, const hy_call* call) {
+hy_support hy__cpu_supports(void* device, const hy_call* call) {
   (void)device;
   const row* r = row_of(call);
   if (!r->family) return HY_SUPPORT_NO_OP;
@@ -53,42 +50,64 @@ static hy_support supports(void* device, const hy_call* call) {
   return r->family->supports(call);
 }
 
-static hy_status run_up_to(hy__isa_level level, const hy_call* call) {
-  return row_of(call)->family->run(hy__cpu_kernels_up_to(level), call);
+// The kernels of every feature bit that is there, and of those without AVX-512.
+static hy__cpu_kernels best, without_avx512;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void choose_kernels(void) {
+  hy__cpu_kernels_init(&best, hy__cpu_isa());
+  hy__cpu_kernels_init(&without_avx512, hy__cpu_isa() & ~(uint32_t)HY__ISA_AVX512_FAMILY);
 }
 
-// ---- xeon ----
+hy_status hy__cpu_run_best(const hy_call* call) {
+  pthread_once(&once, choose_kernels);
+  return row_of(call)->family->run(&best, call);
+}
 
-static hy_status probe_xeon(hy_probe* report) {
-  hy__isa_level level = hy__cpu_isa()->level;
-  if (level == HY__ISA_AVX512) {
+// ---- avx512 ----
+
+static hy_status probe_avx512(hy_probe* report) {
+  if (hy__cpu_isa() & HY__ISA_AVX512) {
     report->stage = HY_STAGE_READY;
     return HY_OK;
   }
   report->stage = HY_STAGE_NONE;
   snprintf(report->remedy, sizeof report->remedy,
            "use the provider native, which runs on every processor");
-  return hy__cpu_host_services->fail(
+  return hy__backend_host->fail(
       HY_UNAVAILABLE,
-      "xeon needs AVX-512 (F, BW, VL and DQ); this processor, or HALYARD_CPU_ISA, offers %s",
-      hy__isa_name(level));
+      "avx512 needs AVX-512 (F, BW, VL and DQ); this processor, or HALYARD_CPU_ISA, offers %s",
+      hy__isa_name(hy__cpu_isa()));
 }
 
-static hy_status run_xeon(void* device, void* stream, const hy_call* call) {
+static hy_status run_avx512(void* device, void* stream, const hy_call* call) {
   (void)device;
   (void)stream;
-  return run_up_to(HY__ISA_AVX512, call);
+  return hy__cpu_run_best(call);
 }
 
+const hy_provider hy__cpu_avx512 = {
+    .size = sizeof(hy_provider),
+    .name = "avx512",
+    .version = HALYARD_VERSION,
+    .probe = probe_avx512,
+    .declares = hy__cpu_declarations,
+    .n_declares = HY__CPU_N_DECLARATIONS,
+    .supports = hy__cpu_supports,
+    .run = run_avx512,
+};
+
+// The same under the name that PyTorch's CPU backend gives it.
 const hy_provider hy__cpu_xeon = {
     .size = sizeof(hy_provider),
     .name = "xeon",
     .version = HALYARD_VERSION,
-    .probe = probe_xeon,
-    .declares = declarations,
-    .n_declares = N_DECLARATIONS,
-    .supports = supports,
-    .run = run_xeon,
+    .probe = probe_avx512,
+    .declares = hy__cpu_declarations,
+    .n_declares = HY__CPU_N_DECLARATIONS,
+    .supports = hy__cpu_supports,
+    .run = run_avx512,
+    .flags = HY_PROVIDER_BY_NAME,
 };
 
 // ---- native ----
@@ -96,64 +115,21 @@ const hy_provider hy__cpu_xeon = {
 static hy_status run_native(void* device, void* stream, const hy_call* call) {
   (void)device;
   (void)stream;
-  return run_up_to(HY__ISA_AVX2, call);
+  pthread_once(&once, choose_kernels);
+  return row_of(call)->family->run(&without_avx512, call);
 }
 
 const hy_provider hy__cpu_native = {
     .size = sizeof(hy_provider),
     .name = "native",
     .version = HALYARD_VERSION,
-    .declares = declarations,
-    .n_declares = N_DECLARATIONS,
-    .supports = supports,
+    .declares = hy__cpu_declarations,
+    .n_declares = HY__CPU_N_DECLARATIONS,
+    .supports = hy__cpu_supports,
     .run = run_native,
 };
 
-hy_status hy__run_without_library(void* device, void* stream, const hy_call* call) {
-  if (supports(device, call) != HY_SUPPORT_YES) return hy__cpu_host_services->reference(call);
+hy_status hy__cpu_run_without_library(void* device, void* stream, const hy_call* call) {
+  if (hy__cpu_supports(device, call) != HY_SUPPORT_YES) return hy__backend_host->reference(call);
   return run_native(device, stream, call);
 }
-
-// ---- openmp ----
-
-#define OPENMP_FUNCTIONS(X) \
-  X(void, GOMP_parallel, (void (*member)(void*), void* data, unsigned n, unsigned flags))
-
-static struct openmp { OPENMP_FUNCTIONS(HY__AS_POINTER) } openmp;
-
-static hy_status probe_openmp(hy_probe* report) {
-  static const hy__symbol symbols[] = {
-#define AS_SYMBOL(type, name, arguments) {#name, offsetof(struct openmp, name)},
-      OPENMP_FUNCTIONS(AS_SYMBOL)
-#undef AS_SYMBOL
-  };
-  void* library;
-  snprintf(report->remedy, sizeof report->remedy, "install it, as with apt-get install libgomp1");
-  HY_TRY(hy__cpu_host_services->open_library("libgomp.so.1 libomp.so.5 libomp.so", NULL, report,
-                                             &library));
-  HY_TRY(hy__bind(library, symbols, (int)(sizeof symbols / sizeof symbols[0]), &openmp, report));
-  report->stage = HY_STAGE_READY;
-  report->remedy[0] = 0;
-  return HY_OK;
-}
-
-static hy_status run_openmp(void* device, void* stream, const hy_call* call) {
-  (void)device;
-  (void)stream;
-  if (!hy__bind_forked()) hy__pool_use_team(openmp.GOMP_parallel);
-  hy_status status = run_up_to(HY__ISA_AVX512, call);
-  hy__pool_use_team(NULL);
-  return status;
-}
-
-const hy_provider hy__cpu_openmp = {
-    .size = sizeof(hy_provider),
-    .name = "openmp",
-    .version = HALYARD_VERSION,
-    .probe = probe_openmp,
-    .declares = declarations,
-    .n_declares = N_DECLARATIONS,
-    .flags = HY_PROVIDER_BY_NAME,
-    .supports = supports,
-    .run = run_openmp,
-};

@@ -2,8 +2,8 @@
 // summed: out = sum of w * down(silu(gate x) * (up x)), with gate the first half of gate_up's rows.
 #include <math.h>
 
-#include "ops/reference/lanes.h"
 #include "ops/reference/scratch.h"
+#include "ops/reference/slices.h"
 
 static double dot(int64_t n, const double* a, const double* b) {
   double sum = 0;

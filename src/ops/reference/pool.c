@@ -1,8 +1,8 @@
 // Pooling over windows of planes, and its gradients.
 #include <math.h>
 
-#include "ops/reference/lanes.h"
 #include "ops/reference/scratch.h"
+#include "ops/reference/slices.h"
 
 // Planes of an image: all dimensions but the last two, counted in row-major order.
 typedef struct planes {

@@ -1,3 +1,4 @@
+// Matrix products of doubles and int64, for the reference.
 #include "ops/reference/product.h"
 
 #include "ops/reference/scratch.h"

@@ -14,7 +14,7 @@ static hy_status normalized_shape(const hy_call* call, const hy_tensor* x, hy_te
   return HY_OK;
 }
 
-// One statistic for each lane: x's shape with the normalised dimensions of size 1.
+// One statistic for each slice: x's shape with the normalised dimensions of size 1.
 static void statistic_shape(const hy_call* call, const hy_tensor* x, hy_tensor* out) {
   hy__copy_shape(out, x);
   for (int64_t d = x->ndim - call->attrs.norm.norm_dims; d < x->ndim; d++) out->shape[d] = 1;

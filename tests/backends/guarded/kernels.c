@@ -10,14 +10,7 @@ static const struct {
   const char* name;
   hy_declaration declaration;
 } table[] = {
-#define HY_IN(name)
-#define HY_IN_OPT(name)
-#define HY_IN_LIST(name)
-#define HY_OUT(name)
-#define HY_OUT_OPT(name)
-#define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
-  {#name, {HY_OP_##name, dtypes}},
+#define HY_OP(id, name, outputs, inputs, attrs, dtypes, ...) {#name, {HY_OP_##name, dtypes}},
 #include "halyard/ops.def"
 };
 enum { N_OPS = sizeof table / sizeof *table };

@@ -1,3 +1,4 @@
+// The guarded device's memory: mapped so that a host access faults.
 #include "guarded.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+// The guarded device's stream: a queue and a worker thread.
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,10 @@
+// Decode attention (m <= 16 queries): gemv with the keys in place, softmax, weighted sum of the
+// values; long contexts are split over the threads (split-K) and combined in order.
 #include "backends/cpu/attention/decode.h"
+#include "base/memory.h"
 
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/runtime/scratch.h"
@@ -12,27 +14,27 @@
 enum { CHUNK = 256 };
 
 typedef struct job {
-  const hy__few* f;
+  const hy__decode_attention* f;
   int64_t chunks;   // of the unit with the most keys
-  float* partials;  // [units][chunks][HY__DOT_LINES][value_size + 2]: sums, total, largest
+  float* partials;  // [units][chunks][HY__GEMV_MAX_M][value_size + 2]: sums, total, largest
   atomic_bool failed;
 } job;
 
 static float* partial_of(const job* j, int64_t unit, int64_t chunk, int query) {
   int64_t row = j->f->value_size + 2;
-  return j->partials + ((unit * j->chunks + chunk) * HY__DOT_LINES + query) * row;
+  return j->partials + ((unit * j->chunks + chunk) * HY__GEMV_MAX_M + query) * row;
 }
 
 // Weights of the scores in place; gives their total and the largest score.
 static void weigh_scores(const hy__rows* rows, float* scores, int n, float* total, float* largest) {
-  *largest = rows->most(n, scores, HY_F32);
+  *largest = rows->max(n, scores, HY_F32);
   float base = *largest == -INFINITY ? 0 : *largest;
   *total = rows->exp_sum(n, scores, HY_F32, base, scores, 0);
 }
 
 static void merge_unit(void* context, int64_t unit) {
   job* j = context;
-  const hy__few* f = j->f;
+  const hy__decode_attention* f = j->f;
   int queries;
   int64_t keys, size = f->value_size;
   f->describe(f->context, unit, &queries, &keys);
@@ -52,16 +54,16 @@ static void merge_unit(void* context, int64_t unit) {
       for (int64_t d = 0; d < size; d++)
         sums[d] = c == 0 ? part[d] * weight : sums[d] + part[d] * weight;
     }
-    bool blind = largest == -INFINITY && total == 0;
+    bool masked = largest == -INFINITY && total == 0;
     if (chunks == 0) memset(sums, 0, (size_t)size * sizeof *sums);
-    f->store(f->context, unit, q, sums, blind ? 0 : 1 / total,
-             blind ? -INFINITY : largest + logf(total));
+    f->store(f->context, unit, q, sums, masked ? 0 : 1 / total,
+             masked ? -INFINITY : largest + logf(total));
   }
 }
 
 static void attend_chunk(void* context, int64_t task) {
   job* j = context;
-  const hy__few* f = j->f;
+  const hy__decode_attention* f = j->f;
   int64_t unit = task / j->chunks, chunk = task % j->chunks, keys, first = chunk * CHUNK;
   int queries;
   f->describe(f->context, unit, &queries, &keys);
@@ -71,19 +73,19 @@ static void attend_chunk(void* context, int64_t task) {
   }
   int n = (int)(keys - first < CHUNK ? keys - first : CHUNK);
   float* lines = hy__scratch_get(HY__SCRATCH_ATTENTION,
-                                 (size_t)(HY__DOT_LINES * (f->size + CHUNK)) * sizeof *lines);
+                                 (size_t)(HY__GEMV_MAX_M * (f->size + CHUNK)) * sizeof *lines);
   if (!lines) {
     atomic_store(&j->failed, true);
     return;
   }
-  float* scores = lines + HY__DOT_LINES * f->size;
+  float* scores = lines + HY__GEMV_MAX_M * f->size;
   f->load(f->context, unit, lines);
   for (int64_t i = 0; i < queries * f->size; i++) lines[i] *= f->scale;
   hy__matrix k, v;
   for (int at = 0; at < n;) {
     int64_t rows = f->keys(f->context, unit, first + at, &k, &v);
     int count = (int)(rows < n - at ? rows : n - at);
-    f->kernels->dot(&k, 0, count, f->size, lines, f->size, queries, scores + at, CHUNK);
+    f->kernels->gemm.gemv(&k, 0, count, f->size, lines, f->size, queries, scores + at, CHUNK);
     at += count;
   }
   for (int q = 0; q < queries; q++) {
@@ -95,21 +97,21 @@ static void attend_chunk(void* context, int64_t task) {
   for (int at = 0; at < n;) {
     int64_t rows = f->keys(f->context, unit, first + at, &k, &v);
     int count = (int)(rows < n - at ? rows : n - at);
-    f->kernels->mix(&v, count, f->value_size, scores + at, CHUNK, queries,
-                    partial_of(j, unit, chunk, 0), f->value_size + 2);
+    f->kernels->attention.weighted_sum(&v, count, f->value_size, scores + at, CHUNK, queries,
+                                       partial_of(j, unit, chunk, 0), f->value_size + 2);
     at += count;
   }
   if (j->chunks == 1) merge_unit(j, unit);
 }
 
-bool hy__attend_few(const hy__few* f) {
+bool hy__attention_decode(const hy__decode_attention* f) {
   job j = {.f = f, .chunks = (f->most_keys + CHUNK - 1) / CHUNK};
   if (j.chunks == 0) j.chunks = 1;
-  size_t rows = (size_t)(f->units * j.chunks) * HY__DOT_LINES;
-  j.partials = malloc(rows * (size_t)(f->value_size + 2) * sizeof *j.partials);
+  size_t rows = (size_t)(f->units * j.chunks) * HY__GEMV_MAX_M;
+  j.partials = hy__malloc(rows * (size_t)(f->value_size + 2) * sizeof *j.partials);
   if (!j.partials) return false;
   hy__pool_run(attend_chunk, &j, f->units * j.chunks);
   if (j.chunks > 1 && !atomic_load(&j.failed)) hy__pool_run(merge_unit, &j, f->units);
-  free(j.partials);
+  hy__mfree(j.partials);
   return !atomic_load(&j.failed);
 }

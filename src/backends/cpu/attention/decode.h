@@ -1,12 +1,12 @@
-// Attention of a few queries over many keys, as in decoding: keys and values are read where they
-// lie, once for all queries that share them, and long rows of keys are divided among the threads.
+// Decode attention: a few queries (m <= 16) over many keys. Keys and values are read in place, once
+// for all queries that share them (GQA), and long contexts are split over the threads.
 #ifndef HALYARD_CPU_ATTENTION_DECODE_H_
 #define HALYARD_CPU_ATTENTION_DECODE_H_
 
 #include "backends/cpu/family.h"
 
-// A unit is a set of up to HY__DOT_LINES queries with the same keys.
-typedef struct hy__few {
+// A unit is a set of up to HY__GEMV_MAX_M queries with the same keys.
+typedef struct hy__decode_attention {
   const hy__cpu_kernels* kernels;
   int64_t units, size, value_size;
   float scale;
@@ -22,9 +22,9 @@ typedef struct hy__few {
   void (*mask)(const void* context, int64_t unit, int query, int64_t first, int n, float* scores);
   // A finished row, from any thread; `lse` is -inf where no key was seen.
   void (*store)(void* context, int64_t unit, int query, const float* sums, float factor, float lse);
-} hy__few;
+} hy__decode_attention;
 
 // False when there is no memory.
-bool hy__attend_few(const hy__few* f);
+bool hy__attention_decode(const hy__decode_attention* f);
 
 #endif  // HALYARD_CPU_ATTENTION_DECODE_H_

@@ -1,13 +1,14 @@
-// Attention over keys and values in the blocks of a cache. Sequences with a few new tokens read the
-// blocks where they lie; those with many are gathered and go through sdpa, a sequence at a time.
+// Paged attention: keys and values in the KV blocks of a cache. Sequences with a few new tokens
+// read the blocks in place (decode); those with many are gathered and go through flash attention, a
+// sequence at a time (prefill).
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/attention/decode.h"
 #include "backends/cpu/attention/flash.h"
 #include "backends/cpu/runtime/thread_pool.h"
+#include "base/memory.h"
 
 typedef struct paged {
   const hy__cpu_kernels* kernels;
@@ -15,7 +16,7 @@ typedef struct paged {
   const hy_tensor *q, *k, *v, *table;
   const hy_tensor* out;
   int64_t kv_heads, group, block_size;
-  atomic_bool odd;  // something that is not finite came out
+  atomic_bool nonfinite;  // something that is not finite came out
 } paged;
 
 static int64_t index_at(const hy_tensor* t, int64_t row, int64_t column) {
@@ -73,7 +74,7 @@ static bool values_are_finite(const paged* p) {
         block.stride[d] = p->v->stride[d + 1];
       }
       block.shape[0] = left < p->block_size ? left : p->block_size;
-      if (!hy__all_finite(&block)) return false;
+      if (!hy__tensor_is_finite(&block)) return false;
     }
   }
   return true;
@@ -84,7 +85,7 @@ static bool values_are_finite(const paged* p) {
 static void few_describe(const void* context, int64_t unit, int* queries, int64_t* keys) {
   const paged* p = context;
   sequence s = sequence_at(p, unit / p->kv_heads);
-  bool few = s.queries * p->group <= HY__DOT_LINES;
+  bool few = s.queries * p->group <= HY__GEMV_MAX_M;
   *queries = few ? (int)(s.queries * p->group) : 0;
   *keys = *queries > 0 ? s.keys : 0;
 }
@@ -102,8 +103,8 @@ static void few_load(const void* context, int64_t unit, float* queries) {
   int64_t keys, size = p->q->shape[2];
   few_describe(p, unit, &n, &keys);
   for (int i = 0; i < n; i++)
-    p->kernels->widen(size, token_at(p, p->q, unit, i), p->q->stride[2], p->q->dtype,
-                      queries + i * size);
+    p->kernels->gemm.widen(size, token_at(p, p->q, unit, i), p->q->stride[2], p->q->dtype,
+                           queries + i * size);
 }
 
 static int64_t few_keys(const void* context, int64_t unit, int64_t first, hy__matrix* k,
@@ -125,30 +126,30 @@ static void few_store(void* context, int64_t unit, int query, const float* sums,
                       float lse) {
   (void)lse;
   paged* p = context;
-  if (!hy__finite(sums, p->out->shape[2], factor)) atomic_store(&p->odd, true);
-  p->kernels->finish(p->out->shape[2], sums, factor, 0, NULL, 0, token_at(p, p->out, unit, query),
-                     p->out->stride[2], p->out->dtype);
+  if (!hy__is_finite(sums, p->out->shape[2], factor)) atomic_store(&p->nonfinite, true);
+  p->kernels->gemm.epilogue(p->out->shape[2], sums, factor, 0, NULL, 0,
+                            token_at(p, p->out, unit, query), p->out->stride[2], p->out->dtype);
 }
 
 static bool attend_few(paged* p, float scale) {
-  hy__few few = {.kernels = p->kernels,
-                 .units = p->table->shape[0] * p->kv_heads,
-                 .size = p->q->shape[2],
-                 .value_size = p->v->shape[3],
-                 .scale = scale,
-                 .context = p,
-                 .describe = few_describe,
-                 .load = few_load,
-                 .keys = few_keys,
-                 .mask = few_mask,
-                 .store = few_store};
+  hy__decode_attention few = {.kernels = p->kernels,
+                              .units = p->table->shape[0] * p->kv_heads,
+                              .size = p->q->shape[2],
+                              .value_size = p->v->shape[3],
+                              .scale = scale,
+                              .context = p,
+                              .describe = few_describe,
+                              .load = few_load,
+                              .keys = few_keys,
+                              .mask = few_mask,
+                              .store = few_store};
   for (int64_t u = 0; u < few.units; u++) {
     int queries;
     int64_t keys;
     few_describe(p, u, &queries, &keys);
     if (keys > few.most_keys) few.most_keys = keys;
   }
-  return few.most_keys == 0 || hy__attend_few(&few);
+  return few.most_keys == 0 || hy__attention_decode(&few);
 }
 
 // ---- many new tokens ----
@@ -204,7 +205,7 @@ static hy_tensor gathered(const paged* p, const hy_tensor* cache, int64_t b, int
 
 static hy_status attend_sequence(const paged* p, int64_t b, const sequence* s, double scale) {
   size_t row = (size_t)(p->kv_heads * s->keys) * hy_dtype_size(p->k->dtype);
-  char* memory = malloc(row * (size_t)(p->k->shape[3] + p->v->shape[3]) + 1);
+  char* memory = hy__malloc(row * (size_t)(p->k->shape[3] + p->v->shape[3]) + 1);
   if (!memory) return hy__cpu_no_memory(p->call);
   hy_tensor in[4] = {tokens_of(p->q, s),
                      gathered(p, p->k, b, s->keys, memory),
@@ -214,8 +215,8 @@ static hy_status attend_sequence(const paged* p, int64_t b, const sequence* s, d
   hy_call call = {.op = HY_OP_sdpa, .n_in = 4, .n_out = 2, .in = in, .out = out};
   call.attrs.attention.scale = scale;
   call.attrs.attention.causal = HY_CAUSAL_BOTTOM_RIGHT;
-  hy_status status = hy__cpu_attention.run(p->kernels, &call);
-  free(memory);
+  hy_status status = hy__cpu_sdpa.run(p->kernels, &call);
+  hy__mfree(memory);
   return status;
 }
 
@@ -227,14 +228,14 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   p.kv_heads = p.k->shape[2];
   p.group = p.q->shape[1] / p.kv_heads;
   p.block_size = p.k->shape[1];
-  if (!indices_are_right(&p)) return hy__cpu_host_services->reference(call);
+  if (!indices_are_right(&p)) return hy__backend_host->reference(call);
   double scale = call->attrs.scale.scale;
   if (scale == 0) scale = p.q->shape[2] > 0 ? 1 / sqrt((double)p.q->shape[2]) : 1;
   if (!attend_few(&p, (float)scale)) return hy__cpu_no_memory(call);
-  if (atomic_load(&p.odd) && !values_are_finite(&p)) return hy__cpu_host_services->reference(call);
+  if (atomic_load(&p.nonfinite) && !values_are_finite(&p)) return hy__backend_host->reference(call);
   for (int64_t b = 0; b < p.table->shape[0]; b++) {
     sequence s = sequence_at(&p, b);
-    if (s.queries * p.group > HY__DOT_LINES) HY_TRY(attend_sequence(&p, b, &s, scale));
+    if (s.queries * p.group > HY__GEMV_MAX_M) HY_TRY(attend_sequence(&p, b, &s, scale));
   }
   return HY_OK;
 }

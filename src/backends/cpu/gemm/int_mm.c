@@ -1,4 +1,4 @@
-// int_mm: int8 matrices into int32, exactly.
+// int_mm: int8 GEMM into int32, exact.
 #include <string.h>
 
 #include "backends/cpu/family.h"
@@ -25,12 +25,12 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   g.b = (hy__matrix){b->data, HY_I8, b->stride[0], b->stride[1]};
   if (out->stride[1] == 1) {
     g.c = out->data;
-    g.c_row = out->stride[0];
+    g.ldc = out->stride[0];
   } else {
-    g.finish = finish;
+    g.epilogue = finish;
     g.context = &t;
   }
-  return hy__gemm_run(kernels->gemm_int8, &g) ? HY_OK : hy__cpu_no_memory(call);
+  return hy__gemm_run(kernels->gemm.int8, &g) ? HY_OK : hy__cpu_no_memory(call);
 }
 
 static hy_support supports(const hy_call* call) {

@@ -1,4 +1,4 @@
-// Matrix products: mm, bmm, addmm, linear.
+// Matrix products as GEMM: mm, bmm, addmm, linear.
 #include <stdatomic.h>
 
 #include "backends/cpu/gemm/matmul.h"
@@ -91,9 +91,9 @@ static void finish(const void* context, int64_t i, int64_t j, int m, int n, floa
   const target* t = context;
   const hy__matrix* addend = &t->p->addend;
   for (int r = 0; r < m; r++)
-    t->kernels->finish(n, tile + r * stride, t->p->alpha, t->p->beta,
-                       addend->data ? hy__matrix_at(addend, i + r, j) : NULL, addend->column,
-                       hy__matrix_at(&t->out, i + r, j), t->out.column, t->out.dtype);
+    t->kernels->gemm.epilogue(n, tile + r * stride, t->p->alpha, t->p->beta,
+                              addend->data ? hy__matrix_at(addend, i + r, j) : NULL, addend->column,
+                              hy__matrix_at(&t->out, i + r, j), t->out.column, t->out.dtype);
 }
 
 static bool multiply(const hy__cpu_kernels* kernels, const hy__matmul* p, int64_t batch) {
@@ -105,12 +105,12 @@ static bool multiply(const hy__cpu_kernels* kernels, const hy__matmul* p, int64_
       hy__matrix_at(&p->out, 0, 0) + batch * p->out_batch * (int64_t)hy_dtype_size(p->out.dtype);
   if (p->out.dtype == HY_F32 && p->out.column == 1 && p->alpha == 1 && !p->addend.data) {
     g.c = t.out.data;
-    g.c_row = p->out.row;
+    g.ldc = p->out.row;
   } else {
-    g.finish = finish;
+    g.epilogue = finish;
     g.context = &t;
   }
-  return hy__multiply(kernels, &g);
+  return hy__gemm_any(&kernels->gemm, &g);
 }
 
 typedef struct batch {

@@ -1,4 +1,5 @@
-// Packing in plain C, for kernels whose ROWS and PANEL are defined before this is included.
+// Packing panels of A and B in plain C, for microkernels whose MR and NR are defined before this is
+// included.
 #ifndef HALYARD_CPU_GEMM_PACK_GENERIC_H_
 #define HALYARD_CPU_GEMM_PACK_GENERIC_H_
 
@@ -22,11 +23,11 @@ static inline void pack_lines(const char* data, hy_dtype dtype, int64_t step, in
 }
 
 static void pack_a(const hy__matrix* a, int64_t i, int m, int64_t k, int depth, float* packed) {
-  pack_lines(hy__matrix_at(a, i, k), a->dtype, a->row, a->column, m, depth, ROWS, packed);
+  pack_lines(hy__matrix_at(a, i, k), a->dtype, a->row, a->column, m, depth, MR, packed);
 }
 
 static void pack_b(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, float* packed) {
-  pack_lines(hy__matrix_at(b, k, j), b->dtype, b->column, b->row, n, depth, PANEL, packed);
+  pack_lines(hy__matrix_at(b, k, j), b->dtype, b->column, b->row, n, depth, NR, packed);
 }
 
 #endif  // HALYARD_CPU_GEMM_PACK_GENERIC_H_

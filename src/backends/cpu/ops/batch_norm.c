@@ -10,7 +10,7 @@
 typedef struct job {
   const hy__cpu_kernels* kernels;
   const hy_call* call;
-  hy__strips x, dy, out;  // planes; absent ones have no type
+  hy__slices x, dy, out;  // planes; absent ones have no type
   int64_t images, channels;
   atomic_bool no_memory;
 } job;
@@ -38,15 +38,15 @@ static float* get_rows(job* j, int rows) {
 }
 
 // A plane as a row of `dtype` that kernels take: where it lies, or in `buffer` as floats.
-static const void* plane_of(const job* j, const hy__strips* s, int64_t i, hy_dtype dtype,
+static const void* plane_of(const job* j, const hy__slices* s, int64_t i, hy_dtype dtype,
                             float* buffer) {
-  return dtype == s->t->dtype && hy__strips_are_rows(s)
-             ? hy__strip_at(s, i)
-             : (const void*)hy__strip_read(j->kernels, s, i, buffer);
+  return dtype == s->t->dtype && hy__slices_are_rows(s)
+             ? hy__slice_at(s, i)
+             : (const void*)hy__slice_read(j->kernels, s, i, buffer);
 }
 
-static hy_dtype type_of_rows(const hy__strips* s) {
-  return hy__strips_are_rows(s) ? s->t->dtype : HY_F32;
+static hy_dtype type_of_rows(const hy__slices* s) {
+  return hy__slices_are_rows(s) ? s->t->dtype : HY_F32;
 }
 
 static void measure(const job* j, int64_t c, float* buffer, double* mean, double* var) {
@@ -58,7 +58,7 @@ static void measure(const job* j, int64_t c, float* buffer, double* mean, double
   *mean = sum / count;
   for (int64_t i = c; i < j->x.count; i += j->channels)
     spread +=
-        (double)rows->spread(j->x.n, plane_of(j, &j->x, i, dtype, buffer), dtype, (float)*mean);
+        (double)rows->sum_sq_dev(j->x.n, plane_of(j, &j->x, i, dtype, buffer), dtype, (float)*mean);
   *var = spread / count;
 }
 
@@ -73,19 +73,19 @@ static void forward(void* context, int64_t c) {
   double scale = 1 / sqrt(var + call->attrs.batch_norm.eps);
   double factor = scale * load_or(&call->in[1], c, 1);
   double shift = load_or(&call->in[2], c, 0) - mean * factor;
-  bool direct = hy__strips_are_rows(&j->x) && hy__strips_are_rows(&j->out);
+  bool direct = hy__slices_are_rows(&j->x) && hy__slices_are_rows(&j->out);
   for (int64_t i = c; i < j->x.count; i += j->channels) {
     if (direct) {
       bool is_bf16 = j->x.t->dtype == HY_BF16;
       rows->affine[is_bf16 ? HY__ROW_BF16 : HY__ROW_F32](
-          j->x.n, (const void*[]){hy__strip_at(&j->x, i)}, (float)factor, (float)shift,
-          hy__strip_at(&j->out, i), false);
+          j->x.n, (const void*[]){hy__slice_at(&j->x, i)}, (float)factor, (float)shift,
+          hy__slice_at(&j->out, i), false);
       continue;
     }
-    const void* x = hy__strip_read(j->kernels, &j->x, i, buffer);
-    float* out = hy__strip_target(&j->out, i, buffer + j->x.n);
+    const void* x = hy__slice_read(j->kernels, &j->x, i, buffer);
+    float* out = hy__slice_target(&j->out, i, buffer + j->x.n);
     rows->affine[HY__ROW_F32](j->x.n, &x, (float)factor, (float)shift, out, false);
-    hy__strip_write(j->kernels, &j->out, i, out);
+    hy__slice_write(j->kernels, &j->out, i, out);
   }
   store_if_present(&call->out[1], c, mean);
   store_if_present(&call->out[2], c, scale);
@@ -108,8 +108,8 @@ static void update(void* context, int64_t c) {
 // The bytes from a plane of x, and of dy, to the channel's next; 0 where they differ.
 static int64_t next_plane(const job* j, int64_t i) {
   if (i + j->channels >= j->x.count) return 0;
-  int64_t of_x = hy__strip_at(&j->x, i + j->channels) - hy__strip_at(&j->x, i);
-  int64_t of_dy = hy__strip_at(&j->dy, i + j->channels) - hy__strip_at(&j->dy, i);
+  int64_t of_x = hy__slice_at(&j->x, i + j->channels) - hy__slice_at(&j->x, i);
+  int64_t of_dy = hy__slice_at(&j->dy, i + j->channels) - hy__slice_at(&j->dy, i);
   return of_x == of_dy ? of_x : 0;
 }
 
@@ -125,7 +125,7 @@ static void backward(void* context, int64_t c) {
   hy_dtype dtype = type_of_rows(&j->x);
   if (dtype != type_of_rows(&j->dy)) dtype = HY_F32;
   if (present(j->out.t) && dtype != type_of_rows(&j->out)) dtype = HY_F32;
-  bool direct = present(j->out.t) && dtype == j->out.t->dtype && hy__strips_are_rows(&j->out);
+  bool direct = present(j->out.t) && dtype == j->out.t->dtype && hy__slices_are_rows(&j->out);
   float mean = (float)load_or(&call->in[2], c, 0);
   double scale = load_or(&call->in[3], c, 1), factor = scale * load_or(&call->in[4], c, 1);
   double dot = 0, db = 0, share = 1 / (double)(j->images * n);
@@ -133,7 +133,7 @@ static void backward(void* context, int64_t c) {
     const void* dy = plane_of(j, &j->dy, i, dtype, buffer);
     const void* x = plane_of(j, &j->x, i, dtype, buffer + n);
     float of_plane;
-    db += (double)rows->slope_sums(n, dy, x, dtype, mean, next_plane(j, i), &of_plane);
+    db += (double)rows->grad_sums(n, dy, x, dtype, mean, next_plane(j, i), &of_plane);
     dot += (double)of_plane;
   }
   store_if_present(&call->out[1], c, dot * scale);
@@ -143,10 +143,10 @@ static void backward(void* context, int64_t c) {
   for (int64_t i = c; i < planes && present(j->out.t); i += step) {
     const void* dy = plane_of(j, &j->dy, i, dtype, buffer);
     const void* x = plane_of(j, &j->x, i, dtype, buffer + n);
-    void* out = direct ? (void*)hy__strip_at(&j->out, i)
-                       : (void*)hy__strip_target(&j->out, i, buffer + 2 * n);
-    rows->mix_slopes(n, dy, x, dtype, mean, (float)factor, (float)of_x, (float)shift, out);
-    if (!direct) hy__strip_write(j->kernels, &j->out, i, out);
+    void* out = direct ? (void*)hy__slice_at(&j->out, i)
+                       : (void*)hy__slice_target(&j->out, i, buffer + 2 * n);
+    rows->mix_grads(n, dy, x, dtype, mean, (float)factor, (float)of_x, (float)shift, out);
+    if (!direct) hy__slice_write(j->kernels, &j->out, i, out);
   }
 }
 
@@ -158,9 +158,9 @@ static bool describe(const hy_call* call, job* j) {
   *j = (job){.call = call, .images = x->shape[0], .channels = x->shape[1]};
   const hy_tensor* planes[3] = {x, is_backward ? &call->in[0] : &none,
                                 is_update ? &none : &call->out[0]};
-  hy__strips* strips[3] = {&j->x, &j->dy, &j->out};
+  hy__slices* slices[3] = {&j->x, &j->dy, &j->out};
   for (int k = 0; k < 3; k++) {
-    if (!hy__strips_init(strips[k], planes[k], 2, x->ndim - 2)) return false;
+    if (!hy__slices_init(slices[k], planes[k], 2, x->ndim - 2)) return false;
   }
   return x->ndim > 2;
 }

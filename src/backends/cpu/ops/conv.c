@@ -1,24 +1,25 @@
-// conv2d and its gradients as products. Images are laid out anew as floats in a frame of zeros, a
-// band of lines at a time, such that the values that one tap takes at neighbouring positions of the
-// output are neighbours: packing a panel of the second operand is then a copy of lines.
+// conv2d and its gradients as GEMM, an implicit im2col: images are copied as floats into a
+// zero-padded frame, a band of image rows at a time, so that what one tap of the kernel reads at
+// neighbouring output positions is contiguous, and packing a panel of B is a copy of rows. No
+// column matrix is ever stored.
 //
 // With taps t = (row, column of the kernel, channel) and positions p of the output:
 //   out[o, p] = sum over t of weight[o, t] x[t at p]
 //   dweight[o, t] = sum over images and p of dy[o, p] x[t at p]
 //   dx[c, q] = sum over (row, column, o) of weight[o, c, row, column] dy[o, where it took q]
-// The last is a convolution as well: of dy, its elements a stride apart, with the kernel turned.
+// The last is a convolution as well: of dy, dilated by the stride, with the kernel rotated.
 //
-// A line of positions is as long as one of the frame, so that all lie in one row: those beyond the
-// output's width are computed in vain and left out, or have no gradient. Zeros must not meet what
-// is not finite: such calls go to the reference.
+// A row of positions is as long as one of the frame, so that all of them form one row of the GEMM:
+// those beyond the output's width are computed and dropped, or have no gradient. Padding zeros must
+// not meet nonfinite values: such calls go to the reference.
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/family.h"
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/runtime/thread_pool.h"
 #include "backends/cpu/simd/nonfinite.h"
+#include "base/memory.h"
 
 typedef struct conv {
   const hy__cpu_kernels* kernels;
@@ -102,14 +103,15 @@ static void fill_line(const filling* t, const char* line, int64_t y, float* plan
   if (last > t->w) last = t->w;
   if (first >= last) return;
   if (f->gap.w == 1 && f->step.w == 1) {
-    t->kernels->widen(last - first, line + first * t->from->column * size, t->from->column,
-                      t->from->dtype, plane + place(f, y, f->origin.w + first));
+    t->kernels->gemm.widen(last - first, line + first * t->from->column * size, t->from->column,
+                           t->from->dtype, plane + place(f, y, f->origin.w + first));
     return;
   }
   for (int64_t x = first; x < last; x += PIECE) {
     float piece[PIECE];
     int n = (int)(last - x < PIECE ? last - x : PIECE);
-    t->kernels->widen(n, line + x * t->from->column * size, t->from->column, t->from->dtype, piece);
+    t->kernels->gemm.widen(n, line + x * t->from->column * size, t->from->column, t->from->dtype,
+                           piece);
     for (int i = 0; i < n; i++) plane[place(f, y, f->origin.w + (x + i) * f->gap.w)] = piece[i];
   }
 }
@@ -157,7 +159,7 @@ static hy__matrix taken(const product* p, int64_t area, int64_t first) {
 static void pack_taps(const void* context, int64_t k, int depth, int64_t j, int n, int panel,
                       float* packed) {
   const product* p = context;
-  const hy__gemm_kernel* gemm = p->c->kernels->gemm;
+  const hy__gemm_kernel* gemm = p->c->kernels->gemm.f32;
   for (int i = 0; i < depth;) {
     int64_t first = (k + i) % p->f.channels, left = p->f.channels - first;
     int count = (int)(left < depth - i ? left : depth - i);
@@ -173,8 +175,8 @@ static void pack_positions(const void* context, int64_t k, int depth, int64_t j,
                            float* packed) {
   (void)panel;
   const product* p = context;
-  const hy__gemm_kernel* gemm = p->c->kernels->gemm;
-  float lines[HY__GEMM_MAX_PANEL * HY__GEMM_MAX_DEPTH];
+  const hy__gemm_kernel* gemm = p->c->kernels->gemm.f32;
+  float lines[HY__GEMM_MAX_NR * HY__GEMM_MAX_KC];
   hy__matrix b = taken(p, j / p->f.channels, j % p->f.channels);
   if (j % p->f.channels + n <= p->f.channels) {
     b = (hy__matrix){b.data, HY_F32, 1, b.row};
@@ -193,8 +195,9 @@ static float bias_of(const product* p, int64_t channel) {
   float bias = 0;
   if (!p->bias || p->bias->dtype == HY_NONE) return bias;
   int64_t at = (p->first_channel + channel) * p->bias->stride[0];
-  p->c->kernels->widen(1, (const char*)p->bias->data + at * (int64_t)hy_dtype_size(p->bias->dtype),
-                       1, p->bias->dtype, &bias);
+  p->c->kernels->gemm.widen(
+      1, (const char*)p->bias->data + at * (int64_t)hy_dtype_size(p->bias->dtype), 1,
+      p->bias->dtype, &bias);
   return bias;
 }
 
@@ -212,8 +215,8 @@ static void finish(const void* context, int64_t i, int64_t j, int m, int n, floa
       int64_t wanted = p->width - x < count ? p->width - x : count;
       char* to = (char*)t->data + ((i + r) * t->plane + y * t->row + x * t->column) * size;
       if (wanted > 0)
-        p->c->kernels->finish(wanted, tile + r * stride + done, 1, 0, NULL, 0, to, t->column,
-                              t->dtype);
+        p->c->kernels->gemm.epilogue(wanted, tile + r * stride + done, 1, 0, NULL, 0, to, t->column,
+                                     t->dtype);
       done += (int)count;
     }
   }
@@ -267,10 +270,10 @@ static bool run_band(const pass* s, int64_t image, int64_t group, int64_t band) 
   p.target.data += first * p.target.row * (int64_t)hy_dtype_size(p.target.dtype);
   hy__gemm g = {.m = s->to_channels, .n = (lines - 1) * p.f.w + s->to_w, .k = taps};
   g.a = (hy__matrix){(void*)(s->weights + group * s->to_channels * taps), HY_F32, taps, 1};
-  g.finish = finish;
+  g.epilogue = finish;
   g.pack_b = pack_taps;
   g.context = &p;
-  return hy__gemm_run(c->kernels->gemm, &g);
+  return hy__gemm_run(c->kernels->gemm.f32, &g);
 }
 
 static void run_task(void* context, int64_t i) {
@@ -295,7 +298,7 @@ static bool run_pass(pass* s) {
 // rows and columns backwards.
 static float* copy_weights(const conv* c, const hy_tensor* t, bool turned) {
   int64_t area = c->kernel_h * c->kernel_w, count = c->groups * c->out * c->in * area;
-  float* copy = malloc((size_t)(count + 1) * sizeof *copy);
+  float* copy = hy__malloc((size_t)(count + 1) * sizeof *copy);
   if (!copy) return NULL;
   int64_t size = (int64_t)hy_dtype_size(t->dtype);
   for (int64_t o = 0; o < c->groups * c->out; o++) {
@@ -306,7 +309,7 @@ static float* copy_weights(const conv* c, const hy_tensor* t, bool turned) {
                        k % c->kernel_w * t->stride[3];
         int64_t to = turned ? ((g * c->in + i) * area + area - 1 - k) * c->out + oo
                             : (o * area + k) * c->in + i;
-        c->kernels->widen(1, (const char*)t->data + from * size, 1, t->dtype, copy + to);
+        c->kernels->gemm.widen(1, (const char*)t->data + from * size, 1, t->dtype, copy + to);
       }
     }
   }
@@ -332,7 +335,7 @@ static pass forward_pass(const conv* c, const hy_tensor* x, const hy_tensor* y) 
 
 static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   const hy_tensor *x = &call->in[0], *weight = &call->in[1], *y = &call->out[0];
-  if (!hy__all_finite(weight)) return hy__cpu_host_services->reference(call);
+  if (!hy__tensor_is_finite(weight)) return hy__backend_host->reference(call);
   conv c = describe(kernels, call, x, weight, y);
   float* weights = copy_weights(&c, weight, false);
   if (!weights) return hy__cpu_no_memory(call);
@@ -340,7 +343,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   s.bias = &call->in[2];
   s.weights = weights;
   bool done = run_pass(&s);
-  free(weights);
+  hy__mfree(weights);
   return done ? HY_OK : hy__cpu_no_memory(call);
 }
 
@@ -365,7 +368,7 @@ static bool run_dx(const conv* c, const hy_tensor* dy, const hy_tensor* weight,
             .step = {1, 1},
             .weights = weights};
   bool done = run_pass(&s);
-  free(weights);
+  hy__mfree(weights);
   return done;
 }
 
@@ -391,11 +394,11 @@ static bool add_dweight(const pass* s, int64_t image, int64_t group, int64_t ban
   hy__gemm g = {.m = c->out, .n = taps, .k = (lines - 1) * p.f.w + c->out_w};
   g.a = (hy__matrix){dy.data, HY_F32, lines * dy.w, 1};
   g.c = sums;
-  g.c_row = taps;
+  g.ldc = taps;
   g.accumulate = true;
   g.pack_b = pack_positions;
   g.context = &p;
-  return hy__gemm_run(c->kernels->gemm, &g);
+  return hy__gemm_run(c->kernels->gemm.f32, &g);
 }
 
 static void store_dweight(const conv* c, const float* sums, const hy_tensor* dweight) {
@@ -404,9 +407,9 @@ static void store_dweight(const conv* c, const float* sums, const hy_tensor* dwe
     int64_t k = i % taps / c->in;
     int64_t to = i / taps * dweight->stride[0] + i % c->in * dweight->stride[1] +
                  k / c->kernel_w * dweight->stride[2] + k % c->kernel_w * dweight->stride[3];
-    c->kernels->finish(1, sums + i, 1, 0, NULL, 0,
-                       (char*)dweight->data + to * (int64_t)hy_dtype_size(dweight->dtype), 1,
-                       dweight->dtype);
+    c->kernels->gemm.epilogue(1, sums + i, 1, 0, NULL, 0,
+                              (char*)dweight->data + to * (int64_t)hy_dtype_size(dweight->dtype), 1,
+                              dweight->dtype);
   }
 }
 
@@ -414,7 +417,7 @@ static void store_dweight(const conv* c, const float* sums, const hy_tensor* dwe
 static bool run_dweight(const conv* c, const hy_tensor* x, const hy_tensor* dy,
                         const hy_tensor* dweight, bool* odd) {
   int64_t of_group = c->out * c->in * c->kernel_h * c->kernel_w, count = c->groups * of_group;
-  float* sums = calloc((size_t)(count + 1), sizeof *sums);
+  float* sums = hy__calloc((size_t)(count + 1), sizeof *sums);
   if (!sums) return false;
   pass s = forward_pass(c, x, dy);
   cut_into_bands(&s);
@@ -423,9 +426,9 @@ static bool run_dweight(const conv* c, const hy_tensor* x, const hy_tensor* dy,
     int64_t group = i / s.bands % c->groups;
     done = add_dweight(&s, i / s.bands / c->groups, group, i % s.bands, sums + group * of_group);
   }
-  *odd = done && !hy__finite(sums, count, 1);
+  *odd = done && !hy__is_finite(sums, count, 1);
   if (done) store_dweight(c, sums, dweight);
-  free(sums);
+  hy__mfree(sums);
   return done;
 }
 
@@ -446,27 +449,27 @@ static void sum_channel(void* context, int64_t o) {
     for (int64_t x = 0; x < c->out_w; x += PIECE) {
       float piece[PIECE];
       int64_t n = c->out_w - x < PIECE ? c->out_w - x : PIECE;
-      c->kernels->widen(n, line + x * p.column * size, p.column, p.dtype, piece);
+      c->kernels->gemm.widen(n, line + x * p.column * size, p.column, p.dtype, piece);
       sum += (double)c->kernels->rows->sum(n, piece, HY_F32);
     }
   }
   float total = (float)sum;
   char* to =
       (char*)d->dbias->data + o * d->dbias->stride[0] * (int64_t)hy_dtype_size(d->dbias->dtype);
-  c->kernels->finish(1, &total, 1, 0, NULL, 0, to, 1, d->dbias->dtype);
+  c->kernels->gemm.epilogue(1, &total, 1, 0, NULL, 0, to, 1, d->dbias->dtype);
 }
 
 static hy_status run_backward(const hy__cpu_kernels* kernels, const hy_call* call) {
   const hy_tensor *dy = &call->in[0], *x = &call->in[1], *weight = &call->in[2];
   const hy_tensor *dx = &call->out[0], *dweight = &call->out[1], *dbias = &call->out[2];
-  if (!hy__all_finite(weight)) return hy__cpu_host_services->reference(call);
+  if (!hy__tensor_is_finite(weight)) return hy__backend_host->reference(call);
   conv c = describe(kernels, call, x, weight, dy);
   bool done = true, odd = false;
   if (dx->dtype != HY_NONE) done = run_dx(&c, dy, weight, dx);
   if (done && dweight->dtype != HY_NONE) done = run_dweight(&c, x, dy, dweight, &odd);
   if (!done) return hy__cpu_no_memory(call);
-  if (odd && !(hy__all_finite(x) && hy__all_finite(dy)))
-    return hy__cpu_host_services->reference(call);
+  if (odd && !(hy__tensor_is_finite(x) && hy__tensor_is_finite(dy)))
+    return hy__backend_host->reference(call);
   dbias_context d = {&c, dy, dbias};
   if (dbias->dtype != HY_NONE) hy__pool_run(sum_channel, &d, c.groups * c.out);
   return HY_OK;

@@ -1,5 +1,5 @@
-// Copies, conversions, joins, choices by mask and constants. What only moves elements goes by their
-// size.
+// Copy, cast, cat, stack, where, masked_fill and fill. What only moves elements goes by their size,
+// not their type.
 #include <string.h>
 
 #include "backends/cpu/family.h"
@@ -22,14 +22,14 @@ typedef struct job {
   int64_t size;
   uint64_t value;     // the bits of an element, in its first `size` bytes
   hy_dtype from, to;  // of a conversion
-  bool past;          // stores of copies and conversions pass the caches by
+  bool nontemporal;   // stores of copies and conversions pass the caches by
 } job;
 
 static void copy_row(const void* context, int64_t n, char* const* at, const int64_t* step) {
   const job* j = context;
   if (step[0] == j->size && step[1] == j->size) {
     int64_t bytes = n * j->size;
-    if (j->past && (uintptr_t)at[0] % 64 == 0 && bytes % 4 == 0)
+    if (j->nontemporal && (uintptr_t)at[0] % 64 == 0 && bytes % 4 == 0)
       j->kernels->rows->identity[HY__ROW_F32](bytes / 4, (const void*[]){at[1]}, 0, 0, at[0], true);
     else
       memmove(at[0], at[1], (size_t)bytes);
@@ -151,7 +151,7 @@ static void convert_integers(const void* context, int64_t n, char* const* at, co
     if (is_integer(j->from)) {
       load_integers(count, from, step[1], j->from, row);
     } else {
-      j->kernels->widen(count, from, step[1] / (int64_t)hy_dtype_size(j->from), j->from, wide);
+      j->kernels->gemm.widen(count, from, step[1] / (int64_t)hy_dtype_size(j->from), j->from, wide);
       for (int64_t k = 0; k < count; k++) row[k] = saturate(hy_float((double)wide[k]), j->to);
       if (j->to == HY_BOOL)
         for (int64_t k = 0; k < count; k++) row[k] = wide[k] != 0;
@@ -160,8 +160,8 @@ static void convert_integers(const void* context, int64_t n, char* const* at, co
       store_integers(count, row, to, step[0], j->to);
     } else {
       for (int64_t k = 0; k < count; k++) wide[k] = (float)row[k];
-      j->kernels->finish(count, wide, 1, 0, NULL, 0, to, step[0] / (int64_t)hy_dtype_size(j->to),
-                         j->to);
+      j->kernels->gemm.epilogue(count, wide, 1, 0, NULL, 0, to,
+                                step[0] / (int64_t)hy_dtype_size(j->to), j->to);
     }
   }
 }
@@ -170,13 +170,13 @@ static void convert_row(const void* context, int64_t n, char* const* at, const i
   const job* j = context;
   int64_t size[2] = {(int64_t)hy_dtype_size(j->to), (int64_t)hy_dtype_size(j->from)};
   const hy__rows* rows = j->kernels->rows;
-  bool past = j->past && (uintptr_t)at[0] % 64 == 0;
+  bool nontemporal = j->nontemporal && (uintptr_t)at[0] % 64 == 0;
   if (step[0] == size[0] && step[1] == size[1] && j->from == HY_BF16 && j->to == HY_F32) {
-    rows->widen(n, (const uint16_t*)at[1], (float*)at[0], past);
+    rows->widen(n, (const uint16_t*)at[1], (float*)at[0], nontemporal);
     return;
   }
   if (step[0] == size[0] && step[1] == size[1] && j->from == HY_F32 && j->to == HY_BF16) {
-    rows->narrow(n, (const float*)at[1], (uint16_t*)at[0], past);
+    rows->narrow(n, (const float*)at[1], (uint16_t*)at[0], nontemporal);
     return;
   }
   float row[ROW];
@@ -186,10 +186,10 @@ static void convert_row(const void* context, int64_t n, char* const* at, const i
     char* to = at[0] + i * step[0];
     bool is_wide = j->from == HY_F32 && step[1] == 4;
     float* wide = j->to == HY_F32 && step[0] == 4 ? (float*)to : row;
-    if (!is_wide) j->kernels->widen(count, from, step[1] / size[1], j->from, wide);
+    if (!is_wide) j->kernels->gemm.widen(count, from, step[1] / size[1], j->from, wide);
     if (wide == row)
-      j->kernels->finish(count, is_wide ? (const float*)from : row, 1, 0, NULL, 0, to,
-                         step[0] / size[0], j->to);
+      j->kernels->gemm.epilogue(count, is_wide ? (const float*)from : row, 1, 0, NULL, 0, to,
+                                step[0] / size[0], j->to);
   }
 }
 
@@ -229,9 +229,9 @@ static hy_status join(const hy_call* call) {
       int own = call->op == HY_OP_cat || d < dim ? d : d - 1;
       from.stride[d] = call->op == HY_OP_stack && d == dim ? 0 : x->stride[own];
     }
-    hy__loop loop;
-    hy__loop_init(&loop, 2, (const hy_tensor*[]){&place, &from});
-    if (hy_tensor_numel(x) > 0) hy__loop_run(&loop, copy_row, &j, 1);
+    hy__nditer loop;
+    hy__nditer_init(&loop, 2, (const hy_tensor*[]){&place, &from});
+    if (hy_tensor_numel(x) > 0) hy__nditer_run(&loop, copy_row, &j, 1);
     place.data = (char*)place.data + place.shape[dim] * place.stride[dim] * j.size;
   }
   return HY_OK;
@@ -243,8 +243,8 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   for (int i = 0; i < call->n_in; i++) tensors[i + 1] = &call->in[i];
   hy_dtype dtype = call->out[0].dtype;
   job j = {.kernels = kernels, .size = (int64_t)hy_dtype_size(dtype), .to = dtype};
-  j.past = hy__past_caches(call);
-  hy__loop_body* body = copy_row;
+  j.nontemporal = hy__use_nontemporal(call);
+  hy__nditer_body* body = copy_row;
   switch (call->op) {
     case HY_OP_where: body = where_row; break;
     case HY_OP_masked_fill: body = masked_fill_row; break;
@@ -256,9 +256,9 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   }
   if (call->op == HY_OP_masked_fill || call->op == HY_OP_fill)
     j.value = bits_of(call->attrs.value.value, dtype);
-  hy__loop loop;
-  hy__loop_init(&loop, call->n_in + 1, tensors);
-  hy__loop_run(&loop, body, &j, 1);
+  hy__nditer loop;
+  hy__nditer_init(&loop, call->n_in + 1, tensors);
+  hy__nditer_run(&loop, body, &j, 1);
   return HY_OK;
 }
 
@@ -286,4 +286,4 @@ static hy_support supports(const hy_call* call) {
   return known ? HY_SUPPORT_YES : HY_SUPPORT_NO_DTYPE;
 }
 
-const hy__cpu_family hy__cpu_select = {supports, run};
+const hy__cpu_family hy__cpu_copy_cast = {supports, run};

@@ -1,19 +1,19 @@
 // Cross entropy of logits with class indices, and its gradient.
 //
 // With p = softmax(logits), w the class weights and s the smoothing over C classes, the loss of a
-// strip with target t is  -(1 - s) w[t] log p[t] - s / C sum(w[c] log p[c]).
+// slice with target t is  -(1 - s) w[t] log p[t] - s / C sum(w[c] log p[c]).
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "backends/cpu/rows/slices.h"
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/simd/half.h"
+#include "base/memory.h"
 
 typedef struct job {
   const hy__cpu_kernels* kernels;
   hy_attrs_cross_entropy attrs;
-  hy__strips logits, target, each, out;  // each: losses or their gradients, one for every strip
+  hy__slices logits, target, each, out;  // each: losses or their gradients, one for every slice
   float* weight;                         // NULL: all 1
   double weight_sum, total;              // total: what a mean divides by, 1 otherwise
   float* losses;
@@ -22,7 +22,7 @@ typedef struct job {
 } job;
 
 static int64_t target_of(const job* j, int64_t i) {
-  const char* at = hy__strip_at(&j->target, i);
+  const char* at = hy__slice_at(&j->target, i);
   return j->target.t->dtype == HY_I64 ? *(const int64_t*)at : *(const int32_t*)at;
 }
 
@@ -35,7 +35,7 @@ static float loss_of(const job* j, const void* x, hy_dtype dtype, int64_t next, 
                      float* scratch) {
   const hy__rows* rows = j->kernels->rows;
   int64_t n = j->logits.n;
-  float most = rows->most(n, x, dtype);
+  float most = rows->max(n, x, dtype);
   float log_sum = logf(rows->exp_sum(n, x, dtype, most, NULL, next));
   float chosen = hy__load1((const char*)x + t * (int64_t)hy_dtype_size(dtype), dtype);
   float smoothing = (float)j->attrs.label_smoothing;
@@ -52,7 +52,7 @@ static void slopes_of(const job* j, const float* x, int64_t t, float g, float* o
   int64_t n = j->logits.n;
   float hard = (float)(1 - j->attrs.label_smoothing) * weight_of(j, t);
   float soft = (float)(j->attrs.label_smoothing / (double)n);
-  float total = rows->exp_sum(n, x, HY_F32, rows->most(n, x, HY_F32), out, 0);
+  float total = rows->exp_sum(n, x, HY_F32, rows->max(n, x, HY_F32), out, 0);
   rows->scale_terms(n, out, g * (hard + soft * (float)j->weight_sum) / total, out, HY_F32, false);
   if (soft != 0 && j->weight)
     rows->sub[HY__ROW_F32](n, (const void*[]){out, j->weight}, g * soft, 0, out, false);
@@ -63,21 +63,21 @@ static void slopes_of(const job* j, const float* x, int64_t t, float g, float* o
 
 // A row is read where it lies unless labels are smoothed, which takes all its logarithms as floats.
 static float loss_at(const job* j, int64_t i, int64_t t, float* row) {
-  const hy__strips* x = &j->logits;
-  if (j->attrs.label_smoothing == 0 && hy__strips_are_rows(x))
-    return loss_of(j, hy__strip_at(x, i), x->t->dtype, hy__strip_next(x, i), t, NULL);
-  return loss_of(j, hy__strip_read(j->kernels, x, i, row), HY_F32, 0, t, row + x->n);
+  const hy__slices* x = &j->logits;
+  if (j->attrs.label_smoothing == 0 && hy__slices_are_rows(x))
+    return loss_of(j, hy__slice_at(x, i), x->t->dtype, hy__slice_next(x, i), t, NULL);
+  return loss_of(j, hy__slice_read(j->kernels, x, i, row), HY_F32, 0, t, row + x->n);
 }
 
 static void slopes_at(const job* j, int64_t i, int64_t t, bool counts, float* row) {
   int64_t n = j->logits.n, at = j->each.count == 1 ? 0 : i;
-  float* out = hy__strip_target(&j->out, i, row + n);
-  double g = (double)hy__load1(hy__strip_at(&j->each, at), j->each.t->dtype);
+  float* out = hy__slice_target(&j->out, i, row + n);
+  double g = (double)hy__load1(hy__slice_at(&j->each, at), j->each.t->dtype);
   if (counts)
-    slopes_of(j, hy__strip_read(j->kernels, &j->logits, i, row), t, (float)(g / j->total), out);
+    slopes_of(j, hy__slice_read(j->kernels, &j->logits, i, row), t, (float)(g / j->total), out);
   else
     for (int64_t c = 0; c < n; c++) out[c] = 0;
-  hy__strip_write(j->kernels, &j->out, i, out);
+  hy__slice_write(j->kernels, &j->out, i, out);
 }
 
 static void run_range(void* context, int64_t first, int64_t last) {
@@ -103,9 +103,9 @@ static hy_status check_targets(const hy_call* call, job* j) {
     int64_t t = target_of(j, i);
     if (t == j->attrs.ignore_index) continue;
     if (t < 0 || t >= j->logits.n)
-      return hy__cpu_host_services->fail(HY_INDEX, "%s: target %lld is none of the %lld classes",
-                                         hy__cpu_host_services->op_name(call->op), (long long)t,
-                                         (long long)j->logits.n);
+      return hy__backend_host->fail(HY_INDEX, "%s: target %lld is none of the %lld classes",
+                                    hy__backend_host->op_name(call->op), (long long)t,
+                                    (long long)j->logits.n);
     total += (double)weight_of(j, t);
   }
   j->total = j->attrs.reduction == HY_REDUCTION_MEAN ? total : 1;
@@ -118,7 +118,7 @@ static void store_losses(const job* j) {
   double sum = 0;
   for (int64_t i = 0; i < j->logits.count; i++) {
     sum += (double)j->losses[i];
-    if (!reduces) hy__store1(hy__strip_at(&j->each, i), dtype, j->losses[i]);
+    if (!reduces) hy__store1(hy__slice_at(&j->each, i), dtype, j->losses[i]);
   }
   if (reduces) hy__store1(j->each.t->data, dtype, (float)(sum / j->total));
 }
@@ -128,18 +128,18 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   int dim = logits->ndim > 1;
   job j = {.kernels = kernels, .attrs = call->attrs.cross_entropy};
   j.is_backward = call->op == HY_OP_cross_entropy_backward;
-  hy__strips_init(&j.logits, logits, dim, 1);
-  hy__strips_init(&j.target, &call->in[1], 0, 0);
-  hy__strips_init(&j.each, j.is_backward ? &call->in[3] : &call->out[0], 0, 0);
-  hy__strips_init(&j.out, &call->out[0], dim, 1);
+  hy__slices_init(&j.logits, logits, dim, 1);
+  hy__slices_init(&j.target, &call->in[1], 0, 0);
+  hy__slices_init(&j.each, j.is_backward ? &call->in[3] : &call->out[0], 0, 0);
+  hy__slices_init(&j.out, &call->out[0], dim, 1);
   int64_t n = j.logits.n;
-  float* memory = malloc((size_t)(n + j.logits.count) * sizeof *memory);
+  float* memory = hy__malloc((size_t)(n + j.logits.count) * sizeof *memory);
   if (!memory) return hy__cpu_no_memory(call);
   j.losses = memory + n;
   j.weight_sum = (double)n;
   if (weight->dtype != HY_NONE) {
     j.weight = memory;
-    kernels->widen(n, weight->data, weight->stride[0], weight->dtype, memory);
+    kernels->gemm.widen(n, weight->data, weight->stride[0], weight->dtype, memory);
     j.weight_sum = (double)kernels->rows->sum(n, memory, HY_F32);
   }
   hy_status status = check_targets(call, &j);
@@ -150,7 +150,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
     else if (!j.is_backward)
       store_losses(&j);
   }
-  free(memory);
+  hy__mfree(memory);
   return status;
 }
 

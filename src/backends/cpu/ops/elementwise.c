@@ -1,4 +1,4 @@
-// Arithmetic, functions and comparisons of elements, on f32, bf16 and f16, with broadcasting.
+// Elementwise arithmetic, functions and comparisons on f32, bf16 and f16, with broadcasting.
 #include <math.h>
 
 #include "backends/cpu/family.h"
@@ -26,10 +26,18 @@ static float rounded(hy_scalar s, hy_dtype dtype) {
   return hy__load1(&place, dtype);
 }
 
+#define HY__AS_COST(name, inputs, cost, value) COST_##name = cost,
+enum { HY__MAPS(HY__AS_COST) };
+#undef HY__AS_COST
+#define USE(m, rows, name) ((m)->map = (rows)->name, (m)->cost = COST_##name)
+
 static void map_power(const hy__rows* rows, double exponent, mapping* m) {
-  m->cost = exponent == 2 || exponent == 3 ? 1 : 32;
-  m->map = exponent == 3 ? rows->cube : rows->to_power;
-  if (exponent == 2) m->map = rows->square;
+  if (exponent == 2)
+    USE(m, rows, square);
+  else if (exponent == 3)
+    USE(m, rows, cube);
+  else
+    USE(m, rows, to_power);
 }
 
 static void map_numbers(const hy__rows* rows, const hy_call* call, mapping* m) {
@@ -56,60 +64,44 @@ static void map_numbers(const hy__rows* rows, const hy_call* call, mapping* m) {
   switch (call->op) {
     case HY_OP_add_scalar:
     case HY_OP_sub_scalar:
-    case HY_OP_rsub_scalar: m->map = rows->affine; break;
-    case HY_OP_mul_scalar: m->map = rows->scale; break;
-    case HY_OP_div_scalar: m->map = rows->divide_by; break;
+    case HY_OP_rsub_scalar: USE(m, rows, affine); break;
+    case HY_OP_mul_scalar: USE(m, rows, scale); break;
+    case HY_OP_div_scalar: USE(m, rows, divide_by); break;
     case HY_OP_pow_scalar: map_power(rows, value, m); break;
-    case HY_OP_rpow_scalar:
-      m->map = rows->power_from;
-      m->cost = 32;
-      break;
+    case HY_OP_rpow_scalar: USE(m, rows, power_from); break;
     default: break;
   }
 }
 
-// clang-format off
 static void map_op(const hy__rows* rows, const hy_call* call, mapping* m) {
   *m = (mapping){.p = 1, .cost = 1};
   switch (call->op) {
-#define MAPS(op, name, times) case HY_OP_##op: m->map = rows->name; m->cost = times; break;
-#define SAME(name) MAPS(name, name, 1)
-#define FUNCTION(name) MAPS(name, name, 4)
-    SAME(add) SAME(sub) SAME(mul) SAME(div) SAME(maximum) SAME(minimum) SAME(addcmul) SAME(addcdiv)
-    SAME(clamp) SAME(neg) SAME(abs) SAME(sign) SAME(floor) SAME(ceil) SAME(round) SAME(trunc)
-    SAME(relu) SAME(sqrt) SAME(rsqrt) SAME(reciprocal)
-    SAME(sigmoid_backward) SAME(tanh_backward) SAME(relu_backward)
-    FUNCTION(exp) FUNCTION(log) FUNCTION(sin) FUNCTION(cos) FUNCTION(tanh) FUNCTION(sigmoid)
-    FUNCTION(erf) FUNCTION(silu) FUNCTION(silu_backward)
-    MAPS(pow, power, 32)
-#undef FUNCTION
-#undef SAME
+#define MAPS(name, inputs, cost, value) \
+  case HY_OP_##name: USE(m, rows, name); break;
+    HY__OP_MAPS(MAPS)
 #undef MAPS
-    case HY_OP_gelu:
-      m->map = call->attrs.gelu.approximate ? rows->gelu_tanh : rows->gelu;
-      break;
-    case HY_OP_gelu_backward:
-      m->map = call->attrs.gelu.approximate ? rows->gelu_tanh_backward : rows->gelu_backward;
-      break;
-#define TESTS(name) case HY_OP_##name: m->test = rows->name; break;
-#define TESTS_NUMBER(name) \
-  case HY_OP_##name##_scalar: m->test = rows->name; m->has_number = true; break;
-    TESTS(eq) TESTS(ne) TESTS(lt) TESTS(le) TESTS(gt) TESTS(ge)
-    TESTS(logical_and) TESTS(logical_or) TESTS(logical_xor) TESTS(logical_not)
-    TESTS(isnan) TESTS(isfinite)
-    TESTS_NUMBER(eq) TESTS_NUMBER(ne) TESTS_NUMBER(lt) TESTS_NUMBER(le) TESTS_NUMBER(gt)
-    TESTS_NUMBER(ge)
-#undef TESTS_NUMBER
+#define TESTS(name, inputs, flags) \
+  case HY_OP_##name: m->test = rows->name; break;
+    HY__TESTS(TESTS)
+#undef TESTS
+#define TESTS(name, inputs, flags) \
+  case HY_OP_##name##_scalar:      \
+    m->test = rows->name;          \
+    m->has_number = true;          \
+    break;
+    HY__COMPARISONS(TESTS)
 #undef TESTS
     default: break;
   }
+  if (call->op == HY_OP_gelu && call->attrs.gelu.approximate) USE(m, rows, gelu_tanh);
+  if (call->op == HY_OP_gelu_backward && call->attrs.gelu.approximate)
+    USE(m, rows, gelu_tanh_backward);
   map_numbers(rows, call, m);
   if (m->has_number) m->p = rounded(call->attrs.value.value, call->in[0].dtype);
   // The plainest NaN: rows of bf16 keep no other.
   if (isnan(m->p)) m->p = NAN;
   if (isnan(m->q)) m->q = NAN;
 }
-// clang-format on
 
 typedef struct job {
   const hy__cpu_kernels* kernels;
@@ -117,7 +109,7 @@ typedef struct job {
   int n_in;
   hy_dtype dtype;  // of the inputs
   int64_t size;
-  bool past;
+  bool nontemporal;
 } job;
 
 // Elements of an operand as contiguous floats: in place, or widened into `row`.
@@ -126,13 +118,13 @@ static const float* operand(const job* j, int64_t n, const char* from, int64_t s
   if (step == 0) {
     // Every piece of a row repeats the same number.
     if (is_first) {
-      j->kernels->widen(1, from, 1, j->dtype, row);
+      j->kernels->gemm.widen(1, from, 1, j->dtype, row);
       for (int64_t i = 1; i < n; i++) row[i] = row[0];
     }
     return row;
   }
   if (j->dtype == HY_F32 && step == 4) return (const float*)from;
-  j->kernels->widen(n, from, step / j->size, j->dtype, row);
+  j->kernels->gemm.widen(n, from, step / j->size, j->dtype, row);
   return row;
 }
 
@@ -157,8 +149,9 @@ static void map_row(const void* context, int64_t n, char* const* at, const int64
   const job* j = context;
   if (lined_up(j, step)) {
     const void* in[3] = {at[1], at[2], at[3]};
-    bool past = j->past && (uintptr_t)at[0] % 64 == 0;
-    j->m.map[j->dtype == HY_BF16 ? HY__ROW_BF16 : HY__ROW_F32](n, in, j->m.p, j->m.q, at[0], past);
+    bool nontemporal = j->nontemporal && (uintptr_t)at[0] % 64 == 0;
+    j->m.map[j->dtype == HY_BF16 ? HY__ROW_BF16 : HY__ROW_F32](n, in, j->m.p, j->m.q, at[0],
+                                                               nontemporal);
     return;
   }
   float rows[MOST][ROW];
@@ -178,27 +171,35 @@ static void map_row(const void* context, int64_t n, char* const* at, const int64
     bool direct = j->dtype == HY_F32 && step[0] == 4;
     void* out = direct ? (void*)to : rows[0];
     j->m.map[HY__ROW_F32](count, (const void* const*)in, j->m.p, j->m.q, out, false);
-    if (!direct) j->kernels->finish(count, rows[0], 1, 0, NULL, 0, to, step[0] / j->size, j->dtype);
+    if (!direct)
+      j->kernels->gemm.epilogue(count, rows[0], 1, 0, NULL, 0, to, step[0] / j->size, j->dtype);
   }
 }
 
 static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   job j = {.kernels = kernels, .n_in = call->n_in, .dtype = call->in[0].dtype};
   j.size = (int64_t)hy_dtype_size(j.dtype);
-  j.past = hy__past_caches(call);
+  j.nontemporal = hy__use_nontemporal(call);
   map_op(kernels->rows, call, &j.m);
   const hy_tensor* tensors[MOST] = {&call->out[0]};
   for (int k = 0; k < call->n_in; k++) tensors[k + 1] = &call->in[k];
-  hy__loop loop;
-  hy__loop_init(&loop, j.n_in + 1, tensors);
-  hy__loop_run(&loop, map_row, &j, j.m.cost);
+  hy__nditer loop;
+  hy__nditer_init(&loop, j.n_in + 1, tensors);
+  hy__nditer_run(&loop, map_row, &j, j.m.cost);
   return HY_OK;
 }
 
 static bool is_test(hy_op op) {
-  return (op >= HY_OP_isnan && op <= HY_OP_logical_not) ||
-         (op >= HY_OP_eq && op <= HY_OP_logical_xor) ||
-         (op >= HY_OP_eq_scalar && op <= HY_OP_ge_scalar);
+  switch (op) {
+#define TESTS(name, inputs, flags) case HY_OP_##name:
+    HY__TESTS(TESTS)
+#undef TESTS
+#define TESTS(name, inputs, flags) case HY_OP_##name##_scalar:
+    HY__COMPARISONS(TESTS)
+#undef TESTS
+    return true;
+    default: return false;
+  }
 }
 
 static hy_support supports(const hy_call* call) {

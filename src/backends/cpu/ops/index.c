@@ -1,11 +1,10 @@
-// Rows of a table by index: embedding, index_select, index_put of whole rows, and the gradient of
-// an embedding.
+// Indexing whole rows: embedding, index_select, index_put, and the gradient of an embedding.
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/rows/slices.h"
 #include "backends/cpu/runtime/scratch.h"
+#include "base/memory.h"
 
 static int64_t index_at(const hy_tensor* index, int64_t i) {
   return index->dtype == HY_I64 ? ((const int64_t*)index->data)[i]
@@ -19,9 +18,9 @@ static hy_status check(const hy_call* call, const hy_tensor* index, int dim, int
   for (int64_t i = 0; i < n; i++) {
     int64_t at = index_at(index, i);
     if (at >= size || at < (wrap ? -size : 0))
-      return hy__cpu_host_services->fail(
+      return hy__backend_host->fail(
           HY_INDEX, "%s: index %lld lies outside dimension %d, which has size %lld",
-          hy__cpu_host_services->op_name(call->op), (long long)at, dim, (long long)size);
+          hy__backend_host->op_name(call->op), (long long)at, dim, (long long)size);
   }
   return HY_OK;
 }
@@ -79,15 +78,15 @@ static hy_status run_put(const hy_call* call) {
 // ---- the gradient of an embedding ----
 
 // For each row of the table the first id that names it, and for each id the next one of its row.
-typedef struct slopes {
+typedef struct grads {
   const hy__cpu_kernels* kernels;
-  hy__strips dy, out;
+  hy__slices dy, out;
   const int64_t *first, *next;
   atomic_bool no_memory;
-} slopes;
+} grads;
 
 static void sum_slopes(void* context, int64_t begin, int64_t end) {
-  slopes* s = context;
+  grads* s = context;
   int64_t n = s->out.n;
   float* row = hy__scratch_get(HY__SCRATCH_ROWS, (size_t)n * 2 * sizeof *row);
   if (!row) {
@@ -95,13 +94,13 @@ static void sum_slopes(void* context, int64_t begin, int64_t end) {
     return;
   }
   for (int64_t r = begin; r < end; r++) {
-    float* out = hy__strip_target(&s->out, r, row);
+    float* out = hy__slice_target(&s->out, r, row);
     memset(out, 0, (size_t)n * sizeof *out);
     for (int64_t i = s->first[r]; i >= 0; i = s->next[i]) {
-      const void* in[2] = {out, hy__strip_read(s->kernels, &s->dy, i, row + n)};
+      const void* in[2] = {out, hy__slice_read(s->kernels, &s->dy, i, row + n)};
       s->kernels->rows->add[HY__ROW_F32](n, in, 1, 0, out, false);
     }
-    hy__strip_write(s->kernels, &s->out, r, out);
+    hy__slice_write(s->kernels, &s->out, r, out);
   }
 }
 
@@ -109,7 +108,7 @@ static hy_status run_slopes(const hy__cpu_kernels* kernels, const hy_call* call)
   const hy_tensor *dy = &call->in[0], *ids = &call->in[1], *out = &call->out[0];
   int64_t rows = out->shape[0], n = hy_tensor_numel(ids);
   HY_TRY(check(call, ids, 0, rows, false));
-  int64_t* first = malloc((size_t)(rows + n) * sizeof *first);
+  int64_t* first = hy__malloc((size_t)(rows + n) * sizeof *first);
   if (!first) return hy__cpu_no_memory(call);
   int64_t* next = first + rows;
   for (int64_t r = 0; r < rows; r++) first[r] = -1;
@@ -119,11 +118,11 @@ static hy_status run_slopes(const hy__cpu_kernels* kernels, const hy_call* call)
     next[i] = first[id];
     first[id] = i;
   }
-  slopes s = {.kernels = kernels, .first = first, .next = next};
-  hy__strips_init(&s.dy, dy, dy->ndim - 1, 1);
-  hy__strips_init(&s.out, out, 1, 1);
+  grads s = {.kernels = kernels, .first = first, .next = next};
+  hy__slices_init(&s.dy, dy, dy->ndim - 1, 1);
+  hy__slices_init(&s.out, out, 1, 1);
   hy__each_range(rows, s.out.n, sum_slopes, &s);
-  free(first);
+  hy__mfree(first);
   return atomic_load(&s.no_memory) ? hy__cpu_no_memory(call) : HY_OK;
 }
 
@@ -151,4 +150,4 @@ static hy_support supports(const hy_call* call) {
   return call->op == HY_OP_index_put ? supports_put(call) : HY_SUPPORT_YES;
 }
 
-const hy__cpu_family hy__cpu_pick = {supports, run};
+const hy__cpu_family hy__cpu_index = {supports, run};

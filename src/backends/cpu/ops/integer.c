@@ -1,5 +1,5 @@
-// Elementwise arithmetic, bits and comparisons of integers and bool, with broadcasting. All tensors
-// but a comparison's output have one type. Sums and products wrap, as two's complement does.
+// Elementwise arithmetic, bitwise ops and comparisons of integers and bool, with broadcasting. All
+// tensors but a comparison's output have one type. Sums and products wrap in two's complement.
 #include "backends/cpu/family.h"
 #include "backends/cpu/rows/nditer.h"
 
@@ -156,9 +156,9 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   if (call->op == HY_OP_add_scalar || call->op == HY_OP_sub_scalar)
     j.p = (int64_t)((uint64_t)j.p * (uint64_t)call->attrs.value_alpha.alpha.as.i);
   const hy_tensor* tensors[3] = {&call->out[0], &call->in[0], &call->in[call->n_in - 1]};
-  hy__loop loop;
-  hy__loop_init(&loop, call->n_in + 1, tensors);
-  hy__loop_run(&loop, run_row, &j, 1);
+  hy__nditer loop;
+  hy__nditer_init(&loop, call->n_in + 1, tensors);
+  hy__nditer_run(&loop, run_row, &j, 1);
   return HY_OK;
 }
 
@@ -178,4 +178,4 @@ static hy_support supports(const hy_call* call) {
   return dtype != HY_BOOL || takes_bool(call->op) ? HY_SUPPORT_YES : HY_SUPPORT_NO_DTYPE;
 }
 
-const hy__cpu_family hy__cpu_integers = {supports, run};
+const hy__cpu_family hy__cpu_integer = {supports, run};

@@ -1,12 +1,12 @@
-// fused_moe: the tokens of each expert are gathered, go through its two layers as matrices, and are
-// added to their rows with their weights, expert after expert.
-#include <stdlib.h>
+// fused_moe, mixture of experts: the tokens of each expert are gathered, go through its two layers
+// as GEMM, and are added to their rows with their weights, expert after expert.
 #include <string.h>
 
 #include "backends/cpu/family.h"
 #include "backends/cpu/rows/rows.h"
 #include "backends/cpu/runtime/thread_pool.h"
 #include "backends/cpu/simd/half.h"
+#include "base/memory.h"
 
 typedef struct moe {
   const hy__cpu_kernels* kernels;
@@ -44,8 +44,8 @@ static bool layer(const moe* m, int64_t rows, int64_t n, int64_t k, float* x, in
                   hy__matrix w, float* out) {
   hy__gemm g = {.m = rows, .n = n, .k = k, .a = {x, HY_F32, x_row, 1}, .b = w};
   g.c = out;
-  g.c_row = n;
-  return hy__multiply(m->kernels, &g);
+  g.ldc = n;
+  return hy__gemm_any(&m->kernels->gemm, &g);
 }
 
 // silu(gate) * up, in the place of the gate.
@@ -68,8 +68,8 @@ static bool run_expert(moe* m, int64_t expert) {
     if (expert_of(m, i) != expert) continue;
     const hy_tensor* x = m->x;
     int64_t at = i / m->per_token * x->stride[0] * (int64_t)hy_dtype_size(x->dtype);
-    m->kernels->widen(m->size, (const char*)x->data + at, x->stride[1], x->dtype,
-                      m->in + n * m->size);
+    m->kernels->gemm.widen(m->size, (const char*)x->data + at, x->stride[1], x->dtype,
+                           m->in + n * m->size);
     m->chosen[n++] = i;
   }
   if (n == 0) return true;
@@ -107,10 +107,10 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   m.per_token = m.id->shape[1];
   m.choices = m.tokens * m.per_token;
   // The reference has the words for a wrong number.
-  if (!ids_are_right(&m)) return hy__cpu_host_services->reference(call);
+  if (!ids_are_right(&m)) return hy__backend_host->reference(call);
   int64_t each = 2 * m.size + 2 * m.hidden;
-  m.chosen = malloc((size_t)(m.choices + 1) * sizeof *m.chosen);
-  m.sums = calloc((size_t)(m.tokens * m.size + m.choices * each + 1), sizeof *m.sums);
+  m.chosen = hy__malloc((size_t)(m.choices + 1) * sizeof *m.chosen);
+  m.sums = hy__calloc((size_t)(m.tokens * m.size + m.choices * each + 1), sizeof *m.sums);
   bool done = m.chosen && m.sums;
   if (done) {
     m.in = m.sums + m.tokens * m.size;
@@ -120,11 +120,12 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   for (int64_t e = 0; done && e < m.experts; e++) done = run_expert(&m, e);
   const hy_tensor* out = &call->out[0];
   for (int64_t t = 0; done && t < m.tokens; t++)
-    kernels->finish(m.size, m.sums + t * m.size, 1, 0, NULL, 0,
-                    (char*)out->data + t * out->stride[0] * (int64_t)hy_dtype_size(out->dtype),
-                    out->stride[1], out->dtype);
-  free(m.sums);
-  free(m.chosen);
+    kernels->gemm.epilogue(
+        m.size, m.sums + t * m.size, 1, 0, NULL, 0,
+        (char*)out->data + t * out->stride[0] * (int64_t)hy_dtype_size(out->dtype), out->stride[1],
+        out->dtype);
+  hy__mfree(m.sums);
+  hy__mfree(m.chosen);
   return done ? HY_OK : hy__cpu_no_memory(call);
 }
 

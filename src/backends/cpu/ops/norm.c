@@ -1,13 +1,13 @@
-// Layer norm and rms norm over the last dimensions, and their gradients.
+// layer_norm and rms_norm over the last dimensions, and their gradients.
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/rows/nditer.h"
 #include "backends/cpu/rows/slices.h"
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/simd/half.h"
+#include "base/memory.h"
 
 // Gradients of the parameters are summed in this many parts, however many threads there are.
 enum { PARTS = 16 };
@@ -16,10 +16,10 @@ typedef struct job {
   const hy__cpu_kernels* kernels;
   bool is_layer;
   float eps;
-  hy__strips x, dy, out, mean, rstd;  // absent ones have no type
+  hy__slices x, dy, out, mean, rstd;  // absent ones have no type
   const void *weight, *bias;          // f32, or of the rows' type; NULL where absent
   float *dweight, *dbias;             // PARTS rows, NULL where absent
-  bool as_rows, past;                 // everything is taken in place; outputs pass the caches by
+  bool as_rows, nontemporal;          // everything is taken in place; outputs pass the caches by
   atomic_bool no_memory;
 } job;
 
@@ -27,12 +27,12 @@ static bool present(const hy_tensor* t) {
   return t->dtype != HY_NONE;
 }
 
-static void store_statistic(const hy__strips* s, int64_t i, float value) {
-  if (present(s->t)) hy__store1(hy__strip_at(s, i), s->t->dtype, value);
+static void store_statistic(const hy__slices* s, int64_t i, float value) {
+  if (present(s->t)) hy__store1(hy__slice_at(s, i), s->t->dtype, value);
 }
 
-static float load_statistic(const hy__strips* s, int64_t i) {
-  return present(s->t) ? hy__load1(hy__strip_at(s, i), s->t->dtype) : 0;
+static float load_statistic(const hy__slices* s, int64_t i) {
+  return present(s->t) ? hy__load1(hy__slice_at(s, i), s->t->dtype) : 0;
 }
 
 static float* get_rows(job* j, int rows) {
@@ -48,25 +48,25 @@ static void forward(void* context, int64_t first, int64_t last) {
   hy_dtype dtype = j->as_rows ? j->x.t->dtype : HY_F32;
   float* row = get_rows(j, 2);
   for (int64_t i = first; row && i < last; i++) {
-    const void* x = hy__strip_at(&j->x, i);
-    void* out = hy__strip_at(&j->out, i);
+    const void* x = hy__slice_at(&j->x, i);
+    void* out = hy__slice_at(&j->out, i);
     if (!j->as_rows) {
-      x = hy__strip_read(j->kernels, &j->x, i, row);
-      out = hy__strip_target(&j->out, i, row + n);
+      x = hy__slice_read(j->kernels, &j->x, i, row);
+      out = hy__slice_target(&j->out, i, row + n);
     }
     float mean = j->is_layer ? rows->sum(n, x, dtype) / (float)n : 0;
-    float scale = 1 / sqrtf(rows->spread(n, x, dtype, mean) / (float)n + j->eps);
-    bool past = j->past && (uintptr_t)out % 64 == 0;
-    rows->normalise(n, x, dtype, mean, scale, j->weight, j->bias, out, hy__strip_next(&j->x, i),
-                    past);
-    if (!j->as_rows) hy__strip_write(j->kernels, &j->out, i, out);
+    float scale = 1 / sqrtf(rows->sum_sq_dev(n, x, dtype, mean) / (float)n + j->eps);
+    bool nontemporal = j->nontemporal && (uintptr_t)out % 64 == 0;
+    rows->normalise(n, x, dtype, mean, scale, j->weight, j->bias, out, hy__slice_next(&j->x, i),
+                    nontemporal);
+    if (!j->as_rows) hy__slice_write(j->kernels, &j->out, i, out);
     store_statistic(&j->mean, i, mean);
     store_statistic(&j->rstd, i, scale);
   }
-  if (j->past) rows->finish_past();
+  if (j->nontemporal) rows->nontemporal_fence();
 }
 
-// The strips of one part, with its own sums of the parameters' gradients.
+// The slices of one part, with its own sums of the parameters' gradients.
 static void backward_part(job* j, int64_t part, float* row) {
   const hy__rows* rows = j->kernels->rows;
   int64_t n = j->x.n, first = j->x.count * part / PARTS, last = j->x.count * (part + 1) / PARTS;
@@ -74,14 +74,14 @@ static void backward_part(job* j, int64_t part, float* row) {
   float* dweight = j->dweight ? j->dweight + part * n : NULL;
   float* dbias = j->dbias ? j->dbias + part * n : NULL;
   for (int64_t i = first; i < last; i++) {
-    const float* dy = hy__strip_read(j->kernels, &j->dy, i, row);
-    const float* x = hy__strip_read(j->kernels, &j->x, i, row + n);
+    const float* dy = hy__slice_read(j->kernels, &j->dy, i, row);
+    const float* x = hy__slice_read(j->kernels, &j->x, i, row + n);
     float mean = load_statistic(&j->mean, i), scale = load_statistic(&j->rstd, i), g_h;
-    float g_sum = rows->norm_slopes(n, dy, x, mean, scale, j->weight, dweight, dbias, h, g, &g_h);
+    float g_sum = rows->norm_grads(n, dy, x, mean, scale, j->weight, dweight, dbias, h, g, &g_h);
     if (!present(j->out.t)) continue;
-    float* out = hy__strip_target(&j->out, i, row + 4 * n);
+    float* out = hy__slice_target(&j->out, i, row + 4 * n);
     rows->norm_backward(n, g, h, scale, j->is_layer ? g_sum / (float)n : 0, g_h / (float)n, out);
-    hy__strip_write(j->kernels, &j->out, i, out);
+    hy__slice_write(j->kernels, &j->out, i, out);
   }
 }
 
@@ -93,11 +93,11 @@ static void backward(void* context, int64_t first, int64_t last) {
 
 // The parameter as a row of the type that the others have: its own memory or `memory`.
 static const void* parameter(const job* j, const hy_tensor* t, float* memory) {
-  hy__strips s;
+  hy__slices s;
   if (!present(t)) return NULL;
   if (j->as_rows) return t->data;
-  hy__strips_init(&s, t, 0, t->ndim);
-  return hy__strip_read(j->kernels, &s, 0, memory);
+  hy__slices_init(&s, t, 0, t->ndim);
+  return hy__slice_read(j->kernels, &s, 0, memory);
 }
 
 static void add_row(const job* j, int64_t n, float* total, const float* part) {
@@ -106,13 +106,13 @@ static void add_row(const job* j, int64_t n, float* total, const float* part) {
 }
 
 static void store_sum(const job* j, const hy_tensor* t, float* parts) {
-  hy__strips s;
+  hy__slices s;
   if (!present(t)) return;
-  hy__strips_init(&s, t, 0, t->ndim);
-  float* total = hy__strip_target(&s, 0, parts);
+  hy__slices_init(&s, t, 0, t->ndim);
+  float* total = hy__slice_target(&s, 0, parts);
   if (total != parts) memcpy(total, parts, (size_t)s.n * sizeof *total);
   for (int p = 1; p < PARTS; p++) add_row(j, s.n, total, parts + p * s.n);
-  hy__strip_write(j->kernels, &s, 0, total);
+  hy__slice_write(j->kernels, &s, 0, total);
 }
 
 // Where the tensors of each op are; NULL is absent.
@@ -139,14 +139,14 @@ static bool describe(const hy_call* call, const layout* l, job* j) {
   *j = (job){.eps = (float)call->attrs.norm.eps};
   j->is_layer = call->op == HY_OP_layer_norm || call->op == HY_OP_layer_norm_backward;
   const hy_tensor* parameters[4] = {l->weight, l->bias, l->dweight, l->dbias};
-  hy__strips s;
+  hy__slices s;
   for (int i = 0; i < 4; i++) {
-    if (!hy__strips_init(&s, parameters[i], 0, dims)) return false;
+    if (!hy__slices_init(&s, parameters[i], 0, dims)) return false;
   }
-  return hy__strips_init(&j->x, l->x, first, dims) && hy__strips_init(&j->dy, l->dy, first, dims) &&
-         hy__strips_init(&j->out, l->out, first, dims) &&
-         hy__strips_init(&j->mean, l->mean, first, dims) &&
-         hy__strips_init(&j->rstd, l->rstd, first, dims);
+  return hy__slices_init(&j->x, l->x, first, dims) && hy__slices_init(&j->dy, l->dy, first, dims) &&
+         hy__slices_init(&j->out, l->out, first, dims) &&
+         hy__slices_init(&j->mean, l->mean, first, dims) &&
+         hy__slices_init(&j->rstd, l->rstd, first, dims);
 }
 
 // Whether t is absent or a plain row of that type.
@@ -161,12 +161,12 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   j.kernels = kernels;
   bool is_backward = present(l.dy);
   hy_dtype dtype = l.x->dtype;
-  j.as_rows = !is_backward && l.out->dtype == dtype && hy__strips_are_rows(&j.x) &&
-              hy__strips_are_rows(&j.out) && is_row(l.weight, dtype) && is_row(l.bias, dtype);
-  j.past = hy__past_caches(call);
+  j.as_rows = !is_backward && l.out->dtype == dtype && hy__slices_are_rows(&j.x) &&
+              hy__slices_are_rows(&j.out) && is_row(l.weight, dtype) && is_row(l.bias, dtype);
+  j.nontemporal = hy__use_nontemporal(call);
   // Parameters as floats; for the gradients, sums that start at 0.
   int64_t n = j.x.n, sums = is_backward ? 2 * PARTS : 0;
-  float* memory = malloc((size_t)((2 + sums) * n) * sizeof *memory);
+  float* memory = hy__malloc((size_t)((2 + sums) * n) * sizeof *memory);
   if (!memory) return hy__cpu_no_memory(call);
   memset(memory + 2 * n, 0, (size_t)(sums * n) * sizeof *memory);
   j.weight = parameter(&j, l.weight, memory);
@@ -180,7 +180,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
     store_sum(&j, l.dweight, j.dweight);
     store_sum(&j, l.dbias, j.dbias);
   }
-  free(memory);
+  hy__mfree(memory);
   return atomic_load(&j.no_memory) ? hy__cpu_no_memory(call) : HY_OK;
 }
 

@@ -1,4 +1,4 @@
-// One step of AdamW or SGD, in one pass over parameter, state and gradient.
+// Optimizer steps, AdamW and SGD, fused: one pass over parameter, state and gradient.
 #include <math.h>
 #include <string.h>
 
@@ -37,12 +37,12 @@ static void step_row(const void* context, int64_t n, char* const* at, const int6
   for (int64_t i = 0; i < n; i += ROW) {
     int64_t count = n - i < ROW ? n - i : ROW;
     for (int k = 0; k < 4; k++)
-      j->kernels->widen(count, at[3 + k] + i * step[3 + k], step[3 + k] / j->size[3 + k],
-                        j->dtype[3 + k], rows[k]);
+      j->kernels->gemm.widen(count, at[3 + k] + i * step[3 + k], step[3 + k] / j->size[3 + k],
+                             j->dtype[3 + k], rows[k]);
     j->kernels->rows->adamw(count, &j->step, HY_F32, in, out);
     for (int k = 0; k < 3; k++)
-      j->kernels->finish(count, rows[k], 1, 0, NULL, 0, at[k] + i * step[k], step[k] / j->size[k],
-                         j->dtype[k]);
+      j->kernels->gemm.epilogue(count, rows[k], 1, 0, NULL, 0, at[k] + i * step[k],
+                                step[k] / j->size[k], j->dtype[k]);
   }
 }
 
@@ -65,9 +65,9 @@ static hy_status run_adamw(const hy__cpu_kernels* kernels, const hy_call* call) 
     j.dtype[k] = tensors[k]->dtype;
     j.size[k] = (int64_t)hy_dtype_size(j.dtype[k]);
   }
-  hy__loop loop;
-  hy__loop_init(&loop, 7, tensors);
-  hy__loop_run(&loop, step_row, &j, 4);
+  hy__nditer loop;
+  hy__nditer_init(&loop, 7, tensors);
+  hy__nditer_run(&loop, step_row, &j, 4);
   return HY_OK;
 }
 
@@ -90,13 +90,13 @@ static void sgd_row(const void* context, int64_t n, char* const* at, const int64
     if (!j->reads) memset(rows[1], 0, sizeof rows[1]);
     for (int k = 0; k < 3; k++) {
       if (k == 1 && !j->reads) continue;
-      j->kernels->widen(count, at[2 + k] + i * step[2 + k], step[2 + k] / j->size[2 + k],
-                        j->dtype[2 + k], rows[k]);
+      j->kernels->gemm.widen(count, at[2 + k] + i * step[2 + k], step[2 + k] / j->size[2 + k],
+                             j->dtype[2 + k], rows[k]);
     }
     j->kernels->rows->sgd(count, &j->step, rows[0], rows[1], rows[2]);
     for (int k = 0; k < 1 + j->writes; k++)
-      j->kernels->finish(count, rows[k], 1, 0, NULL, 0, at[k] + i * step[k], step[k] / j->size[k],
-                         j->dtype[k]);
+      j->kernels->gemm.epilogue(count, rows[k], 1, 0, NULL, 0, at[k] + i * step[k],
+                                step[k] / j->size[k], j->dtype[k]);
   }
 }
 
@@ -120,9 +120,9 @@ static hy_status run_sgd(const hy__cpu_kernels* kernels, const hy_call* call) {
     j.dtype[k] = tensors[k]->dtype;
     j.size[k] = (int64_t)hy_dtype_size(j.dtype[k]);
   }
-  hy__loop loop;
-  hy__loop_init(&loop, 5, tensors);
-  hy__loop_run(&loop, sgd_row, &j, 4);
+  hy__nditer loop;
+  hy__nditer_init(&loop, 5, tensors);
+  hy__nditer_run(&loop, sgd_row, &j, 4);
   return HY_OK;
 }
 

@@ -1,4 +1,4 @@
-// Pooling over windows of planes, and its gradients: planes are the tasks.
+// max_pool2d, avg_pool2d and their gradients: planes of images are the tasks.
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -13,7 +13,7 @@ typedef struct plane {
 typedef struct job {
   const hy__cpu_kernels* kernels;
   const hy_call* call;
-  hy__strips from, to, index;  // planes that are read and written; an absent index has no type
+  hy__slices from, to, index;  // planes that are read and written; an absent index has no type
   plane large, small;          // of the images, and of what is pooled from them
   atomic_bool no_memory, bad_index;
 } job;
@@ -161,10 +161,10 @@ static void run_range(void* context, int64_t first, int64_t last) {
     return;
   }
   for (int64_t i = first; i < last; i++) {
-    const float* from = hy__strip_read(j->kernels, &j->from, i, memory);
-    float* to = hy__strip_target(&j->to, i, memory + j->from.n);
+    const float* from = hy__slice_read(j->kernels, &j->from, i, memory);
+    float* to = hy__slice_target(&j->to, i, memory + j->from.n);
     int64_t* index =
-        j->index.t->dtype == HY_NONE ? NULL : (int64_t*)(void*)hy__strip_at(&j->index, i);
+        j->index.t->dtype == HY_NONE ? NULL : (int64_t*)(void*)hy__slice_at(&j->index, i);
     hy_op op = j->call->op;
     if (op == HY_OP_max_pool2d_backward || op == HY_OP_avg_pool2d_backward)
       memset(to, 0, (size_t)j->to.n * sizeof *to);
@@ -178,7 +178,7 @@ static void run_range(void* context, int64_t first, int64_t last) {
       case HY_OP_avg_pool2d: average(j, from, to); break;
       default: average_backward(j, from, to);
     }
-    hy__strip_write(j->kernels, &j->to, i, to);
+    hy__slice_write(j->kernels, &j->to, i, to);
   }
 }
 
@@ -195,9 +195,9 @@ static bool describe(const hy_call* call, job* j) {
   *j = (job){.call = call};
   j->large = plane_of(is_backward ? to : from);
   j->small = plane_of(is_backward ? from : to);
-  bool even = hy__strips_init(&j->from, from, from->ndim - 2, 2) &&
-              hy__strips_init(&j->to, to, to->ndim - 2, 2) &&
-              hy__strips_init(&j->index, index, index->ndim - 2, 2);
+  bool even = hy__slices_init(&j->from, from, from->ndim - 2, 2) &&
+              hy__slices_init(&j->to, to, to->ndim - 2, 2) &&
+              hy__slices_init(&j->index, index, index->ndim - 2, 2);
   bool has_index = index->dtype == HY_I64 && (j->index.step == 1 || j->index.n == 1);
   return even && (has_index || index->dtype == HY_NONE);
 }
@@ -208,7 +208,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   describe(call, &j);
   j.kernels = kernels;
   hy__each_range(j.from.count, j.from.n + j.to.n, run_range, &j);
-  if (atomic_load(&j.bad_index)) return hy__cpu_host_services->reference(call);
+  if (atomic_load(&j.bad_index)) return hy__backend_host->reference(call);
   return atomic_load(&j.no_memory) ? hy__cpu_no_memory(call) : HY_OK;
 }
 

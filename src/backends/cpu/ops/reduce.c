@@ -1,15 +1,16 @@
-// Sums, means, products, extremes and variances of f32, bf16 and f16, and where extremes lie.
+// Reductions of f32, bf16 and f16: sum, mean, prod, max, min, var, argmax, argmin.
 //
-// The dimensions that go must be neighbours that are stepped through evenly. Rows are reduced in
-// spans of a fixed length, whose results are joined in double in a fixed order: the result does not
-// depend on the threads, and long sums lose little.
+// The reduced dimensions must be neighbours with one stride. Rows are reduced in spans of a fixed
+// length, whose results are combined in double in a fixed order: the result does not depend on the
+// threads, and long sums lose little.
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "backends/cpu/rows/slices.h"
 #include "backends/cpu/runtime/thread_pool.h"
 #include "backends/cpu/simd/half.h"
+#include "base/math.h"
+#include "base/memory.h"
 
 enum { SPAN = 4096, SPLIT = 16 * SPAN, COLUMNS = 4096, ROWS_IN_FLOAT = 256, BUFFER = 512 };
 
@@ -23,17 +24,17 @@ typedef struct state {
 typedef struct job {
   const hy__cpu_kernels* kernels;
   hy_op op;
-  hy__strips x;
-  hy__strips out, at;  // values and indices; absent ones have no type
+  hy__slices x;
+  hy__slices out, at;  // values and indices; absent ones have no type
   double correction;
-  int64_t parts;  // of each strip
+  int64_t parts;  // of each slice
   state* states;  // one for each part
-  int64_t inner;  // columns that lie beside one another; 1: strips are rows
+  int64_t inner;  // columns that lie beside one another; 1: slices are rows
   float* blocks;  // of each ROWS_IN_FLOAT rows, what is joined of every column
 } job;
 
 static bool is_arg(hy_op op) {
-  return op >= HY_OP_argmax && op <= HY_OP_min_dim;
+  return op == HY_OP_argmax || op == HY_OP_argmin || op == HY_OP_max_dim || op == HY_OP_min_dim;
 }
 
 static bool wants_most(hy_op op) {
@@ -56,8 +57,8 @@ static const void* span_of(const job* j, const char* base, int64_t i, int64_t n,
                            hy_dtype* dtype) {
   const char* at = base + i * j->x.step * j->x.size;
   *dtype = j->x.t->dtype;
-  if (hy__strips_are_rows(&j->x)) return at;
-  j->kernels->widen(n, at, j->x.step, *dtype, buffer);
+  if (hy__slices_are_rows(&j->x)) return at;
+  j->kernels->gemm.widen(n, at, j->x.step, *dtype, buffer);
   *dtype = HY_F32;
   return buffer;
 }
@@ -86,7 +87,7 @@ static void join_extreme(const job* j, state* s, const void* row, hy_dtype dtype
     *s = (state){NAN, first + nan, true};
     return;
   }
-  value = wants_most(j->op) ? rows->most(n, row, dtype) : rows->least(n, row, dtype);
+  value = wants_most(j->op) ? rows->max(n, row, dtype) : rows->min(n, row, dtype);
   bool beats = wants_most(j->op) ? (double)value > s->value : (double)value < s->value;
   if (!beats && s->index >= 0) return;
   s->value = (double)value;
@@ -105,7 +106,7 @@ static void reduce_part(const job* j, const char* base, int64_t first, int64_t l
       case HY_OP_sum:
       case HY_OP_mean: s->value += (double)rows->sum(n, row, dtype); break;
       case HY_OP_prod: s->value *= (double)rows->product(n, row, dtype); break;
-      case HY_OP_var: s->value += (double)rows->spread(n, row, dtype, (float)centre); break;
+      case HY_OP_var: s->value += (double)rows->sum_sq_dev(n, row, dtype, (float)centre); break;
       default: join_extreme(j, s, row, dtype, i, n);
     }
   }
@@ -122,13 +123,13 @@ static void join(hy_op op, state* s, const state* more) {
   }
 }
 
-static void store(const job* j, int64_t strip, const state* s) {
+static void store(const job* j, int64_t slice, const state* s) {
   double value = s->value, n = (double)j->x.n;
   if (j->op == HY_OP_mean) value /= n;
   if (j->op == HY_OP_var) value /= fmax(0, n - j->correction);
   if (j->out.t->dtype != HY_NONE)
-    hy__store1(hy__strip_at(&j->out, strip), j->out.t->dtype, (float)value);
-  if (j->at.t->dtype != HY_NONE) *(int64_t*)hy__strip_at(&j->at, strip) = s->index;
+    hy__store1(hy__slice_at(&j->out, slice), j->out.t->dtype, (float)value);
+  if (j->at.t->dtype != HY_NONE) *(int64_t*)hy__slice_at(&j->at, slice) = s->index;
 }
 
 static int64_t part_begin(const job* j, int64_t part) {
@@ -136,12 +137,12 @@ static int64_t part_begin(const job* j, int64_t part) {
   return begin < j->x.n ? begin : j->x.n;
 }
 
-// A variance needs the mean first, and takes the whole strip.
+// A variance needs the mean first, and takes the whole slice.
 static void reduce_strips(void* context, int64_t first, int64_t last) {
   const job* j = context;
   for (int64_t i = first; i < last; i++) {
-    int64_t strip = i / j->parts, part = i % j->parts;
-    const char* base = hy__strip_at(&j->x, strip);
+    int64_t slice = i / j->parts, part = i % j->parts;
+    const char* base = hy__slice_at(&j->x, slice);
     state s = start(j->op);
     double centre = 0;
     if (j->op == HY_OP_var) {
@@ -153,7 +154,7 @@ static void reduce_strips(void* context, int64_t first, int64_t last) {
     }
     reduce_part(j, base, part_begin(j, part), part_begin(j, part + 1), centre, &s);
     if (j->parts == 1)
-      store(j, strip, &s);
+      store(j, slice, &s);
     else
       j->states[i] = s;
   }
@@ -162,16 +163,16 @@ static void reduce_strips(void* context, int64_t first, int64_t last) {
 static hy_status run_rows(const hy_call* call, job* j) {
   bool splits = j->x.count < 16 && j->x.n > SPLIT && j->op != HY_OP_var;
   j->parts = splits ? 64 : 1;
-  if (splits && !(j->states = malloc((size_t)(j->x.count * j->parts) * sizeof *j->states)))
+  if (splits && !(j->states = hy__malloc((size_t)(j->x.count * j->parts) * sizeof *j->states)))
     return hy__cpu_no_memory(call);
   hy__each_range(j->x.count * j->parts, j->x.n / j->parts, reduce_strips, j);
-  for (int64_t strip = 0; splits && strip < j->x.count; strip++) {
+  for (int64_t slice = 0; splits && slice < j->x.count; slice++) {
     state s = start(j->op);
     for (int64_t part = 0; part < j->parts; part++)
-      join(j->op, &s, &j->states[strip * j->parts + part]);
-    store(j, strip, &s);
+      join(j->op, &s, &j->states[slice * j->parts + part]);
+    store(j, slice, &s);
   }
-  free(j->states);
+  hy__mfree(j->states);
   return HY_OK;
 }
 
@@ -179,10 +180,6 @@ static hy_status run_rows(const hy_call* call, job* j) {
 
 static bool sums(hy_op op) {
   return op == HY_OP_sum || op == HY_OP_mean;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
 }
 
 static void join_row(const job* j, int64_t n, float* block, const char* row) {
@@ -199,7 +196,7 @@ static void join_row(const job* j, int64_t n, float* block, const char* row) {
   float buffer[BUFFER];
   for (int64_t c = 0; c < n; c += BUFFER) {
     int64_t count = n - c < BUFFER ? n - c : BUFFER;
-    j->kernels->widen(count, row + c * j->x.size, 1, dtype, buffer);
+    j->kernels->gemm.widen(count, row + c * j->x.size, 1, dtype, buffer);
     in[0] = block + c;
     in[1] = buffer;
     map(count, in, 1, 0, block + c, false);
@@ -214,7 +211,7 @@ static void reduce_block(void* context, int64_t i) {
   int64_t column = i % wide * COLUMNS, row = i / wide % high * ROWS_IN_FLOAT,
           outer = i / wide / high;
   int64_t n = j->inner - column < COLUMNS ? j->inner - column : COLUMNS;
-  const char* base = hy__strip_at(&j->x, outer * j->inner + column);
+  const char* base = hy__slice_at(&j->x, outer * j->inner + column);
   float *block = j->blocks + i / wide * j->inner + column, initial = (float)start(j->op).value;
   for (int64_t c = 0; c < n; c++) block[c] = initial;
   for (int64_t r = row; r < j->x.n && r < row + ROWS_IN_FLOAT; r++)
@@ -239,11 +236,11 @@ static void join_blocks(void* context, int64_t first, int64_t last) {
 
 static hy_status run_columns(const hy_call* call, job* j) {
   int64_t outer = j->x.count / j->inner, high = ceil_div(j->x.n, ROWS_IN_FLOAT);
-  j->blocks = malloc((size_t)(outer * high * j->inner) * sizeof *j->blocks);
+  j->blocks = hy__malloc((size_t)(outer * high * j->inner) * sizeof *j->blocks);
   if (!j->blocks) return hy__cpu_no_memory(call);
   hy__pool_run(reduce_block, j, outer * high * ceil_div(j->inner, COLUMNS));
   hy__each_range(j->x.count, high, join_blocks, j);
-  free(j->blocks);
+  hy__mfree(j->blocks);
   return HY_OK;
 }
 
@@ -275,10 +272,10 @@ static bool describe(const hy_call* call, job* j) {
   bool both = call->op == HY_OP_max_dim || call->op == HY_OP_min_dim;
   *j = (job){.op = call->op};
   if (call->op == HY_OP_var) j->correction = call->attrs.var.correction;
-  hy__strips_init(&j->out, only_index ? &none : &call->out[0], 0, 0);
-  hy__strips_init(&j->at, only_index ? &call->out[0] : both ? &call->out[1] : &none, 0, 0);
+  hy__slices_init(&j->out, only_index ? &none : &call->out[0], 0, 0);
+  hy__slices_init(&j->at, only_index ? &call->out[0] : both ? &call->out[1] : &none, 0, 0);
   j->inner = 1;
-  if (!hy__strips_init(&j->x, x, first, count)) return false;
+  if (!hy__slices_init(&j->x, x, first, count)) return false;
   bool joins = !is_arg(call->op) && call->op != HY_OP_prod && call->op != HY_OP_var;
   if (joins && j->x.step != 1 && j->x.n > 1) j->inner = columns_of(x, first, count);
   return true;

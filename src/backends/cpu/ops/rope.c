@@ -1,4 +1,4 @@
-// Rotary positions along the last dimension. The rows of neighbouring heads share their angles,
+// RoPE, rotary position embedding, along the last dimension. Neighbouring heads share their angles,
 // which are prepared once for all of them.
 #include <stdatomic.h>
 
@@ -13,15 +13,15 @@ typedef struct job {
   float direction;  // -1: the inverse
   bool interleaved;
   hy_dtype dtype[TENSORS];
-  int64_t n, step[TENSORS];  // elements of a row of x, and from one to the next of each tensor
-  bool in_place, past;       // rows are taken where they lie; outputs pass the caches by
+  int64_t n, step[TENSORS];    // elements of a row of x, and from one to the next of each tensor
+  bool in_place, nontemporal;  // rows are taken where they lie; outputs pass the caches by
   atomic_bool no_memory;
 } job;
 
 static void prepare(const job* j, const char* from, int k, float* buffer, float* angles) {
-  j->kernels->widen(j->n / 2, from, j->step[k], j->dtype[k], buffer);
-  j->kernels->rows->spread_angles(j->n / 2, buffer, j->in_place ? j->dtype[X] : HY_F32,
-                                  j->interleaved, k == SINE ? j->direction : 1, angles);
+  j->kernels->gemm.widen(j->n / 2, from, j->step[k], j->dtype[k], buffer);
+  j->kernels->rows->order_angles(j->n / 2, buffer, j->in_place ? j->dtype[X] : HY_F32,
+                                 j->interleaved, k == SINE ? j->direction : 1, angles);
 }
 
 static void turn_rows(const void* context, int64_t rows, char* const* at, const int64_t* step) {
@@ -40,13 +40,13 @@ static void turn_rows(const void* context, int64_t rows, char* const* at, const 
     if (i == 0 || step[SINE] != 0) prepare(j, at[SINE] + i * step[SINE], SINE, buffer, sine);
     char *from = at[X] + i * step[X], *to = at[OUT] + i * step[OUT];
     hy_dtype dtype = j->dtype[X];
-    if (!j->in_place) j->kernels->widen(n, from, j->step[X], dtype, x);
-    (j->interleaved ? kernels->turn_pairs : kernels->turn_halves)(
+    if (!j->in_place) j->kernels->gemm.widen(n, from, j->step[X], dtype, x);
+    (j->interleaved ? kernels->rotate_interleaved : kernels->rotate_half)(
         n / 2, j->in_place ? (void*)from : x, j->in_place ? dtype : HY_F32, cosine, sine,
-        j->in_place ? (void*)to : out, j->past);
-    if (!j->in_place) j->kernels->finish(n, out, 1, 0, NULL, 0, to, j->step[OUT], dtype);
+        j->in_place ? (void*)to : out, j->nontemporal);
+    if (!j->in_place) j->kernels->gemm.epilogue(n, out, 1, 0, NULL, 0, to, j->step[OUT], dtype);
   }
-  if (j->past) kernels->finish_past();
+  if (j->nontemporal) kernels->nontemporal_fence();
 }
 
 // Whether every vector of every row lies at a multiple of 64 bytes.
@@ -76,10 +76,10 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
     rows[k].ndim = last;  // the loop is over rows
   }
   j.in_place = j.step[X] == 1 && j.step[OUT] == 1 && j.dtype[X] != HY_F16;
-  j.past = j.in_place && hy__past_caches(call) && is_aligned(&call->out[0], &j);
-  hy__loop loop;
-  hy__loop_init(&loop, TENSORS, tensors);
-  hy__loop_run(&loop, turn_rows, &j, (int)(j.n < INT32_MAX ? j.n : INT32_MAX));
+  j.nontemporal = j.in_place && hy__use_nontemporal(call) && is_aligned(&call->out[0], &j);
+  hy__nditer loop;
+  hy__nditer_init(&loop, TENSORS, tensors);
+  hy__nditer_run(&loop, turn_rows, &j, (int)(j.n < INT32_MAX ? j.n : INT32_MAX));
   return atomic_load(&j.no_memory) ? hy__cpu_no_memory(call) : HY_OK;
 }
 

@@ -7,7 +7,7 @@
 
 #include "backends/common/dlsym.h"
 #include "backends/cpu/gemm/matmul.h"
-#include "backends/cpu/providers/providers.h"
+#include "backends/cpu/provider.h"
 #include "backends/cpu/runtime/thread_pool.h"
 
 enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
@@ -99,9 +99,9 @@ static hy_status smoke_test(blas* library, hy_probe* report) {
   float a[4] = {1, 2, 3, 4}, b[4] = {5, 6, 7, 8}, c[4] = {0};
   library->cblas_sgemm(ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE, 2, 2, 2, 1, a, 2, b, 2, 0, c, 2);
   if (c[0] != 17 || c[1] != 23 || c[2] != 39 || c[3] != 53)
-    return hy__cpu_host_services->fail(HY_UNAVAILABLE, "%s multiplies wrongly: [%g %g %g %g]",
-                                       report->library, (double)c[0], (double)c[1], (double)c[2],
-                                       (double)c[3]);
+    return hy__backend_host->fail(HY_UNAVAILABLE, "%s multiplies wrongly: [%g %g %g %g]",
+                                  report->library, (double)c[0], (double)c[1], (double)c[2],
+                                  (double)c[3]);
   report->stage = HY_STAGE_READY;
   return HY_OK;
 }
@@ -121,10 +121,11 @@ static hy_status probe_openblas(hy_probe* report) {
   snprintf(report->remedy, sizeof report->remedy,
            "install it, as with apt-get install libopenblas0-pthread, or set "
            "HALYARD_OPENBLAS_FOLDER to where libopenblas.so.0 lies");
-  HY_TRY(hy__bind_open("libopenblas.so.0 libopenblas.so", "HALYARD_OPENBLAS_FOLDER", NULL, report,
-                       &library));
-  HY_TRY(hy__bind(library, symbols, (int)(sizeof symbols / sizeof symbols[0]), &openblas, report));
-  *(void**)&openblas.set_threads = hy__bind_optional(library, "openblas_set_num_threads");
+  HY_TRY(hy__dlsym_open("libopenblas.so.0 libopenblas.so", "HALYARD_OPENBLAS_FOLDER", NULL, report,
+                        &library));
+  HY_TRY(hy__dlsym_bind(library, symbols, (int)(sizeof symbols / sizeof symbols[0]), &openblas,
+                        report));
+  *(void**)&openblas.set_threads = hy__dlsym_optional(library, "openblas_set_num_threads");
   report->stage = HY_STAGE_DEVICES;
   HY_TRY(smoke_test(&openblas, report));
   report->remedy[0] = 0;
@@ -158,8 +159,8 @@ static blas mkl;
 static void choose_layers(void* library) {
   enum { LP64 = 0, GNU_THREADS = 3 };
   int (*set_interface)(int), (*set_threading)(int);
-  *(void**)&set_interface = hy__bind_optional(library, "MKL_Set_Interface_Layer");
-  *(void**)&set_threading = hy__bind_optional(library, "MKL_Set_Threading_Layer");
+  *(void**)&set_interface = hy__dlsym_optional(library, "MKL_Set_Interface_Layer");
+  *(void**)&set_threading = hy__dlsym_optional(library, "MKL_Set_Threading_Layer");
   if (set_interface) set_interface(LP64);
   if (set_threading) set_threading(GNU_THREADS);
 }
@@ -170,12 +171,12 @@ static hy_status probe_mkl(hy_probe* report) {
       report->remedy, sizeof report->remedy,
       "install Intel MKL (Python's mkl package carries it) and set HALYARD_MKL_FOLDER to where "
       "libmkl_rt.so.3 or libmkl_rt.so.2 lies");
-  HY_TRY(hy__bind_open("libmkl_rt.so.3 libmkl_rt.so.2 libmkl_rt.so", "HALYARD_MKL_FOLDER",
-                       "$MKLROOT/lib $MKLROOT/lib/intel64 $VIRTUAL_ENV/lib $CONDA_PREFIX/lib "
-                       "/opt/intel/oneapi/mkl/latest/lib",
-                       report, &library));
-  HY_TRY(hy__bind(library, symbols, (int)(sizeof symbols / sizeof symbols[0]), &mkl, report));
-  *(void**)&mkl.set_threads = hy__bind_optional(library, "MKL_Set_Num_Threads");
+  HY_TRY(hy__dlsym_open("libmkl_rt.so.3 libmkl_rt.so.2 libmkl_rt.so", "HALYARD_MKL_FOLDER",
+                        "$MKLROOT/lib $MKLROOT/lib/intel64 $VIRTUAL_ENV/lib $CONDA_PREFIX/lib "
+                        "/opt/intel/oneapi/mkl/latest/lib",
+                        report, &library));
+  HY_TRY(hy__dlsym_bind(library, symbols, (int)(sizeof symbols / sizeof symbols[0]), &mkl, report));
+  *(void**)&mkl.set_threads = hy__dlsym_optional(library, "MKL_Set_Num_Threads");
   choose_layers(library);
   report->stage = HY_STAGE_DEVICES;
   HY_TRY(smoke_test(&mkl, report));
@@ -184,7 +185,7 @@ static hy_status probe_mkl(hy_probe* report) {
 }
 
 static hy_status run_mkl(void* device, void* stream, const hy_call* call) {
-  if (hy__bind_forked()) return hy__run_without_library(device, stream, call);
+  if (hy__dlsym_forked()) return hy__cpu_run_without_library(device, stream, call);
   return run(&mkl, call);
 }
 

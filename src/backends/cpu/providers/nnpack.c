@@ -1,12 +1,12 @@
-// The provider `nnpack`: float32 convolutions of one image and layers of one line by NNPACK, bound
-// at run time.
+// The provider `nnpack`: float32 convolutions of one image and linear layers of one row by NNPACK,
+// bound at run time.
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "backends/common/dlsym.h"
 #include "backends/cpu/family.h"
-#include "backends/cpu/providers/providers.h"
+#include "backends/cpu/provider.h"
 #include "backends/cpu/runtime/thread_pool.h"
+#include "base/memory.h"
 
 enum { SUCCESS = 0, UNSUPPORTED_HARDWARE = 51, IMPLICIT_GEMM = 4, COMPUTE = 1, IDENTITY = 0 };
 
@@ -96,14 +96,14 @@ static hy_status run(void* device, void* stream, const hy_call* call) {
   } else if (call->in[2].dtype != HY_NONE) {
     failed = convolve(call, call->in[2].data);
   } else {
-    float* zeros = calloc((size_t)weight->shape[0], sizeof *zeros);
+    float* zeros = hy__calloc((size_t)weight->shape[0], sizeof *zeros);
     if (!zeros) return hy__cpu_no_memory(call);
     failed = convolve(call, zeros);
-    free(zeros);
+    hy__mfree(zeros);
   }
   if (failed == SUCCESS) return HY_OK;
-  return hy__cpu_host_services->fail(HY_DEVICE_FAILED, "%s: NNPACK answers with error %d",
-                                     hy__cpu_host_services->op_name(call->op), failed);
+  return hy__backend_host->fail(HY_DEVICE_FAILED, "%s: NNPACK answers with error %d",
+                                hy__backend_host->op_name(call->op), failed);
 }
 
 static hy_status probe(hy_probe* report) {
@@ -116,25 +116,26 @@ static hy_status probe(hy_probe* report) {
   snprintf(report->remedy, sizeof report->remedy,
            "build NNPACK as a shared library and set HALYARD_NNPACK_FOLDER to where libnnpack.so "
            "lies");
-  HY_TRY(hy__bind_open("libnnpack.so.0 libnnpack.so", "HALYARD_NNPACK_FOLDER", NULL, report,
-                       &library));
-  HY_TRY(hy__bind(library, symbols, (int)(sizeof symbols / sizeof symbols[0]), &nnpack, report));
+  HY_TRY(hy__dlsym_open("libnnpack.so.0 libnnpack.so", "HALYARD_NNPACK_FOLDER", NULL, report,
+                        &library));
+  HY_TRY(
+      hy__dlsym_bind(library, symbols, (int)(sizeof symbols / sizeof symbols[0]), &nnpack, report));
   int failed = nnpack.nnp_initialize();
   if (failed != SUCCESS)
-    return hy__cpu_host_services->fail(
+    return hy__backend_host->fail(
         HY_UNAVAILABLE, "%s: nnp_initialize answers %d%s", report->library, failed,
         failed == UNSUPPORTED_HARDWARE ? ", this processor is not supported" : "");
   report->stage = HY_STAGE_DEVICES;
-  *(void**)&nnpack.fully_connected = hy__bind_optional(library, "nnp_fully_connected_inference");
+  *(void**)&nnpack.fully_connected = hy__dlsym_optional(library, "nnp_fully_connected_inference");
   float x[2] = {3, 4}, weight[4] = {1, 2, 10, 20}, bias[2] = {0, 1}, y[2] = {0, 0};
   size2 one = {1, 1};
   failed =
       nnpack.nnp_convolution_inference(IMPLICIT_GEMM, COMPUTE, 2, 2, one, (border){0}, one, one, x,
                                        weight, bias, y, NULL, NULL, IDENTITY, NULL, NULL, NULL);
   if (failed != SUCCESS || y[0] != 11 || y[1] != 111)
-    return hy__cpu_host_services->fail(HY_UNAVAILABLE,
-                                       "%s does not convolve one pixel: error %d, [%g, %g]",
-                                       report->library, failed, (double)y[0], (double)y[1]);
+    return hy__backend_host->fail(HY_UNAVAILABLE,
+                                  "%s does not convolve one pixel: error %d, [%g, %g]",
+                                  report->library, failed, (double)y[0], (double)y[1]);
   report->stage = HY_STAGE_READY;
   report->remedy[0] = 0;
   return HY_OK;

@@ -9,7 +9,7 @@
 
 #include "backends/common/dlsym.h"
 #include "backends/cpu/gemm/matmul.h"
-#include "backends/cpu/providers/providers.h"
+#include "backends/cpu/provider.h"
 #include "backends/cpu/runtime/thread_pool.h"
 #include "backends/cpu/simd/nonfinite.h"
 
@@ -174,17 +174,17 @@ static bool multiply(const hy__matmul* p) {
 }
 
 static hy_status run(void* device, void* stream, const hy_call* call) {
-  if (hy__bind_forked()) return hy__run_without_library(device, stream, call);
+  if (hy__dlsym_forked()) return hy__cpu_run_without_library(device, stream, call);
   hy__matmul p = {0};
   describe(call, &p);
-  if (p.k == 0) return hy__cpu_host_services->reference(call);  // oneDNN would leave the output
+  if (p.k == 0) return hy__backend_host->reference(call);  // oneDNN would leave the output
   // Where it has no bf16 instructions, version 2 makes NaN of infinities.
   if (call->in[0].dtype == HY_BF16 &&
-      !(hy__all_finite(&call->in[0]) && hy__all_finite(&call->in[1])))
-    return hy__cpu_host_services->reference(call);
+      !(hy__tensor_is_finite(&call->in[0]) && hy__tensor_is_finite(&call->in[1])))
+    return hy__backend_host->reference(call);
   if (multiply(&p)) return HY_OK;
-  return hy__cpu_host_services->fail(HY_DEVICE_FAILED, "%s: oneDNN %d could not run it",
-                                     hy__cpu_host_services->op_name(call->op), dnnl.major);
+  return hy__backend_host->fail(HY_DEVICE_FAILED, "%s: oneDNN %d could not run it",
+                                hy__backend_host->op_name(call->op), dnnl.major);
 }
 
 // ---- finding it ----
@@ -193,8 +193,8 @@ static hy_status check_version(hy_probe* report) {
   const version* v = dnnl.dnnl_version();
   dnnl.major = v->major;
   if (v->major < 2)
-    return hy__cpu_host_services->fail(HY_UNAVAILABLE, "oneDNN %d.%d.%d is too old; 2 is the least",
-                                       v->major, v->minor, v->patch);
+    return hy__backend_host->fail(HY_UNAVAILABLE, "oneDNN %d.%d.%d is too old; 2 is the least",
+                                  v->major, v->minor, v->patch);
   report->stage = HY_STAGE_VERSION;
   return HY_OK;
 }
@@ -206,20 +206,20 @@ static hy_status smoke_test(hy_probe* report) {
   p.b = (hy__matrix){b, HY_F32, 1, 2};
   p.out = (hy__matrix){c, HY_F32, 2, 1};
   if (!multiply(&p) || c[0] != 17 || c[1] != 23 || c[2] != 39 || c[3] != 53)
-    return hy__cpu_host_services->fail(HY_UNAVAILABLE, "%s does not multiply 2 x 2 matrices",
-                                       report->library);
+    return hy__backend_host->fail(HY_UNAVAILABLE, "%s does not multiply 2 x 2 matrices",
+                                  report->library);
   report->stage = HY_STAGE_READY;
   return HY_OK;
 }
 
 static hy_status bind(void* library, hy_probe* report) {
-  HY_TRY(hy__bind(library, common_symbols, COUNT(common_symbols), &dnnl, report));
+  HY_TRY(hy__dlsym_bind(library, common_symbols, COUNT(common_symbols), &dnnl, report));
   HY_TRY(check_version(report));
   if (dnnl.major >= 3)
-    HY_TRY(hy__bind(library, version_3_symbols, COUNT(version_3_symbols), &dnnl, report));
+    HY_TRY(hy__dlsym_bind(library, version_3_symbols, COUNT(version_3_symbols), &dnnl, report));
   else
-    HY_TRY(hy__bind(library, version_2_symbols, COUNT(version_2_symbols), &dnnl, report));
-  *(void**)&dnnl.omp_set_num_threads = hy__bind_optional(library, "omp_set_num_threads");
+    HY_TRY(hy__dlsym_bind(library, version_2_symbols, COUNT(version_2_symbols), &dnnl, report));
+  *(void**)&dnnl.omp_set_num_threads = hy__dlsym_optional(library, "omp_set_num_threads");
   return HY_OK;
 }
 
@@ -228,13 +228,13 @@ static hy_status probe(hy_probe* report) {
   snprintf(report->remedy, sizeof report->remedy,
            "install it, as with apt-get install libdnnl2, or set HALYARD_DNNL_FOLDER to where "
            "libdnnl.so.3 or libdnnl.so.2 lies");
-  HY_TRY(hy__bind_open("libdnnl.so.3 libdnnl.so.2", "HALYARD_DNNL_FOLDER",
-                       "$VIRTUAL_ENV/lib $CONDA_PREFIX/lib /opt/intel/oneapi/dnnl/latest/lib",
-                       report, &library));
+  HY_TRY(hy__dlsym_open("libdnnl.so.3 libdnnl.so.2", "HALYARD_DNNL_FOLDER",
+                        "$VIRTUAL_ENV/lib $CONDA_PREFIX/lib /opt/intel/oneapi/dnnl/latest/lib",
+                        report, &library));
   HY_TRY(bind(library, report));
   if (dnnl.dnnl_engine_create(&dnnl.engine, CPU, 0) != 0)
-    return hy__cpu_host_services->fail(HY_UNAVAILABLE, "%s offers no engine for the processor",
-                                       report->library);
+    return hy__backend_host->fail(HY_UNAVAILABLE, "%s offers no engine for the processor",
+                                  report->library);
   report->stage = HY_STAGE_DEVICES;
   HY_TRY(smoke_test(report));
   report->remedy[0] = 0;

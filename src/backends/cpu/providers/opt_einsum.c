@@ -4,7 +4,7 @@
 // the cheapest order, on every device, and what runs the products is up to the other providers; so
 // there is nothing to switch on, only something to name and to report.
 #include "backends/cpu/family.h"
-#include "backends/cpu/providers/providers.h"
+#include "backends/cpu/provider.h"
 
 static hy_support supports(void* device, const hy_call* call) {
   (void)device;
@@ -15,8 +15,8 @@ static hy_support supports(void* device, const hy_call* call) {
 static hy_status run(void* device, void* stream, const hy_call* call) {
   (void)device;
   (void)stream;
-  return hy__cpu_host_services->fail(HY_INTERNAL, "%s: opt_einsum plans, and runs nothing",
-                                     hy__cpu_host_services->op_name(call->op));
+  return hy__backend_host->fail(HY_INTERNAL, "%s: opt_einsum plans, and runs nothing",
+                                hy__backend_host->op_name(call->op));
 }
 
 const hy_provider hy__cpu_opt_einsum = {

@@ -1,78 +1,43 @@
-// The provider `parts`, for what has no kernel: the reference, on parts of the call by several
-// threads.
+// The provider `reference_mt`, for what has no kernel: the reference, split over the threads.
 //
-// A call is cut along a dimension whose indices do not meet: each part is the same op on views of
-// the same tensors, computed by the same code, so that the result has the reference's very bits
-// however many threads there are. Random numbers are cut along their counter, and what reduces
-// everything to one element in two steps.
+// A call is split along a dimension that the op's row in the op table allows: each part is the same
+// op on views of the same tensors, computed by the same code, so that the result has the
+// reference's very bits for any number of threads. Random numbers are split along their counter,
+// and what reduces everything to one element in two steps.
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "backends/cpu/family.h"
-#include "backends/cpu/providers/providers.h"
+#include "backends/cpu/provider.h"
 #include "backends/cpu/runtime/thread_pool.h"
 
 enum { GRAIN = 8192, MOST_PARTS = 64, MOST_INPUTS = 8, WHOLE = -1, IMPOSSIBLE = -2 };
 
-// How the dimensions of a call's tensors belong together.
-typedef enum manner {
-  NEVER,     // on one thread, by the reference itself
-  EACH,      // elementwise, with broadcasting
-  BESIDE,    // along one dimension, which is not cut
+// How the dimensions of a call's tensors belong together: the split column of the op table.
+typedef enum split {
+  NONE,      // on one thread, by the reference itself
+  ELEMENTS,  // elementwise, with broadcasting
+  SLICES,    // along one dimension, which is not cut
   KEPT,      // a reduction: dimensions that stay
   PLANES,    // the last two dimensions stay together
   CHANNELS,  // the second dimension of images, the only one of vectors
   ROWS,      // the first dimension of the first input and of the outputs
-  BATCHES,   // the first dimension of everything
-  DRAWN,     // random numbers, by their counter
-} manner;
+  BATCH,     // the first dimension of everything
+  COUNTER,   // random numbers, by their counter
+} split;
 
-// clang-format off
-static const manner manners[HY_OP_END] = {
-#define OF(op) [HY_OP_##op] = EACH,
-  OF(cast) OF(neg) OF(abs) OF(sign) OF(floor) OF(ceil) OF(round) OF(trunc) OF(sqrt) OF(rsqrt)
-  OF(reciprocal) OF(exp) OF(log) OF(cos) OF(sin) OF(tanh) OF(sigmoid) OF(erf) OF(silu) OF(gelu)
-  OF(relu) OF(clamp) OF(isnan) OF(isfinite) OF(logical_not) OF(bitwise_not) OF(add) OF(sub)
-  OF(mul) OF(div) OF(pow) OF(maximum) OF(minimum) OF(bitwise_and) OF(bitwise_or) OF(bitwise_xor)
-  OF(shift_left) OF(shift_right) OF(eq) OF(ne) OF(lt) OF(le) OF(gt) OF(ge) OF(logical_and)
-  OF(logical_or) OF(logical_xor) OF(add_scalar) OF(sub_scalar) OF(rsub_scalar) OF(mul_scalar)
-  OF(div_scalar) OF(pow_scalar) OF(rpow_scalar) OF(eq_scalar) OF(ne_scalar) OF(lt_scalar)
-  OF(le_scalar) OF(gt_scalar) OF(ge_scalar) OF(where) OF(masked_fill) OF(addcmul) OF(addcdiv)
-  OF(sigmoid_backward) OF(tanh_backward) OF(relu_backward) OF(silu_backward) OF(gelu_backward)
-  OF(adamw) OF(sgd)
-#undef OF
-#define OF(op) [HY_OP_##op] = BESIDE,
-  OF(softmax) OF(log_softmax) OF(softmax_backward) OF(log_softmax_backward) OF(cumsum) OF(sort)
-  OF(topk) OF(gather) OF(scatter) OF(index_add)
-#undef OF
-#define OF(op) [HY_OP_##op] = KEPT,
-  OF(sum) OF(mean) OF(prod) OF(max) OF(min) OF(any) OF(all) OF(var) OF(argmax) OF(argmin)
-  OF(max_dim) OF(min_dim)
-#undef OF
-#define OF(op) [HY_OP_##op] = PLANES,
-  OF(tril) OF(triu) OF(max_pool2d) OF(max_pool2d_backward) OF(avg_pool2d)
-  OF(avg_pool2d_backward)
-#undef OF
-#define OF(op) [HY_OP_##op] = CHANNELS,
-  OF(batch_norm) OF(batch_norm_update) OF(batch_norm_backward)
-#undef OF
-#define OF(op) [HY_OP_##op] = ROWS,
-  OF(mm) OF(linear) OF(layer_norm) OF(rms_norm)
-#undef OF
-#define OF(op) [HY_OP_##op] = BATCHES,
-  OF(bmm)
-#undef OF
-#define OF(op) [HY_OP_##op] = DRAWN,
-  OF(uniform) OF(normal) OF(randint) OF(bernoulli) OF(dropout)
-#undef OF
+static const split splits[HY_OP_END] = {
+#define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
+              split, ...)                                                                      \
+  [id] = split,
+#include "halyard/ops.def"
 };
-// clang-format on
 
 // The tensor whose dimensions are numbered: the one with all of them.
-static const hy_tensor* model_of(const hy_call* call, manner m) {
-  if (m == KEPT || m == ROWS) return &call->in[0];
+static const hy_tensor* model_of(const hy_call* call, split s) {
+  if (s == KEPT || s == ROWS) return &call->in[0];
   if (call->op == HY_OP_batch_norm_update) return &call->in[2];
-  if (m == CHANNELS) return &call->in[call->op == HY_OP_batch_norm_backward];
+  if (s == CHANNELS) return &call->in[call->op == HY_OP_batch_norm_backward];
   return &call->out[0];
 }
 
@@ -86,15 +51,15 @@ static uint32_t reduced(const hy_call* call) {
 }
 
 // The dimension of a tensor that is cut where dimension d of the model is: WHOLE, or IMPOSSIBLE.
-static int cut_of(const hy_call* call, manner m, const hy_tensor* t, bool is_output, int d) {
-  const hy_tensor* model = model_of(call, m);
+static int cut_of(const hy_call* call, split s, const hy_tensor* t, bool is_output, int d) {
+  const hy_tensor* model = model_of(call, s);
   int own = d;
-  switch (m) {
-    case EACH:
+  switch (s) {
+    case ELEMENTS:
       own = d - (model->ndim - t->ndim);
       if (own < 0 || t->shape[own] == 1) return WHOLE;
       break;
-    case BESIDE:
+    case SLICES:
       if (t->ndim != model->ndim) return WHOLE;
       break;
     case KEPT:
@@ -111,33 +76,33 @@ static int cut_of(const hy_call* call, manner m, const hy_tensor* t, bool is_out
   return own < t->ndim && t->shape[own] == model->shape[d] ? own : IMPOSSIBLE;
 }
 
-static bool may_cut(const hy_call* call, manner m, int d) {
-  int ndim = model_of(call, m)->ndim;
-  if (m == BESIDE) {
+static bool may_cut(const hy_call* call, split s, int d) {
+  int ndim = model_of(call, s)->ndim;
+  if (s == SLICES) {
     int64_t dim = call->op == HY_OP_topk ? call->attrs.topk.dim : call->attrs.dim.dim;
     if (d == dim || d == dim + ndim) return false;
   }
-  if (m == KEPT && reduced(call) >> d & 1) return false;
-  if (m == PLANES && d >= ndim - 2) return false;
-  if (m == CHANNELS && d != 1) return false;
-  if ((m == ROWS || m == BATCHES) && d != 0) return false;
+  if (s == KEPT && reduced(call) >> d & 1) return false;
+  if (s == PLANES && d >= ndim - 2) return false;
+  if (s == CHANNELS && d != 1) return false;
+  if ((s == ROWS || s == BATCH) && d != 0) return false;
   bool is_norm = call->op == HY_OP_layer_norm || call->op == HY_OP_rms_norm;
   if (is_norm && call->attrs.norm.norm_dims >= ndim) return false;
   if (call->op == HY_OP_linear && ndim < 2) return false;
   for (int i = 0; i < call->n_in; i++) {
     const hy_tensor* t = &call->in[i];
-    if (t->dtype != HY_NONE && cut_of(call, m, t, false, d) == IMPOSSIBLE) return false;
+    if (t->dtype != HY_NONE && cut_of(call, s, t, false, d) == IMPOSSIBLE) return false;
   }
   for (int i = 0; i < call->n_out; i++) {
     const hy_tensor* t = &call->out[i];
-    if (t->dtype != HY_NONE && cut_of(call, m, t, true, d) == IMPOSSIBLE) return false;
+    if (t->dtype != HY_NONE && cut_of(call, s, t, true, d) == IMPOSSIBLE) return false;
   }
   return true;
 }
 
 typedef struct job {
   const hy_call* call;
-  manner manner;
+  split split;
   int dim;
   int64_t size, parts;  // indices of the dimension, and pieces of it
   int64_t unit;         // a part begins at a multiple of it
@@ -147,10 +112,10 @@ typedef struct job {
 
 // The outermost dimension that has something for many threads, else the longest.
 static bool choose(const hy_call* call, job* j) {
-  const hy_tensor* model = model_of(call, j->manner);
+  const hy_tensor* model = model_of(call, j->split);
   j->size = 0;
   for (int d = 0; d < model->ndim && j->size < MOST_PARTS; d++) {
-    if (model->shape[d] <= j->size || !may_cut(call, j->manner, d)) continue;
+    if (model->shape[d] <= j->size || !may_cut(call, j->split, d)) continue;
     j->dim = d;
     j->size = model->shape[d];
   }
@@ -203,8 +168,8 @@ static hy_tensor stretch(const hy_tensor* t, int64_t first, int64_t n) {
 static hy_tensor part_of(const job* j, const hy_tensor* t, bool is_output, int64_t first,
                          int64_t n) {
   if (t->dtype == HY_NONE) return *t;
-  if (j->manner == DRAWN || j->partial) return stretch(t, first, n);
-  int dim = cut_of(j->call, j->manner, t, is_output, j->dim);
+  if (j->split == COUNTER || j->partial) return stretch(t, first, n);
+  int dim = cut_of(j->call, j->split, t, is_output, j->dim);
   return dim == WHOLE ? *t : narrow(t, dim, first, n);
 }
 
@@ -224,11 +189,11 @@ static void run_part(void* context, int64_t i) {
   }
   if (part.op == HY_OP_dropout)
     part.attrs.dropout.offset += (uint64_t)first / 4;
-  else if (j->manner == DRAWN)
+  else if (j->split == COUNTER)
     part.attrs.random.offset += (uint64_t)first / 4;
   part.in = in;
   part.out = out;
-  if (hy__cpu_host_services->reference(&part) != HY_OK) atomic_store(&j->failed, true);
+  if (hy__backend_host->reference(&part) != HY_OK) atomic_store(&j->failed, true);
 }
 
 static int64_t work_of(const hy_call* call) {
@@ -255,7 +220,7 @@ static hy_status reduce_in_two_steps(job* j) {
   out.ndim = 0;
   last.out = &out;
   last.attrs.reduce = (hy_attrs_reduce){hy_all_dims(), false};
-  return hy__cpu_host_services->reference(atomic_load(&j->failed) ? call : &last);
+  return hy__backend_host->reference(atomic_load(&j->failed) ? call : &last);
 }
 
 // Where a part fails, the whole call fails again on this thread, which is the one to have the
@@ -263,12 +228,12 @@ static hy_status reduce_in_two_steps(job* j) {
 static hy_status run(void* device, void* stream, const hy_call* call) {
   (void)device;
   (void)stream;
-  job j = {.call = call, .manner = manners[call->op], .unit = 1};
+  job j = {.call = call, .split = splits[call->op], .unit = 1};
   int64_t work = work_of(call);
   j.parts = work / GRAIN < MOST_PARTS ? work / GRAIN : MOST_PARTS;
-  if (j.parts < 2) return hy__cpu_host_services->reference(call);
-  if (j.manner == KEPT && reduces_all(call)) return reduce_in_two_steps(&j);
-  if (j.manner == DRAWN) {
+  if (j.parts < 2) return hy__backend_host->reference(call);
+  if (j.split == KEPT && reduces_all(call)) return reduce_in_two_steps(&j);
+  if (j.split == COUNTER) {
     j.size = hy_tensor_numel(&call->out[0]);
     j.unit = 4;
   } else {
@@ -276,21 +241,21 @@ static hy_status run(void* device, void* stream, const hy_call* call) {
   }
   if (j.parts > j.size) j.parts = j.size;
   hy__pool_run(run_part, &j, j.parts);
-  return atomic_load(&j.failed) ? hy__cpu_host_services->reference(call) : HY_OK;
+  return atomic_load(&j.failed) ? hy__backend_host->reference(call) : HY_OK;
 }
 
 static hy_support supports(void* device, const hy_call* call) {
   (void)device;
-  job j = {.call = call, .manner = manners[call->op]};
-  if (j.manner == NEVER) return HY_SUPPORT_NO_OP;
-  if (j.manner == DRAWN) return drawn_in_order(call) ? HY_SUPPORT_YES : HY_SUPPORT_NO_LAYOUT;
-  bool cuts = (j.manner == KEPT && reduces_all(call)) || choose(call, &j);
+  job j = {.call = call, .split = splits[call->op]};
+  if (j.split == NONE) return HY_SUPPORT_NO_OP;
+  if (j.split == COUNTER) return drawn_in_order(call) ? HY_SUPPORT_YES : HY_SUPPORT_NO_LAYOUT;
+  bool cuts = (j.split == KEPT && reduces_all(call)) || choose(call, &j);
   return cuts ? HY_SUPPORT_YES : HY_SUPPORT_NO_SHAPE;
 }
 
-const hy_provider hy__cpu_parts = {
+const hy_provider hy__cpu_reference_mt = {
     .size = sizeof(hy_provider),
-    .name = "parts",
+    .name = "reference_mt",
     .version = HALYARD_VERSION,
     .supports = supports,
     .run = run,

@@ -1,28 +1,28 @@
-// How blocks of 32 numbers of a line are laid out for a file that defines NUMBER, the type that it
-// widens int8 to: for int4 the even ones before the odd ones; behind all of them their scales.
+// Blocks of 32 numbers of a row of x, laid out for a file that defines NUMBER, the type that it
+// widens int8 to: for int4 the even ones before the odd ones; after all of them their scales.
 #ifndef HALYARD_CPU_QUANT_INT8_BLOCKS_H_
 #define HALYARD_CPU_QUANT_INT8_BLOCKS_H_
 
 #include <string.h>
 
-#include "backends/cpu/quant/linear_int8.h"
+#include "backends/cpu/quant/int8_kernel.h"
 
 enum { BLOCK = 32 };
 
-static bool takes(const hy__int8_lines* x, const hy__quantized* w) {
+static bool takes(const hy__int8_rows* x, const hy__quantized* w) {
   return (x->group == x->k || x->group % BLOCK == 0) && (w->group == w->k || w->group % BLOCK == 0);
 }
 
-static int64_t blocks_of(const hy__int8_lines* x) {
+static int64_t blocks_of(const hy__int8_rows* x) {
   return (x->k + BLOCK - 1) / BLOCK;
 }
 
-static int64_t line_bytes(const hy__int8_lines* x, const hy__quantized* w) {
+static int64_t row_bytes(const hy__int8_rows* x, const hy__quantized* w) {
   (void)w;
   return (blocks_of(x) * (BLOCK * (int64_t)sizeof(NUMBER) + 4) + 63) / 64 * 64;
 }
 
-static void order(const hy__int8_lines* x, const hy__quantized* w, int64_t i, void* line) {
+static void order(const hy__int8_rows* x, const hy__quantized* w, int64_t i, void* line) {
   const signed char* data = x->data + i * x->row;
   NUMBER* to = line;
   float* scales = (float*)(to + blocks_of(x) * BLOCK);

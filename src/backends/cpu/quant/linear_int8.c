@@ -1,5 +1,6 @@
-// linear_int8: int8 lines times int8 or int4 weights, with scales in groups on both sides.
-#include "backends/cpu/quant/linear_int8.h"
+// linear_int8: int8 activations times int8 or int4 weights, scale groups on both sides.
+#include "backends/cpu/quant/int8_kernel.h"
+#include "base/math.h"
 
 #include <stdatomic.h>
 
@@ -20,29 +21,21 @@ enum {
 typedef struct job {
   const hy__cpu_kernels* kernels;
   const hy__int8_kernel* kernel;
-  hy__int8_lines x;
+  hy__int8_rows x;
   hy__quantized w;
   hy__matrix out, bias;  // bias.data is NULL where there is none
-  int64_t piece;
+  int64_t k_group;
   // Dot products.
   int task_rows;
   const char* lines;
-  int64_t line_bytes;
+  int64_t row_bytes;
   // Tiles.
   char* tiles;
   int64_t tile_bytes, panel_bytes;
   atomic_bool no_memory;
 } job;
 
-static int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
-static int64_t least(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-
-int64_t hy__int8_piece(const hy__int8_lines* x, const hy__quantized* w) {
+int64_t hy__int8_k_group(const hy__int8_rows* x, const hy__quantized* w) {
   int64_t a = x->group, b = w->group;
   while (b) {
     int64_t rest = a % b;
@@ -66,7 +59,7 @@ static hy_support describe(const hy_call* call, job* j) {
       (x_groups > 1 && x_scale->stride[last] != 1) || (!packed && k > 1 && w->stride[1] != 1) ||
       (w_groups > 1 && w_scale->stride[1] != 1))
     return HY_SUPPORT_NO_LAYOUT;
-  j->x = (hy__int8_lines){
+  j->x = (hy__int8_rows){
       x->data, m, k, x_row, x_scale->data, scale_row, x_groups > 0 ? k / x_groups : 1};
   j->w = (hy__quantized){w->data,
                          w->dtype,
@@ -78,47 +71,48 @@ static hy_support describe(const hy_call* call, job* j) {
                          w_groups > 0 ? k / w_groups : 1};
   j->out = (hy__matrix){out->data, out->dtype, out_row, out->stride[last]};
   if (bias->dtype != HY_NONE) j->bias = (hy__matrix){bias->data, bias->dtype, 0, bias->stride[0]};
-  j->piece = hy__int8_piece(&j->x, &j->w);
-  return j->piece <= HY__INT8_MAX_PIECE ? HY_SUPPORT_YES : HY_SUPPORT_NO_LAYOUT;
+  j->k_group = hy__int8_k_group(&j->x, &j->w);
+  return j->k_group <= HY__INT8_MAX_GROUP ? HY_SUPPORT_YES : HY_SUPPORT_NO_LAYOUT;
 }
 
 static void finish(const job* j, int64_t line, int64_t column, int lines, int columns,
                    const float* sums, int64_t stride) {
   for (int i = 0; i < lines; i++)
-    j->kernels->finish(columns, sums + i * stride, 1, 1,
-                       j->bias.data ? hy__matrix_at(&j->bias, 0, column) : NULL, j->bias.column,
-                       hy__matrix_at(&j->out, line + i, column), j->out.column, j->out.dtype);
+    j->kernels->gemm.epilogue(
+        columns, sums + i * stride, 1, 1, j->bias.data ? hy__matrix_at(&j->bias, 0, column) : NULL,
+        j->bias.column, hy__matrix_at(&j->out, line + i, column), j->out.column, j->out.dtype);
 }
 
 // ---- dot products ----
 
 static void dot_rows(void* context, int64_t task) {
   const job* j = context;
-  float sums[HY__INT8_LINES * MAX_TASK_ROWS];
+  float sums[HY__INT8_MAX_M * MAX_TASK_ROWS];
   int64_t first = task * j->task_rows;
-  int rows = (int)least(j->task_rows, j->w.n - first);
-  for (int64_t line = 0; line < j->x.m; line += HY__INT8_LINES) {
-    int lines = (int)least(HY__INT8_LINES, j->x.m - line);
-    j->kernel->dot(&j->x, &j->w, first, rows, j->lines + line * j->line_bytes, lines, sums,
-                   MAX_TASK_ROWS);
+  int rows = (int)min_i64(j->task_rows, j->w.n - first);
+  for (int64_t line = 0; line < j->x.m; line += HY__INT8_MAX_M) {
+    int lines = (int)min_i64(HY__INT8_MAX_M, j->x.m - line);
+    j->kernel->gemv(&j->x, &j->w, first, rows, j->lines + line * j->row_bytes, lines, sums,
+                    MAX_TASK_ROWS);
     finish(j, line, first, lines, rows, sums, MAX_TASK_ROWS);
   }
 }
 
 static bool run_dots(job* j) {
-  j->line_bytes = j->kernel->line_bytes(&j->x, &j->w);
-  char* lines = hy__scratch_get(HY__SCRATCH_LINES, (size_t)(j->x.m * j->line_bytes) + 64);
+  j->row_bytes = j->kernel->row_bytes(&j->x, &j->w);
+  char* lines = hy__scratch_get(HY__SCRATCH_GEMV, (size_t)(j->x.m * j->row_bytes) + 64);
   if (!lines) return false;
-  for (int64_t i = 0; i < j->x.m; i++) j->kernel->order(&j->x, &j->w, i, lines + i * j->line_bytes);
+  for (int64_t i = 0; i < j->x.m; i++) j->kernel->order(&j->x, &j->w, i, lines + i * j->row_bytes);
   j->lines = lines;
   int64_t row = j->w.row > 0 ? j->w.row : 1;
   int64_t bytes = row * j->w.n / (THREAD_TASKS * (int64_t)hy__pool_threads());
-  bytes = bytes < LEAST_TASK ? LEAST_TASK : least(bytes, MOST_TASK);
-  j->task_rows = (int)least(ceil_div(bytes, row), MAX_TASK_ROWS);
-  hy__ahead(&(hy__reading){.data = j->w.data,
-                           .beside = j->w.scale,
-                           .bytes = (size_t)(row * j->w.n),
-                           .beside_bytes = (size_t)(j->w.scale_row * j->w.n) * sizeof(float)});
+  bytes = bytes < LEAST_TASK ? LEAST_TASK : min_i64(bytes, MOST_TASK);
+  j->task_rows = (int)min_i64(ceil_div(bytes, row), MAX_TASK_ROWS);
+  hy__weight_prefetch(
+      &(hy__prefetch_range){.data = j->w.data,
+                            .beside = j->w.scale,
+                            .bytes = (size_t)(row * j->w.n),
+                            .beside_bytes = (size_t)(j->w.scale_row * j->w.n) * sizeof(float)});
   hy__pool_run(dot_rows, j, ceil_div(j->w.n, j->task_rows));
   return true;
 }
@@ -127,38 +121,38 @@ static bool run_dots(job* j) {
 
 static void pack_tile(void* context, int64_t tile) {
   const job* j = context;
-  int64_t first = tile * j->kernel->rows;
-  j->kernel->pack_lines(&j->x, j->w.dtype, first, (int)least(j->kernel->rows, j->x.m - first),
-                        j->piece, j->tiles + tile * j->tile_bytes);
+  int64_t first = tile * j->kernel->mr;
+  j->kernel->pack_rows(&j->x, j->w.dtype, first, (int)min_i64(j->kernel->mr, j->x.m - first),
+                       j->k_group, j->tiles + tile * j->tile_bytes);
 }
 
 static void multiply_panel(void* context, int64_t panel) {
   job* j = context;
   const hy__int8_kernel* kernel = j->kernel;
   float sums[MAX_TILE] __attribute__((aligned(64)));
-  int64_t first = panel * kernel->panel;
-  int n = (int)least(kernel->panel, j->w.n - first);
+  int64_t first = panel * kernel->nr;
+  int n = (int)min_i64(kernel->nr, j->w.n - first);
   char* packed = hy__scratch_get(HY__SCRATCH_GEMM_B, (size_t)j->panel_bytes);
   if (!packed) {
     atomic_store(&j->no_memory, true);
     return;
   }
-  kernel->pack_weights(&j->w, first, n, j->piece, packed);
-  for (int64_t line = 0, tile = 0; line < j->x.m; line += kernel->rows, tile++) {
-    int m = (int)least(kernel->rows, j->x.m - line);
-    kernel->multiply(j->x.k, j->piece, j->tiles + tile * j->tile_bytes, packed, m, sums);
-    finish(j, line, first, m, n, sums, kernel->panel);
+  kernel->pack_weights(&j->w, first, n, j->k_group, packed);
+  for (int64_t line = 0, tile = 0; line < j->x.m; line += kernel->mr, tile++) {
+    int m = (int)min_i64(kernel->mr, j->x.m - line);
+    kernel->multiply(j->x.k, j->k_group, j->tiles + tile * j->tile_bytes, packed, m, sums);
+    finish(j, line, first, m, n, sums, kernel->nr);
   }
 }
 
 static bool run_tiles(job* j) {
-  int64_t tiles = ceil_div(j->x.m, j->kernel->rows);
-  j->tile_bytes = j->kernel->tile_bytes(j->x.k, j->piece);
-  j->panel_bytes = j->kernel->panel_bytes(j->x.k, j->piece);
+  int64_t tiles = ceil_div(j->x.m, j->kernel->mr);
+  j->tile_bytes = j->kernel->tile_bytes(j->x.k, j->k_group);
+  j->panel_bytes = j->kernel->panel_bytes(j->x.k, j->k_group);
   j->tiles = hy__scratch_get(HY__SCRATCH_GEMM_A, (size_t)(tiles * j->tile_bytes));
   if (!j->tiles) return false;
   hy__pool_run(pack_tile, j, tiles);
-  hy__pool_run(multiply_panel, j, ceil_div(j->w.n, j->kernel->panel));
+  hy__pool_run(multiply_panel, j, ceil_div(j->w.n, j->kernel->nr));
   return !atomic_load(&j->no_memory);
 }
 
@@ -167,10 +161,10 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   describe(call, &j);
   if (j.x.m == 0 || j.w.n == 0) return HY_OK;
   j.kernels = kernels;
-  j.kernel = kernels->int8;
-  bool tiles = j.x.m > HY__INT8_LINES && j.kernel->rows > 0 && j.x.k > 0 &&
-               j.piece % j.kernel->multiple == 0;
-  if (!tiles && !j.kernel->takes(&j.x, &j.w)) j.kernel = &hy__int8_scalar;
+  j.kernel = kernels->quant.int8;
+  bool tiles = j.x.m > HY__INT8_MAX_M && j.kernel->mr > 0 && j.x.k > 0 &&
+               j.k_group % j.kernel->multiple == 0;
+  if (!tiles && !j.kernel->takes(&j.x, &j.w)) j.kernel = &hy__int8_generic;
   return (tiles ? run_tiles(&j) : run_dots(&j)) ? HY_OK : hy__cpu_no_memory(call);
 }
 
@@ -179,4 +173,4 @@ static hy_support supports(const hy_call* call) {
   return describe(call, &j);
 }
 
-const hy__cpu_family hy__cpu_int8_layer = {supports, run};
+const hy__cpu_family hy__cpu_linear_int8 = {supports, run};

@@ -51,8 +51,8 @@ static void quantize_rows(void* context, int64_t task) {
     float* scale = j->scale + i * j->scale_row;
     if (j->k == 0 && j->group == 0) *scale = 1;
     for (int64_t at = 0; at < j->k; at += j->group)
-      *scale++ = j->kernels->quantize(j->group, hy__matrix_at(&j->x, i, at), j->x.dtype, j->dtype,
-                                      q + (j->dtype == HY_I4 ? at / 2 : at));
+      *scale++ = j->kernels->quant.quantize(j->group, hy__matrix_at(&j->x, i, at), j->x.dtype,
+                                            j->dtype, q + (j->dtype == HY_I4 ? at / 2 : at));
   }
 }
 

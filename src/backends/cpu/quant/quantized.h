@@ -1,4 +1,4 @@
-// Weights of few bits with a scale for each group of a row.
+// Quantised weights: few bits, with a scale for each group of a row.
 #ifndef HALYARD_CPU_QUANT_QUANTIZED_H_
 #define HALYARD_CPU_QUANT_QUANTIZED_H_
 
@@ -14,20 +14,20 @@ typedef struct hy__quantized {
   int64_t scale_row, group;
 } hy__quantized;
 
-// Whether hy__dot_quantized can read these weights.
+// Whether hy__gemv_quantized can read these weights.
 static inline bool hy__quantized_is_even(const hy__quantized* w) {
   return w->dtype != HY_I4 || w->group == 32 || w->group == 64 || w->group % 128 == 0;
 }
 
 // Columns first .. first + count - 1 of a row as floats, scaled.
-typedef void hy__decode(const hy__quantized* w, int64_t row, int64_t first, int64_t count,
-                        float* out);
-// The dot products of one line with rows first .. first + rows - 1 of even weights. `x` has been
-// put in order by hy__line_order.
-typedef void hy__dot_quantized(const hy__quantized* w, int64_t first, int rows, const float* x,
-                               float* out);
-// A line as hy__dot_quantized reads it.
-typedef void hy__line_order(const hy__quantized* w, const float* x, float* ordered);
+typedef void hy__dequantize(const hy__quantized* w, int64_t row, int64_t first, int64_t count,
+                            float* out);
+// GEMV: the products of one row of x with n rows of even weights, from `first` on. `x` has been put
+// in order by hy__order_row.
+typedef void hy__gemv_quantized(const hy__quantized* w, int64_t first, int n, const float* x,
+                                float* out);
+// A row of x as hy__gemv_quantized reads it.
+typedef void hy__order_row(const hy__quantized* w, const float* x, float* ordered);
 
 // n numbers of a type become i8 or packed i4 (n even); returns their scale.
 typedef float hy__quantize(int64_t n, const void* x, hy_dtype from, hy_dtype to, void* q);

@@ -1,10 +1,12 @@
+// nditer: loops over tensors that broadcast together, dimensions collapsed, chunks spread over
+// the threads.
 #include "backends/cpu/rows/nditer.h"
 
 #include "backends/cpu/runtime/thread_pool.h"
 
 enum { GRAIN = 32768, PAST_BYTES = 8 << 20 };  // additions that are worth a task
 
-bool hy__past_caches(const hy_call* call) {
+bool hy__use_nontemporal(const hy_call* call) {
   if (call->out[0].dtype == HY_NONE) return false;
   for (int i = 0; i < call->n_in; i++) {
     if (call->in[i].dtype != HY_NONE && call->in[i].data == call->out[0].data) return false;
@@ -12,9 +14,9 @@ bool hy__past_caches(const hy_call* call) {
   return hy_tensor_bytes(&call->out[0]) >= PAST_BYTES;
 }
 
-void hy__loop_init(hy__loop* loop, int count, const hy_tensor* const* tensors) {
+void hy__nditer_init(hy__nditer* loop, int count, const hy_tensor* const* tensors) {
   const hy_tensor* first = tensors[0];
-  int64_t size[HY__LOOP_TENSORS];
+  int64_t size[HY__NDITER_TENSORS];
   loop->count = count;
   loop->ndim = 0;
   for (int k = 0; k < count; k++) {
@@ -22,7 +24,7 @@ void hy__loop_init(hy__loop* loop, int count, const hy_tensor* const* tensors) {
     size[k] = (int64_t)hy_dtype_size(tensors[k]->dtype);
   }
   for (int d = 0; d < first->ndim; d++) {
-    int64_t n = first->shape[d], stride[HY__LOOP_TENSORS];
+    int64_t n = first->shape[d], stride[HY__NDITER_TENSORS];
     if (n == 1) continue;
     bool merges = loop->ndim > 0;
     for (int k = 0; k < count; k++) {
@@ -42,18 +44,18 @@ void hy__loop_init(hy__loop* loop, int count, const hy_tensor* const* tensors) {
 }
 
 typedef struct work {
-  const hy__loop* loop;
-  hy__loop_body* body;
+  const hy__nditer* loop;
+  hy__nditer_body* body;
   const void* context;
   int64_t total, grain;
 } work;
 
 // Elements first .. last - 1 in row-major order.
 static void run_range(const work* w, int64_t first, int64_t last) {
-  const hy__loop* loop = w->loop;
+  const hy__nditer* loop = w->loop;
   int inner = loop->ndim - 1;
-  int64_t index[HY_MAX_DIMS], step[HY__LOOP_TENSORS], rest = first;
-  char* at[HY__LOOP_TENSORS];
+  int64_t index[HY_MAX_DIMS], step[HY__NDITER_TENSORS], rest = first;
+  char* at[HY__NDITER_TENSORS];
   for (int k = 0; k < loop->count; k++) {
     at[k] = loop->data[k];
     step[k] = loop->stride[k][inner];
@@ -86,7 +88,7 @@ static void run_task(void* context, int64_t i) {
   run_range(w, first, last < w->total ? last : w->total);
 }
 
-void hy__loop_run(const hy__loop* loop, hy__loop_body* body, const void* context, int cost) {
+void hy__nditer_run(const hy__nditer* loop, hy__nditer_body* body, const void* context, int cost) {
   work w = {loop, body, context, 1, cost < GRAIN ? GRAIN / cost : 1};
   for (int d = 0; d < loop->ndim; d++) w.total *= loop->shape[d];
   if (w.total <= 2 * w.grain)

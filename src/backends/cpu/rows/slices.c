@@ -1,3 +1,4 @@
+// Slices of a tensor along an axis, read and written as contiguous rows of floats.
 #include "backends/cpu/rows/slices.h"
 
 #include "backends/cpu/runtime/thread_pool.h"
@@ -5,8 +6,8 @@
 // Elements that are worth a task, tasks at most, and bytes.
 enum { GRAIN = 16384, MOST_RANGES = 256, SHORT_ROW = 64 << 10 };
 
-bool hy__strips_init(hy__strips* s, const hy_tensor* t, int first, int dims) {
-  *s = (hy__strips){t, first, dims, 1, 1, 1, (int64_t)hy_dtype_size(t->dtype)};
+bool hy__slices_init(hy__slices* s, const hy_tensor* t, int first, int dims) {
+  *s = (hy__slices){t, first, dims, 1, 1, 1, (int64_t)hy_dtype_size(t->dtype)};
   if (t->dtype == HY_NONE) return true;
   for (int d = t->ndim - 1; d >= 0; d--) {
     if (d < first || d >= first + dims) {
@@ -21,7 +22,7 @@ bool hy__strips_init(hy__strips* s, const hy_tensor* t, int first, int dims) {
   return true;
 }
 
-char* hy__strip_at(const hy__strips* s, int64_t i) {
+char* hy__slice_at(const hy__slices* s, int64_t i) {
   const hy_tensor* t = s->t;
   int64_t offset = 0;
   for (int d = t->ndim - 1; d >= 0; d--) {
@@ -32,35 +33,35 @@ char* hy__strip_at(const hy__strips* s, int64_t i) {
   return (char*)t->data + offset * s->size;
 }
 
-static bool in_place(const hy__strips* s) {
+static bool in_place(const hy__slices* s) {
   return s->t->dtype == HY_F32 && s->step == 1;
 }
 
-const float* hy__strip_read(const hy__cpu_kernels* kernels, const hy__strips* s, int64_t i,
+const float* hy__slice_read(const hy__cpu_kernels* kernels, const hy__slices* s, int64_t i,
                             float* buffer) {
-  char* at = hy__strip_at(s, i);
+  char* at = hy__slice_at(s, i);
   if (in_place(s)) return (float*)at;
-  kernels->widen(s->n, at, s->step, s->t->dtype, buffer);
+  kernels->gemm.widen(s->n, at, s->step, s->t->dtype, buffer);
   return buffer;
 }
 
-float* hy__strip_target(const hy__strips* s, int64_t i, float* buffer) {
-  return in_place(s) ? (float*)hy__strip_at(s, i) : buffer;
+float* hy__slice_target(const hy__slices* s, int64_t i, float* buffer) {
+  return in_place(s) ? (float*)hy__slice_at(s, i) : buffer;
 }
 
-void hy__strip_write(const hy__cpu_kernels* kernels, const hy__strips* s, int64_t i,
+void hy__slice_write(const hy__cpu_kernels* kernels, const hy__slices* s, int64_t i,
                      const float* row) {
   if (!in_place(s))
-    kernels->finish(s->n, row, 1, 0, NULL, 0, hy__strip_at(s, i), s->step, s->t->dtype);
+    kernels->gemm.epilogue(s->n, row, 1, 0, NULL, 0, hy__slice_at(s, i), s->step, s->t->dtype);
 }
 
-bool hy__strips_are_rows(const hy__strips* s) {
+bool hy__slices_are_rows(const hy__slices* s) {
   return (s->step == 1 || s->n == 1) && (s->t->dtype == HY_F32 || s->t->dtype == HY_BF16);
 }
 
-int64_t hy__strip_next(const hy__strips* s, int64_t i) {
+int64_t hy__slice_next(const hy__slices* s, int64_t i) {
   if (i + 1 >= s->count || s->n * s->size > SHORT_ROW) return 0;
-  return hy__strip_at(s, i + 1) - hy__strip_at(s, i);
+  return hy__slice_at(s, i + 1) - hy__slice_at(s, i);
 }
 
 typedef struct ranges {

@@ -1,34 +1,34 @@
-// A tensor as strips: its elements along some neighbouring dimensions, one strip for each index of
-// the others. Ops along a dimension (softmax, norms) read and write strips as rows of floats.
+// Slices of a tensor: its elements along some neighbouring dimensions, one slice for each index of
+// the others. Ops along an axis (softmax, norms) read and write slices as rows of floats.
 #ifndef HALYARD_CPU_ROWS_SLICES_H_
 #define HALYARD_CPU_ROWS_SLICES_H_
 
 #include "backends/cpu/family.h"
 
-typedef struct hy__strips {
+typedef struct hy__slices {
   const hy_tensor* t;
-  int first, dims;      // the dimensions that a strip runs over
-  int64_t n, step;      // elements of a strip, and from one to the next
-  int64_t count, size;  // strips, and bytes of an element
-} hy__strips;
+  int first, dims;      // the dimensions that a slice runs over
+  int64_t n, step;      // elements of a slice, and from one to the next
+  int64_t count, size;  // slices, and bytes of an element
+} hy__slices;
 
-// False where the dimensions cannot be stepped through evenly. An absent tensor has no strips.
-bool hy__strips_init(hy__strips* s, const hy_tensor* t, int first, int dims);
-char* hy__strip_at(const hy__strips* s, int64_t i);
+// False where the dimensions cannot be stepped through evenly. An absent tensor has no slices.
+bool hy__slices_init(hy__slices* s, const hy_tensor* t, int first, int dims);
+char* hy__slice_at(const hy__slices* s, int64_t i);
 
 // Strip i as contiguous floats: in place where it lies so, else in `buffer`.
-const float* hy__strip_read(const hy__cpu_kernels* kernels, const hy__strips* s, int64_t i,
+const float* hy__slice_read(const hy__cpu_kernels* kernels, const hy__slices* s, int64_t i,
                             float* buffer);
-// Where to compute strip i: in place, or `buffer`; hy__strip_write brings it from there.
-float* hy__strip_target(const hy__strips* s, int64_t i, float* buffer);
-void hy__strip_write(const hy__cpu_kernels* kernels, const hy__strips* s, int64_t i,
+// Where to compute slice i: in place, or `buffer`; hy__slice_write brings it from there.
+float* hy__slice_target(const hy__slices* s, int64_t i, float* buffer);
+void hy__slice_write(const hy__cpu_kernels* kernels, const hy__slices* s, int64_t i,
                      const float* row);
 
-// Whether the strips lie as rows of f32 or bf16, which kernels take in place.
-bool hy__strips_are_rows(const hy__strips* s);
-// The bytes from strip i to the next, where rows are so short that the next should be brought
+// Whether the slices lie as rows of f32 or bf16, which kernels take in place.
+bool hy__slices_are_rows(const hy__slices* s);
+// The bytes from slice i to the next, where rows are so short that the next should be brought
 // nearer while one is worked on; else 0.
-int64_t hy__strip_next(const hy__strips* s, int64_t i);
+int64_t hy__slice_next(const hy__slices* s, int64_t i);
 
 // Calls task(context, first, last) for ranges of 0 .. count - 1, by several threads where that much
 // work of `n` elements each is worth it. The ranges do not depend on the number of threads.

@@ -1,5 +1,5 @@
-// Functions between HY__TARGET_<SET> and HY__TARGET_END are compiled for that instruction set, in a
-// build that is not. Only what was asked of isa.h may call them.
+// Compiling functions for an instruction set that the build does not have: those between
+// HY__TARGET_<SET> and HY__TARGET_END. Only what runtime/isa.h says is there may call them.
 #ifndef HALYARD_CPU_RUNTIME_TARGET_H_
 #define HALYARD_CPU_RUNTIME_TARGET_H_
 

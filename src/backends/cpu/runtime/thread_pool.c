@@ -1,3 +1,5 @@
+// The thread pool: ranges of tasks claimed without locks, workers that spin, prefetch, then
+// sleep.
 #include "backends/cpu/runtime/thread_pool.h"
 
 #include <pthread.h>
@@ -6,13 +8,13 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "backends/cpu/family.h"
+#include "base/log.h"
 
 enum {
   MAX_THREADS = 256,
   SPINS = 4000,
-  AHEAD_STEP = 1024,      // bytes that a waiting thread fetches between two looks for a run
-  AHEAD_MOST = 512 << 10  // bytes that it fetches: less than half of its second cache
+  PREFETCH_STEP = 1024,     // bytes that a waiting thread fetches between two looks for a run
+  PREFETCH_MAX = 512 << 10  // bytes that it fetches: less than half of its second cache
 };
 
 // Neighbouring tasks, of which one thread takes the first and all others the last: what a thread
@@ -55,12 +57,13 @@ static struct {
   atomic_uint generation;
   atomic_int inside;
   share tasks;
-  // What comes next, an even part of it for each thread. Threads may see fields of two of them.
+  // The weights of the next run, an even part of it for each thread. Threads may see fields of two
+  // of them.
   struct {
     atomic_uint number;
     atomic_uintptr_t data, beside;
     atomic_size_t part, beside_part;
-  } ahead;
+  } prefetch;
 } pool = {.owner = PTHREAD_MUTEX_INITIALIZER,
           .mutex = PTHREAD_MUTEX_INITIALIZER,
           .wake = PTHREAD_COND_INITIALIZER,
@@ -77,40 +80,40 @@ static inline void relax(void) {
 #endif
 }
 
-static void fetch_lines(uintptr_t at, size_t bytes) {
+static void prefetch_lines(uintptr_t at, size_t bytes) {
   for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch((const void*)(at + i), 0, 2);
 }
 
 // Instead of only waiting, fetches a step of thread `own`'s part of what comes next.
-static void look_ahead(int own) {
+static void prefetch_step(int own) {
   static _Thread_local size_t done;
   static _Thread_local unsigned number;
-  unsigned now = atomic_load_explicit(&pool.ahead.number, memory_order_acquire);
+  unsigned now = atomic_load_explicit(&pool.prefetch.number, memory_order_acquire);
   if (number != now) done = 0;
   number = now;
-  size_t part = atomic_load_explicit(&pool.ahead.part, memory_order_relaxed);
-  if (done >= part || done >= AHEAD_MOST) {
+  size_t part = atomic_load_explicit(&pool.prefetch.part, memory_order_relaxed);
+  if (done >= part || done >= PREFETCH_MAX) {
     relax();
     return;
   }
-  size_t beside_part = atomic_load_explicit(&pool.ahead.beside_part, memory_order_relaxed);
-  uintptr_t data = atomic_load_explicit(&pool.ahead.data, memory_order_relaxed);
-  uintptr_t beside = atomic_load_explicit(&pool.ahead.beside, memory_order_relaxed);
+  size_t beside_part = atomic_load_explicit(&pool.prefetch.beside_part, memory_order_relaxed);
+  uintptr_t data = atomic_load_explicit(&pool.prefetch.data, memory_order_relaxed);
+  uintptr_t beside = atomic_load_explicit(&pool.prefetch.beside, memory_order_relaxed);
   double rate = (double)beside_part / (double)part;
-  fetch_lines(data + (size_t)own * part + done, AHEAD_STEP);
-  fetch_lines(beside + (size_t)own * beside_part + (size_t)(rate * (double)done),
-              (size_t)(rate * AHEAD_STEP));
-  done += AHEAD_STEP;
+  prefetch_lines(data + (size_t)own * part + done, PREFETCH_STEP);
+  prefetch_lines(beside + (size_t)own * beside_part + (size_t)(rate * (double)done),
+                 (size_t)(rate * PREFETCH_STEP));
+  done += PREFETCH_STEP;
 }
 
-void hy__pool_look_ahead(const hy__reading* reading) {
+void hy__pool_prefetch(const hy__prefetch_range* reading) {
   size_t threads = (size_t)hy__pool_threads();
-  atomic_store_explicit(&pool.ahead.data, (uintptr_t)reading->data, memory_order_relaxed);
-  atomic_store_explicit(&pool.ahead.beside, (uintptr_t)reading->beside, memory_order_relaxed);
-  atomic_store_explicit(&pool.ahead.part, reading->bytes / threads, memory_order_relaxed);
-  atomic_store_explicit(&pool.ahead.beside_part, reading->beside_bytes / threads,
+  atomic_store_explicit(&pool.prefetch.data, (uintptr_t)reading->data, memory_order_relaxed);
+  atomic_store_explicit(&pool.prefetch.beside, (uintptr_t)reading->beside, memory_order_relaxed);
+  atomic_store_explicit(&pool.prefetch.part, reading->bytes / threads, memory_order_relaxed);
+  atomic_store_explicit(&pool.prefetch.beside_part, reading->beside_bytes / threads,
                         memory_order_relaxed);
-  atomic_fetch_add_explicit(&pool.ahead.number, 1, memory_order_release);
+  atomic_fetch_add_explicit(&pool.prefetch.number, 1, memory_order_release);
 }
 
 static void share_tasks(share* s, hy__task task, void* context, int64_t count, int threads) {
@@ -158,7 +161,7 @@ static bool await_run(unsigned seen, int own) {
   for (int i = 0; i < SPINS; i++) {
     if (atomic_load_explicit(&pool.generation, memory_order_acquire) != seen)
       return !atomic_load(&pool.stop);
-    look_ahead(own);
+    prefetch_step(own);
   }
   pthread_mutex_lock(&pool.mutex);
   atomic_fetch_add(&pool.sleeping, 1);
@@ -193,9 +196,7 @@ static int default_threads(void) {
   char* end = NULL;
   long n = text ? strtol(text, &end, 10) : 0;
   if (text && *text && (*end || n < 1 || n > MAX_THREADS)) {
-    if (hy__cpu_host_services)  // there is none before the backend is asked for
-      hy__cpu_host_services->log(1, "HALYARD_THREADS is \"%s\", not a number from 1 to %d", text,
-                                 MAX_THREADS);
+    hy__log(1, "HALYARD_THREADS is \"%s\", not a number from 1 to %d", text, MAX_THREADS);
     if (*end) n = 0;
   }
   cpu_set_t allowed;
@@ -265,7 +266,7 @@ void hy__pool_run(hy__task task, void* context, int64_t count) {
   atomic_fetch_or_explicit(&pool.inside, CLOSED, memory_order_relaxed);
   for (int spins = 0; atomic_load_explicit(&pool.inside, memory_order_acquire) != CLOSED; spins++) {
     if (spins < SPINS)
-      look_ahead(0);
+      prefetch_step(0);
     else
       sched_yield();
   }

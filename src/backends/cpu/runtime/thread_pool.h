@@ -1,10 +1,10 @@
-// Threads for the cpu's kernels.
+// The thread pool of the cpu's kernels.
 //
-// One pool for the process, made on first use with HALYARD_THREADS threads (all the cores this
-// process may use, when unset), the calling thread among them. Idle threads spin for some
-// microseconds, since kernels follow one another closely, and then sleep without using the
-// processor. Safe from several threads at once: a caller that finds the pool busy does its work
-// alone. Safe after fork: the child makes its own threads.
+// One for the process, made on first use with HALYARD_THREADS threads (when unset, all the cores
+// this process may use), the calling thread among them. Idle threads spin for some microseconds,
+// since kernels follow one another closely, and then sleep without using the processor. Safe from
+// several threads at once: a caller that finds the pool busy does its work alone. Safe after fork:
+// the child makes its own threads.
 #ifndef HALYARD_CPU_RUNTIME_THREAD_POOL_H_
 #define HALYARD_CPU_RUNTIME_THREAD_POOL_H_
 
@@ -17,13 +17,13 @@ typedef void (*hy__task)(void* context, int64_t i);
 void hy__pool_run(hy__task task, void* context, int64_t count);
 
 // Memory, and what is read evenly along with it, such as scales; `beside` may be NULL.
-typedef struct hy__reading {
+typedef struct hy__prefetch_range {
   const void *data, *beside;
   size_t bytes, beside_bytes;
-} hy__reading;
+} hy__prefetch_range;
 // What will be read after the next run: threads that wait then fetch its beginning into their
 // caches. The memory may be gone by then, it is never touched.
-void hy__pool_look_ahead(const hy__reading* reading);
+void hy__pool_prefetch(const hy__prefetch_range* reading);
 
 // Another library's threads: calls member(data) on each of up to n of them and returns when all
 // have. The shape is that of OpenMP's GOMP_parallel.

@@ -1,10 +1,11 @@
+// Weight prefetch: which weights came next last time.
 #include "backends/cpu/runtime/weight_prefetch.h"
 
 #include <stdint.h>
 
 typedef struct entry {
-  const void* from;  // what was read
-  hy__reading next;  // what was read after it
+  const void* from;         // what was read
+  hy__prefetch_range next;  // what was read after it
 } entry;
 
 enum { BITS = 8 };
@@ -15,9 +16,9 @@ static entry* entry_of(const void* data) {
   return &entries[((uint64_t)(uintptr_t)data * 0x9e3779b97f4a7c15u) >> (64 - BITS)];
 }
 
-void hy__ahead(const hy__reading* reading) {
+void hy__weight_prefetch(const hy__prefetch_range* reading) {
   *entry_of(last) = (entry){last, *reading};
   last = reading->data;
   const entry* here = entry_of(last);
-  if (here->from == last) hy__pool_look_ahead(&here->next);
+  if (here->from == last) hy__pool_prefetch(&here->next);
 }

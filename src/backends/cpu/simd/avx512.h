@@ -1,4 +1,4 @@
-// Sixteen floats at a time: loads that widen, stores that narrow, for files of AVX-512 kernels.
+// AVX-512 helpers: sixteen floats at a time, loads that widen and stores that narrow.
 #ifndef HALYARD_CPU_SIMD_AVX512_H_
 #define HALYARD_CPU_SIMD_AVX512_H_
 

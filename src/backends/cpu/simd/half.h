@@ -1,4 +1,4 @@
-// The half types in plain C, one element at a time.
+// bf16 and f16 in plain C, one element at a time.
 #ifndef HALYARD_CPU_SIMD_HALF_H_
 #define HALYARD_CPU_SIMD_HALF_H_
 

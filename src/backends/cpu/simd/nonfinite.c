@@ -1,11 +1,13 @@
+// Nonfinite numbers: is there an infinity or a NaN?
 #include "backends/cpu/simd/nonfinite.h"
 
 #include "backends/cpu/simd/half.h"
 
-bool hy__finite(const float* x, int64_t n, float factor) {
-  uint32_t exponent = 0x7f800000, odd = 0;
-  for (int64_t i = 0; i < n; i++) odd |= (hy__float_to_bits(x[i] * factor) & exponent) == exponent;
-  return !odd;
+bool hy__is_finite(const float* x, int64_t n, float factor) {
+  uint32_t exponent = 0x7f800000, nonfinite = 0;
+  for (int64_t i = 0; i < n; i++)
+    nonfinite |= (hy__float_to_bits(x[i] * factor) & exponent) == exponent;
+  return !nonfinite;
 }
 
 static bool row_is_finite(const char* p, hy_dtype dtype, int64_t n, int64_t step) {
@@ -22,7 +24,7 @@ static bool row_is_finite(const char* p, hy_dtype dtype, int64_t n, int64_t step
   return !bad;
 }
 
-bool hy__all_finite(const hy_tensor* t) {
+bool hy__tensor_is_finite(const hy_tensor* t) {
   int64_t rows = hy_tensor_numel(t), n = t->shape[t->ndim - 1];
   if (rows == 0) return true;
   rows /= n;

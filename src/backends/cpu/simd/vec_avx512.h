@@ -1,4 +1,4 @@
-// Vectors of sixteen floats, in AVX-512. The same names as vec_lanes.h.
+// Vectors of sixteen floats, in AVX-512. The same names as vec_generic.h.
 #include <immintrin.h>
 #include <math.h>
 
@@ -47,7 +47,7 @@ HY__INLINE void stream(void* p, vec x) {
   _mm512_stream_ps(p, x);
 }
 
-HY__INLINE void finish_streams(void) {
+HY__INLINE void store_fence(void) {
   _mm_sfence();
 }
 
@@ -132,15 +132,15 @@ HY__INLINE vec split_power(vec x, vec* e) {
   return _mm512_getmant_ps(x, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_src);
 }
 
-// 1 / x within 1 unit, or 2^-14 of itself where rough, for x of 1 or more, below 2^126.
-HY__INLINE vec invert(vec x, bool rough) {
+// 1 / x within 1 unit, or 2^-14 of itself where bf16, for x of 1 or more, below 2^126.
+HY__INLINE vec invert(vec x, bool bf16) {
   vec r = _mm512_rcp14_ps(x);
-  if (rough) return r;
+  if (bf16) return r;
   return _mm512_fmadd_ps(r, _mm512_fnmadd_ps(x, r, splat(1)), r);
 }
 
 // 1 / sqrt(x) within 2^-14 of itself.
-HY__INLINE vec invert_root_roughly(vec x) {
+HY__INLINE vec inverse_root_bf16(vec x) {
   return _mm512_rsqrt14_ps(x);
 }
 
@@ -164,7 +164,7 @@ HY__INLINE ints round_to_bf16(vec x) {
 }
 
 // The same with ties away from 0: for what is inexact anyway, since that takes a third of the time.
-HY__INLINE ints round_to_bf16_roughly(vec x) {
+HY__INLINE ints round_to_bf16_ties_away(vec x) {
   return (ints)_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
 }
 

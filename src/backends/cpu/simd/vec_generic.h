@@ -36,7 +36,7 @@ HY__INLINE void stream(void* p, vec x) {
   memcpy(p, &x, sizeof x);
 }
 
-HY__INLINE void finish_streams(void) {}
+HY__INLINE void store_fence(void) {}
 
 HY__INLINE vec fma_(vec a, vec b, vec c) {
   return FUSED_MULTIPLY_ADD(a, b, c);
@@ -128,12 +128,12 @@ HY__INLINE vec split_power(vec x, vec* e) {
   return (vec)((bits & 0x7fffff) | 0x3f800000);
 }
 
-HY__INLINE vec invert(vec x, bool rough) {
-  (void)rough;
+HY__INLINE vec invert(vec x, bool bf16) {
+  (void)bf16;
   return 1 / x;
 }
 
-HY__INLINE vec invert_root_roughly(vec x) {
+HY__INLINE vec inverse_root_bf16(vec x) {
   return 1 / root(x);
 }
 
@@ -154,7 +154,7 @@ HY__INLINE ints round_to_bf16(vec x) {
   return (ints)(bits + 0x7fff + ((bits >> 16) & 1));
 }
 
-HY__INLINE ints round_to_bf16_roughly(vec x) {
+HY__INLINE ints round_to_bf16_ties_away(vec x) {
   return (ints)((words)x + 0x8000);
 }
 

@@ -1,4 +1,4 @@
-// The softmax of attention, and its weights times values, in AVX-512.
+// Online softmax and weighted sum of attention in AVX-512.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
@@ -68,8 +68,8 @@ HY__INLINE void soften_column(float* scores, int keys, int panel, float* largest
   __m512 none = _mm512_set1_ps(-__builtin_inff()), before = _mm512_loadu_ps(largest);
   __m512 most = most_of_column(scores, keys, panel, before);
   // Where nothing is visible yet, every weight is 0 and there is nothing to shrink.
-  __mmask16 blind = _mm512_cmp_ps_mask(most, none, _CMP_EQ_OQ);
-  __m512 base = _mm512_mask_mov_ps(most, blind, _mm512_setzero_ps());
+  __mmask16 masked = _mm512_cmp_ps_mask(most, none, _CMP_EQ_OQ);
+  __m512 base = _mm512_mask_mov_ps(most, masked, _mm512_setzero_ps());
   __m512 weights = exp_column(scores, keys, panel, base), so_far = _mm512_loadu_ps(total);
   __mmask16 moved = _mm512_cmp_ps_mask(before, most, _CMP_NEQ_UQ);
   if (moved) {
@@ -83,8 +83,8 @@ HY__INLINE void soften_column(float* scores, int keys, int panel, float* largest
   _mm512_storeu_ps(largest, most);
 }
 
-void hy__soften_avx512(float* scores, const int* seen, int keys, int panel, float* largest,
-                       float* total, float* sums, int64_t rows) {
+void hy__online_softmax_avx512(float* scores, const int* seen, int keys, int panel, float* largest,
+                               float* total, float* sums, int64_t rows) {
   for (int q = 0; q < panel; q += HY__QUERY_GROUP) {
     int visible = seen[q / HY__QUERY_GROUP];
     soften_column(scores + q, visible, panel, largest + q, total + q, sums + q, rows);
@@ -97,9 +97,9 @@ void hy__exp_columns_avx512(float* scores, int keys, int panel, const float* bas
   for (int q = 0; q < panel; q += 16) {
     __m512 b = _mm512_loadu_ps(base + q);
     exp_column(scores + q, keys, panel, b);
-    __mmask16 blind = _mm512_cmp_ps_mask(b, _mm512_set1_ps(-__builtin_inff()), _CMP_EQ_OQ);
-    for (int s = 0; s < keys && blind; s++)
-      _mm512_mask_storeu_ps(scores + s * panel + q, blind, _mm512_setzero_ps());
+    __mmask16 masked = _mm512_cmp_ps_mask(b, _mm512_set1_ps(-__builtin_inff()), _CMP_EQ_OQ);
+    for (int s = 0; s < keys && masked; s++)
+      _mm512_mask_storeu_ps(scores + s * panel + q, masked, _mm512_setzero_ps());
   }
 }
 
@@ -153,10 +153,10 @@ HY__INLINE void mix(hy_dtype dtype, const hy__matrix* v, int rows, int64_t n, co
   }
 }
 
-void hy__mix_avx512(const hy__matrix* v, int rows, int64_t n, const float* p, int64_t p_line,
-                    int lines, float* out, int64_t out_line) {
+void hy__weighted_sum_avx512(const hy__matrix* v, int rows, int64_t n, const float* p,
+                             int64_t p_line, int lines, float* out, int64_t out_line) {
   if (v->column != 1) {
-    hy__mix_scalar(v, rows, n, p, p_line, lines, out, out_line);
+    hy__weighted_sum_generic(v, rows, n, p, p_line, lines, out, out_line);
     return;
   }
   switch (v->dtype) {

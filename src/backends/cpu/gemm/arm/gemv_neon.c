@@ -1,4 +1,4 @@
-// Dot products and conversions of lines in NEON.
+// GEMV and skinny GEMM, epilogue and conversion of rows in NEON.
 #include "backends/cpu/family.h"
 
 #if defined(__aarch64__)
@@ -7,7 +7,7 @@
 #include "backends/cpu/runtime/target.h"
 #include "backends/cpu/simd/half.h"
 
-enum { ROWS = 4, LINES = 2, WIDTH = 8 };  // of one block: their sums stay in registers
+enum { NR = 4, MR = 2, WIDTH = 8 };  // of one block: their sums stay in registers
 
 typedef struct eight {
   float32x4_t low, high;
@@ -48,49 +48,49 @@ HY__INLINE void store8(char* p, hy_dtype dtype, eight x) {
   vst1q_u16((uint16_t*)p, half);
 }
 
-HY__INLINE void block(int rows, int lines, hy_dtype dtype, const char* const w[ROWS], int64_t k,
-                      const float* x, int64_t x_line, float* out, int64_t out_line) {
+HY__INLINE void block(int n, int m, hy_dtype dtype, const char* const w[NR], int64_t k,
+                      const float* x, int64_t ldx, float* out, int64_t ldo) {
   int64_t size = dtype == HY_F32 ? 4 : 2, whole = k / WIDTH * WIDTH;
-  eight sums[LINES][ROWS];
-  for (int l = 0; l < lines; l++) {
-    for (int r = 0; r < rows; r++) sums[l][r] = (eight){vdupq_n_f32(0), vdupq_n_f32(0)};
+  eight sums[MR][NR];
+  for (int l = 0; l < m; l++) {
+    for (int r = 0; r < n; r++) sums[l][r] = (eight){vdupq_n_f32(0), vdupq_n_f32(0)};
   }
   for (int64_t at = 0; at < whole; at += WIDTH) {
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < n; r++) {
       eight weights = load8(w[r] + at * size, dtype);
 #pragma GCC unroll 2
-      for (int l = 0; l < lines; l++) {
+      for (int l = 0; l < m; l++) {
         eight* sum = &sums[l][r];
-        const float* line = x + l * x_line + at;
+        const float* line = x + l * ldx + at;
         sum->low = vfmaq_f32(sum->low, vld1q_f32(line), weights.low);
         sum->high = vfmaq_f32(sum->high, vld1q_f32(line + 4), weights.high);
       }
     }
   }
-  for (int l = 0; l < lines; l++) {
-    for (int r = 0; r < rows; r++) {
+  for (int l = 0; l < m; l++) {
+    for (int r = 0; r < n; r++) {
       float sum = vaddvq_f32(vaddq_f32(sums[l][r].low, sums[l][r].high));
       for (int64_t at = whole; at < k; at++)
-        sum += x[l * x_line + at] * hy__load1(w[r] + at * size, dtype);
-      out[l * out_line + r] = sum;
+        sum += x[l * ldx + at] * hy__load1(w[r] + at * size, dtype);
+      out[l * ldo + r] = sum;
     }
   }
 }
 
 #include "backends/cpu/gemm/gemv_tmpl.h"
 
-void hy__dot_neon(const hy__matrix* w, int64_t first, int rows, int64_t k, const float* x,
-                  int64_t x_line, int lines, float* out, int64_t out_line) {
+void hy__gemv_neon(const hy__matrix* w, int64_t first, int n, int64_t k, const float* x,
+                   int64_t ldx, int m, float* out, int64_t ldo) {
   switch (w->dtype) {
-    case HY_F32: rows_of(HY_F32, w, first, rows, k, x, x_line, lines, out, out_line); return;
-    case HY_BF16: rows_of(HY_BF16, w, first, rows, k, x, x_line, lines, out, out_line); return;
-    default: rows_of(HY_F16, w, first, rows, k, x, x_line, lines, out, out_line); return;
+    case HY_F32: gemv_of(HY_F32, w, first, n, k, x, ldx, m, out, ldo); return;
+    case HY_BF16: gemv_of(HY_BF16, w, first, n, k, x, ldx, m, out, ldo); return;
+    default: gemv_of(HY_F16, w, first, n, k, x, ldx, m, out, ldo); return;
   }
 }
 
-void hy__finish_neon(int64_t n, const float* sums, float alpha, float beta, const void* addend,
-                     int64_t addend_step, void* out, int64_t out_step, hy_dtype dtype) {
+void hy__epilogue_neon(int64_t n, const float* sums, float alpha, float beta, const void* addend,
+                       int64_t addend_step, void* out, int64_t out_step, hy_dtype dtype) {
   int64_t size = dtype == HY_F32 ? 4 : 2;
   bool lined_up = out_step == 1 && (!addend || addend_step == 1);
   int64_t whole = lined_up ? n / WIDTH * WIDTH : 0;
@@ -106,9 +106,9 @@ void hy__finish_neon(int64_t n, const float* sums, float alpha, float beta, cons
     }
     store8(to + i * size, dtype, x);
   }
-  hy__finish_scalar(n - whole, sums + whole, alpha, beta,
-                    addend ? from + whole * addend_step * size : NULL, addend_step,
-                    to + whole * out_step * size, out_step, dtype);
+  hy__epilogue_generic(n - whole, sums + whole, alpha, beta,
+                       addend ? from + whole * addend_step * size : NULL, addend_step,
+                       to + whole * out_step * size, out_step, dtype);
 }
 
 void hy__widen_neon(int64_t n, const void* from, int64_t step, hy_dtype dtype, float* x) {
@@ -116,6 +116,6 @@ void hy__widen_neon(int64_t n, const void* from, int64_t step, hy_dtype dtype, f
   const char* p = from;
   for (int64_t i = 0; i < whole; i += WIDTH)
     store8((char*)(x + i), HY_F32, load8(p + i * size, dtype));
-  hy__widen_scalar(n - whole, p + whole * step * size, step, dtype, x + whole);
+  hy__widen_generic(n - whole, p + whole * step * size, step, dtype, x + whole);
 }
 #endif

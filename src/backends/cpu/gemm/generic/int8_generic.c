@@ -1,7 +1,7 @@
-// Products of int8 in plain C: a lane holds one number, widened. Sums wrap, as int32 does.
+// The int8 GEMM microkernel in plain C: a word holds one number, widened. Sums wrap, as int32 does.
 #include "backends/cpu/family.h"
 
-enum { ROWS = 4, PANEL = 8 };
+enum { MR = 4, NR = 8 };
 
 static void pack(const char* data, int64_t line, int64_t along, int lines, int depth, int width,
                  float* packed) {
@@ -13,20 +13,20 @@ static void pack(const char* data, int64_t line, int64_t along, int lines, int d
 }
 
 static void pack_a(const hy__matrix* a, int64_t i, int m, int64_t k, int depth, float* packed) {
-  pack(hy__matrix_at(a, i, k), a->row, a->column, m, depth, ROWS, packed);
+  pack(hy__matrix_at(a, i, k), a->row, a->column, m, depth, MR, packed);
 }
 
 static void pack_b(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, float* packed) {
-  pack(hy__matrix_at(b, k, j), b->column, b->row, n, depth, PANEL, packed);
+  pack(hy__matrix_at(b, k, j), b->column, b->row, n, depth, NR, packed);
 }
 
 static void multiply(int depth, const float* packed_a, const float* packed_b, float* c,
                      int64_t stride, int m, int n, bool accumulate) {
   const uint32_t *a = (const uint32_t*)packed_a, *b = (const uint32_t*)packed_b;
-  uint32_t sums[ROWS][PANEL] = {{0}}, *to = (uint32_t*)c;
+  uint32_t sums[MR][NR] = {{0}}, *to = (uint32_t*)c;
   for (int k = 0; k < depth; k++) {
-    for (int i = 0; i < ROWS; i++) {
-      for (int j = 0; j < PANEL; j++) sums[i][j] += a[k * ROWS + i] * b[k * PANEL + j];
+    for (int i = 0; i < MR; i++) {
+      for (int j = 0; j < NR; j++) sums[i][j] += a[k * MR + i] * b[k * NR + j];
     }
   }
   for (int i = 0; i < m; i++) {
@@ -35,11 +35,11 @@ static void multiply(int depth, const float* packed_a, const float* packed_b, fl
   }
 }
 
-const hy__gemm_kernel hy__gemm_int8_scalar = {.rows = ROWS,
-                                              .panel = PANEL,
-                                              .depth = 384,
-                                              .unit = 1,
-                                              .align = 1,
-                                              .pack_a = pack_a,
-                                              .pack_b = pack_b,
-                                              .multiply = multiply};
+const hy__gemm_kernel hy__gemm_int8_generic = {.mr = MR,
+                                               .nr = NR,
+                                               .kc = 384,
+                                               .unit = 1,
+                                               .align = 1,
+                                               .pack_a = pack_a,
+                                               .pack_b = pack_b,
+                                               .multiply = multiply};

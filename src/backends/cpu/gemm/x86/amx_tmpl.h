@@ -1,13 +1,13 @@
-// Products in AMX tiles, for a file that defines UNIT (4: int8, 2: bfloat16) and PRODUCT, the
-// instruction on three tiles: 32 rows by 32 columns in four tiles of sums.
+// GEMM microkernel in AMX tiles, for a file that defines UNIT (4: int8, 2: bfloat16) and PRODUCT,
+// the instruction on three tiles: MR x NR = 32 x 32 in four tiles of sums.
 //
-// A lies in the packed block as the tiles want it, 16 rows of 64 bytes each, B with its lanes
-// across. A thread's tiles are set up for each task and given back after it: holding them would
-// make every switch of threads save 8 KiB.
+// Packed A has the order of the tiles, 16 rows of 64 bytes each; packed B has its words across. A
+// thread configures its tiles for each task and releases them after it: holding them would make
+// every context switch save 8 KiB.
 #ifndef HALYARD_CPU_GEMM_X86_AMX_TMPL_H_
 #define HALYARD_CPU_GEMM_X86_AMX_TMPL_H_
 
-enum { ROWS = 32, PANEL = 32, TILE = 16 };  // TILE: rows, lanes and columns of a tile
+enum { MR = 32, NR = 32, TILE = 16 };  // TILE: rows, lanes and columns of a tile
 #include "backends/cpu/gemm/x86/pack_avx512.h"
 
 HY__TARGET_AMX
@@ -22,7 +22,7 @@ static void pack_a(const hy__matrix* a, int64_t i, int m, int64_t k, int depth, 
   uint32_t* to = (uint32_t*)packed;
   int lanes = lanes_of(depth);
   for (int at = 0; at < lanes; at += TILE) {
-    for (int r = 0; r < ROWS; r++, to += TILE) {
+    for (int r = 0; r < MR; r++, to += TILE) {
       int left = depth - at * UNIT;
       if (r >= m) {
         memset(to, 0, TILE * sizeof *to);
@@ -42,7 +42,7 @@ static void pack_b(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, 
   uint32_t* to = (uint32_t*)packed;
   pack_columns(b, k, depth, j, n, to);
   int used = (depth + UNIT - 1) / UNIT;
-  memset(to + (int64_t)used * PANEL, 0, (size_t)(lanes_of(depth) - used) * PANEL * sizeof *to);
+  memset(to + (int64_t)used * NR, 0, (size_t)(lanes_of(depth) - used) * NR * sizeof *to);
 }
 
 typedef struct tile_config {
@@ -83,10 +83,10 @@ HY__INLINE void multiply_whole(int depth, const char* a, int64_t a_row, int64_t 
   }
   int lanes = lanes_of(depth);
   for (int at = 0; at < lanes; at += TILE, a += a_next) {
-    const float* columns = b + (int64_t)at * PANEL;
+    const float* columns = b + (int64_t)at * NR;
     _tile_loadd(4, a, a_row);
-    _tile_loadd(6, columns, PANEL * 4);
-    _tile_loadd(7, columns + TILE, PANEL * 4);
+    _tile_loadd(6, columns, NR * 4);
+    _tile_loadd(7, columns + TILE, NR * 4);
     PRODUCT(0, 4, 6);
     PRODUCT(1, 4, 7);
     _tile_loadd(5, a + TILE * a_row, a_row);
@@ -102,25 +102,25 @@ HY__INLINE void multiply_whole(int depth, const char* a, int64_t a_row, int64_t 
 HY__INLINE void multiply_any(int depth, const char* a, int64_t a_row, int64_t a_next,
                              const float* b, float* c, int64_t stride, int m, int n,
                              bool accumulate) {
-  if (m == ROWS && n == PANEL) {
+  if (m == MR && n == NR) {
     multiply_whole(depth, a, a_row, a_next, b, c, stride, accumulate);
     return;
   }
-  float sums[ROWS * PANEL] __attribute__((aligned(64)));
+  float sums[MR * NR] __attribute__((aligned(64)));
   for (int i = 0; i < m && accumulate; i++)
-    memcpy(sums + i * PANEL, c + i * stride, (size_t)n * sizeof *sums);
-  multiply_whole(depth, a, a_row, a_next, b, sums, PANEL, accumulate);
-  for (int i = 0; i < m; i++) memcpy(c + i * stride, sums + i * PANEL, (size_t)n * sizeof *sums);
+    memcpy(sums + i * NR, c + i * stride, (size_t)n * sizeof *sums);
+  multiply_whole(depth, a, a_row, a_next, b, sums, NR, accumulate);
+  for (int i = 0; i < m; i++) memcpy(c + i * stride, sums + i * NR, (size_t)n * sizeof *sums);
 }
 
 static void multiply(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
                      int n, bool accumulate) {
-  multiply_any(depth, (const char*)a, TILE * 4, ROWS * TILE * 4, b, c, stride, m, n, accumulate);
+  multiply_any(depth, (const char*)a, TILE * 4, MR * TILE * 4, b, c, stride, m, n, accumulate);
 }
 
 // Tiles are read whole: what is missing of them must have been packed.
 static bool in_place(const hy__gemm* g) {
-  return g->a.column == 1 && g->m % ROWS == 0 && g->k % (TILE * UNIT) == 0;
+  return g->a.column == 1 && g->m % MR == 0 && g->k % (TILE * UNIT) == 0;
 }
 
 static void multiply_in_place(const hy__matrix* a, int64_t i, int64_t k, int depth, const float* b,

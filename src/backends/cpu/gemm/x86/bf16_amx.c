@@ -1,4 +1,4 @@
-// Products of bfloat16 in AMX tiles.
+// The bf16 GEMM microkernel in AMX tiles, and a skinny GEMM that reads weights in place.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
@@ -32,10 +32,10 @@ static void dot(const hy__matrix* w, int64_t first, int rows, int64_t k, const f
     int left = rows - done;
     _tile_zero(0);
     _tile_zero(1);
-    for (int64_t at = 0; at < bytes; at += TILE * 4, x += TILE * PANEL) {
+    for (int64_t at = 0; at < bytes; at += TILE * 4, x += TILE * NR) {
       const char* from;
       int64_t step;
-      _tile_loadd(6, x, PANEL * 4);
+      _tile_loadd(6, x, NR * 4);
       load_rows(data, row, left, at, bytes, buffer[0], &from, &step);
       _tile_loadd(4, from, step);
       PRODUCT(0, 4, 6);
@@ -44,7 +44,7 @@ static void dot(const hy__matrix* w, int64_t first, int rows, int64_t k, const f
       _tile_loadd(5, from, step);
       PRODUCT(1, 5, 6);
     }
-    x -= (bytes + TILE * 4 - 1) / (TILE * 4) * TILE * PANEL;
+    x -= (bytes + TILE * 4 - 1) / (TILE * 4) * TILE * NR;
     for (int half = 0; half < 2 && half * TILE < left; half++) {
       float sums[TILE * TILE] __attribute__((aligned(64)));
       if (half == 0)
@@ -63,9 +63,9 @@ static void dot(const hy__matrix* w, int64_t first, int rows, int64_t k, const f
 
 HY__TARGET_END
 
-const hy__gemm_kernel hy__gemm_amx_bf16 = {.rows = ROWS,
-                                           .panel = PANEL,
-                                           .depth = HY__GEMM_MAX_DEPTH,
+const hy__gemm_kernel hy__gemm_bf16_amx = {.mr = MR,
+                                           .nr = NR,
+                                           .kc = HY__GEMM_MAX_KC,
                                            .unit = UNIT,
                                            .align = TILE,
                                            .pack_a = pack_a,
@@ -75,5 +75,5 @@ const hy__gemm_kernel hy__gemm_amx_bf16 = {.rows = ROWS,
                                            .multiply = multiply,
                                            .in_place = in_place,
                                            .multiply_in_place = multiply_in_place,
-                                           .dot = dot};
+                                           .skinny = dot};
 #endif

@@ -1,4 +1,4 @@
-// Dot products and conversions of lines in AVX2.
+// GEMV and skinny GEMM, epilogue and conversion of rows in AVX2.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
@@ -9,7 +9,7 @@
 
 HY__TARGET_AVX2
 
-enum { ROWS = 4, LINES = 2 };  // of one block: their sums stay in registers
+enum { NR = 4, MR = 2 };  // of one block: their sums stay in registers
 
 HY__INLINE __m256 load8(const char* p, hy_dtype dtype) {
   if (dtype == HY_F32) return _mm256_loadu_ps((const float*)p);
@@ -34,45 +34,45 @@ HY__INLINE float sum_lanes(__m256 x) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-HY__INLINE void block(int rows, int lines, hy_dtype dtype, const char* const w[ROWS], int64_t k,
-                      const float* x, int64_t x_line, float* out, int64_t out_line) {
+HY__INLINE void block(int n, int m, hy_dtype dtype, const char* const w[NR], int64_t k,
+                      const float* x, int64_t ldx, float* out, int64_t ldo) {
   int64_t size = dtype == HY_F32 ? 4 : 2, whole = k / 8 * 8;
-  __m256 sums[LINES][ROWS];
-  for (int l = 0; l < lines; l++) {
-    for (int r = 0; r < rows; r++) sums[l][r] = _mm256_setzero_ps();
+  __m256 sums[MR][NR];
+  for (int l = 0; l < m; l++) {
+    for (int r = 0; r < n; r++) sums[l][r] = _mm256_setzero_ps();
   }
   for (int64_t at = 0; at < whole; at += 8) {
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < n; r++) {
       __m256 weights = load8(w[r] + at * size, dtype);
 #pragma GCC unroll 2
-      for (int l = 0; l < lines; l++)
-        sums[l][r] = _mm256_fmadd_ps(_mm256_loadu_ps(x + l * x_line + at), weights, sums[l][r]);
+      for (int l = 0; l < m; l++)
+        sums[l][r] = _mm256_fmadd_ps(_mm256_loadu_ps(x + l * ldx + at), weights, sums[l][r]);
     }
   }
-  for (int l = 0; l < lines; l++) {
-    for (int r = 0; r < rows; r++) {
+  for (int l = 0; l < m; l++) {
+    for (int r = 0; r < n; r++) {
       float sum = sum_lanes(sums[l][r]);
       for (int64_t at = whole; at < k; at++)
-        sum += x[l * x_line + at] * hy__load1(w[r] + at * size, dtype);
-      out[l * out_line + r] = sum;
+        sum += x[l * ldx + at] * hy__load1(w[r] + at * size, dtype);
+      out[l * ldo + r] = sum;
     }
   }
 }
 
 #include "backends/cpu/gemm/gemv_tmpl.h"
 
-void hy__dot_avx2(const hy__matrix* w, int64_t first, int rows, int64_t k, const float* x,
-                  int64_t x_line, int lines, float* out, int64_t out_line) {
+void hy__gemv_avx2(const hy__matrix* w, int64_t first, int n, int64_t k, const float* x,
+                   int64_t ldx, int m, float* out, int64_t ldo) {
   switch (w->dtype) {
-    case HY_F32: rows_of(HY_F32, w, first, rows, k, x, x_line, lines, out, out_line); return;
-    case HY_BF16: rows_of(HY_BF16, w, first, rows, k, x, x_line, lines, out, out_line); return;
-    default: rows_of(HY_F16, w, first, rows, k, x, x_line, lines, out, out_line); return;
+    case HY_F32: gemv_of(HY_F32, w, first, n, k, x, ldx, m, out, ldo); return;
+    case HY_BF16: gemv_of(HY_BF16, w, first, n, k, x, ldx, m, out, ldo); return;
+    default: gemv_of(HY_F16, w, first, n, k, x, ldx, m, out, ldo); return;
   }
 }
 
-void hy__finish_avx2(int64_t n, const float* sums, float alpha, float beta, const void* addend,
-                     int64_t addend_step, void* out, int64_t out_step, hy_dtype dtype) {
+void hy__epilogue_avx2(int64_t n, const float* sums, float alpha, float beta, const void* addend,
+                       int64_t addend_step, void* out, int64_t out_step, hy_dtype dtype) {
   int64_t size = dtype == HY_F32 ? 4 : 2;
   bool lined_up = out_step == 1 && (!addend || addend_step == 1);
   int64_t whole = lined_up ? n / 8 * 8 : 0;
@@ -89,16 +89,16 @@ void hy__finish_avx2(int64_t n, const float* sums, float alpha, float beta, cons
     else
       _mm_storeu_si128((__m128i*)(to + i * size), to_bf16(value));
   }
-  hy__finish_scalar(n - whole, sums + whole, alpha, beta,
-                    addend ? from + whole * addend_step * size : NULL, addend_step,
-                    to + whole * out_step * size, out_step, dtype);
+  hy__epilogue_generic(n - whole, sums + whole, alpha, beta,
+                       addend ? from + whole * addend_step * size : NULL, addend_step,
+                       to + whole * out_step * size, out_step, dtype);
 }
 
 void hy__widen_avx2(int64_t n, const void* from, int64_t step, hy_dtype dtype, float* x) {
   int64_t size = dtype == HY_F32 ? 4 : 2, whole = step == 1 ? n / 8 * 8 : 0;
   const char* p = from;
   for (int64_t i = 0; i < whole; i += 8) _mm256_storeu_ps(x + i, load8(p + i * size, dtype));
-  hy__widen_scalar(n - whole, p + whole * step * size, step, dtype, x + whole);
+  hy__widen_generic(n - whole, p + whole * step * size, step, dtype, x + whole);
 }
 
 HY__TARGET_END

@@ -1,4 +1,4 @@
-// Dot products and conversions of lines in AVX-512.
+// GEMV and skinny GEMM, epilogue and conversion of rows in AVX-512.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
@@ -6,8 +6,8 @@
 
 HY__TARGET_AVX512
 
-enum { ROWS = 4, LINES = 4 };  // of one block: their sums stay in registers
-enum { AHEAD = 2048 };         // bytes by which weights are asked for before they are used
+enum { NR = 4, MR = 4 };  // of one block: their sums stay in registers
+enum { AHEAD = 2048 };    // bytes by which weights are asked for before they are used
 
 // The sums of four vectors' lanes.
 HY__INLINE __m128 sum_lanes(__m512 a, __m512 b, __m512 c, __m512 d) {
@@ -18,34 +18,34 @@ HY__INLINE __m128 sum_lanes(__m512 a, __m512 b, __m512 c, __m512 d) {
   return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-HY__INLINE void step(int rows, int lines, const char* const w[ROWS], hy_dtype dtype, int64_t at,
-                     const float* x, int64_t x_line, __mmask16 mask, __m512 sums[LINES][ROWS]) {
-  __m512 weights[ROWS];
+HY__INLINE void step(int n, int m, const char* const w[NR], hy_dtype dtype, int64_t at,
+                     const float* x, int64_t ldx, __mmask16 mask, __m512 sums[MR][NR]) {
+  __m512 weights[NR];
 #pragma GCC unroll 4
-  for (int r = 0; r < rows; r++)
+  for (int r = 0; r < n; r++)
     weights[r] = hy__load16(w[r] + at * (dtype == HY_F32 ? 4 : 2), dtype, mask);
 #pragma GCC unroll 4
-  for (int l = 0; l < lines; l++) {
-    __m512 value = _mm512_maskz_loadu_ps(mask, x + l * x_line + at);
+  for (int l = 0; l < m; l++) {
+    __m512 value = _mm512_maskz_loadu_ps(mask, x + l * ldx + at);
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) sums[l][r] = _mm512_fmadd_ps(value, weights[r], sums[l][r]);
+    for (int r = 0; r < n; r++) sums[l][r] = _mm512_fmadd_ps(value, weights[r], sums[l][r]);
   }
 }
 
-HY__INLINE void block(int rows, int lines, hy_dtype dtype, const char* const w[ROWS], int64_t k,
-                      const float* x, int64_t x_line, float* out, int64_t out_line) {
-  __m512 sums[LINES][ROWS];
+HY__INLINE void block(int n, int m, hy_dtype dtype, const char* const w[NR], int64_t k,
+                      const float* x, int64_t ldx, float* out, int64_t ldo) {
+  __m512 sums[MR][NR];
 #pragma GCC unroll 4
-  for (int l = 0; l < LINES; l++) {
+  for (int l = 0; l < MR; l++) {
 #pragma GCC unroll 4
-    for (int r = 0; r < ROWS; r++) sums[l][r] = _mm512_setzero_ps();
+    for (int r = 0; r < NR; r++) sums[l][r] = _mm512_setzero_ps();
   }
   int64_t at = 0;
-  for (; at + 16 <= k; at += 16) step(rows, lines, w, dtype, at, x, x_line, 0xffff, sums);
-  if (at < k) step(rows, lines, w, dtype, at, x, x_line, hy__first16(k - at), sums);
+  for (; at + 16 <= k; at += 16) step(n, m, w, dtype, at, x, ldx, 0xffff, sums);
+  if (at < k) step(n, m, w, dtype, at, x, ldx, hy__first16(k - at), sums);
 #pragma GCC unroll 4
-  for (int l = 0; l < lines; l++)
-    _mm_mask_storeu_ps(out + l * out_line, (__mmask8)((1 << rows) - 1),
+  for (int l = 0; l < m; l++)
+    _mm_mask_storeu_ps(out + l * ldo, (__mmask8)((1 << n) - 1),
                        sum_lanes(sums[l][0], sums[l][1], sums[l][2], sums[l][3]));
 }
 
@@ -75,57 +75,55 @@ HY__INLINE __m512 dot_row(hy_dtype dtype, const char* w, int64_t k, const float*
   return _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3]));
 }
 
-HY__INLINE void lines_of(int rows, int lines, hy_dtype dtype, const char* const w[ROWS], int64_t k,
-                         const float* x, int64_t x_line, float* out, int64_t out_line) {
-  if (lines == 1) {
-    __m512 sums[ROWS];
+HY__INLINE void rows_of(int n, int m, hy_dtype dtype, const char* const w[NR], int64_t k,
+                        const float* x, int64_t ldx, float* out, int64_t ldo) {
+  if (m == 1) {
+    __m512 sums[NR];
 #pragma GCC unroll 4
-    for (int r = 0; r < ROWS; r++)
-      sums[r] = r < rows ? dot_row(dtype, w[r], k, x) : _mm512_setzero_ps();
-    _mm_mask_storeu_ps(out, (__mmask8)((1 << rows) - 1),
+    for (int r = 0; r < NR; r++) sums[r] = r < n ? dot_row(dtype, w[r], k, x) : _mm512_setzero_ps();
+    _mm_mask_storeu_ps(out, (__mmask8)((1 << n) - 1),
                        sum_lanes(sums[0], sums[1], sums[2], sums[3]));
     return;
   }
   int l = 0;
-  for (; l + 4 <= lines; l += 4)
-    block(rows, 4, dtype, w, k, x + l * x_line, x_line, out + l * out_line, out_line);
-  x += l * x_line;
-  out += l * out_line;
-  switch (lines - l) {
-    case 1: block(rows, 1, dtype, w, k, x, x_line, out, out_line); return;
-    case 2: block(rows, 2, dtype, w, k, x, x_line, out, out_line); return;
-    case 3: block(rows, 3, dtype, w, k, x, x_line, out, out_line); return;
+  for (; l + 4 <= m; l += 4) block(n, 4, dtype, w, k, x + l * ldx, ldx, out + l * ldo, ldo);
+  x += l * ldx;
+  out += l * ldo;
+  switch (m - l) {
+    case 1: block(n, 1, dtype, w, k, x, ldx, out, ldo); return;
+    case 2: block(n, 2, dtype, w, k, x, ldx, out, ldo); return;
+    case 3: block(n, 3, dtype, w, k, x, ldx, out, ldo); return;
     default: return;
   }
 }
 
-HY__INLINE void rows_of(hy_dtype dtype, const hy__matrix* w, int64_t first, int rows, int64_t k,
-                        const float* x, int64_t x_line, int lines, float* out, int64_t out_line) {
+HY__INLINE void gemv_of(hy_dtype dtype, const hy__matrix* w, int64_t first, int n, int64_t k,
+                        const float* x, int64_t ldx, int m, float* out, int64_t ldo) {
   int r = 0;
-  for (; r + ROWS <= rows; r += ROWS) {
-    const char* four[ROWS];
-    for (int i = 0; i < ROWS; i++) four[i] = hy__matrix_at(w, first + r + i, 0);
-    lines_of(ROWS, lines, dtype, four, k, x, x_line, out + r, out_line);
+  for (; r + NR <= n; r += NR) {
+    const char* four[NR];
+    for (int i = 0; i < NR; i++) four[i] = hy__matrix_at(w, first + r + i, 0);
+    rows_of(NR, m, dtype, four, k, x, ldx, out + r, ldo);
   }
-  for (; r < rows; r++) {
-    const char* one[ROWS] = {hy__matrix_at(w, first + r, 0)};
-    lines_of(1, lines, dtype, one, k, x, x_line, out + r, out_line);
+  for (; r < n; r++) {
+    const char* one[NR] = {hy__matrix_at(w, first + r, 0)};
+    rows_of(1, m, dtype, one, k, x, ldx, out + r, ldo);
   }
 }
 
-void hy__dot_avx512(const hy__matrix* w, int64_t first, int rows, int64_t k, const float* x,
-                    int64_t x_line, int lines, float* out, int64_t out_line) {
+void hy__gemv_avx512(const hy__matrix* w, int64_t first, int n, int64_t k, const float* x,
+                     int64_t ldx, int m, float* out, int64_t ldo) {
   switch (w->dtype) {
-    case HY_F32: rows_of(HY_F32, w, first, rows, k, x, x_line, lines, out, out_line); return;
-    case HY_BF16: rows_of(HY_BF16, w, first, rows, k, x, x_line, lines, out, out_line); return;
-    default: rows_of(HY_F16, w, first, rows, k, x, x_line, lines, out, out_line); return;
+    case HY_F32: gemv_of(HY_F32, w, first, n, k, x, ldx, m, out, ldo); return;
+    case HY_BF16: gemv_of(HY_BF16, w, first, n, k, x, ldx, m, out, ldo); return;
+    default: gemv_of(HY_F16, w, first, n, k, x, ldx, m, out, ldo); return;
   }
 }
 
-void hy__finish_avx512(int64_t n, const float* sums, float alpha, float beta, const void* addend,
-                       int64_t addend_step, void* out, int64_t out_step, hy_dtype dtype) {
+void hy__epilogue_avx512(int64_t n, const float* sums, float alpha, float beta, const void* addend,
+                         int64_t addend_step, void* out, int64_t out_step, hy_dtype dtype) {
   if (out_step != 1 || (addend && addend_step != 1)) {
-    hy__finish_scalar(n, sums, alpha, beta, addend, addend_step, out, out_step, dtype);
+    hy__epilogue_generic(n, sums, alpha, beta, addend, addend_step, out, out_step, dtype);
     return;
   }
   int64_t size = dtype == HY_F32 ? 4 : 2;
@@ -141,7 +139,7 @@ void hy__finish_avx512(int64_t n, const float* sums, float alpha, float beta, co
 
 void hy__widen_avx512(int64_t n, const void* from, int64_t step, hy_dtype dtype, float* x) {
   if (step != 1) {
-    hy__widen_scalar(n, from, step, dtype, x);
+    hy__widen_generic(n, from, step, dtype, x);
     return;
   }
   int64_t size = dtype == HY_F32 ? 4 : 2;

@@ -1,4 +1,4 @@
-// Products of int8 in AMX tiles.
+// The int8 GEMM microkernel in AMX tiles.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
@@ -6,9 +6,9 @@
 #define PRODUCT _tile_dpbssd
 #include "backends/cpu/gemm/x86/amx_tmpl.h"
 
-const hy__gemm_kernel hy__gemm_amx_int8 = {.rows = ROWS,
-                                           .panel = PANEL,
-                                           .depth = HY__GEMM_MAX_DEPTH,
+const hy__gemm_kernel hy__gemm_int8_amx = {.mr = MR,
+                                           .nr = NR,
+                                           .kc = HY__GEMM_MAX_KC,
                                            .unit = UNIT,
                                            .align = TILE,
                                            .pack_a = pack_a,

@@ -1,13 +1,13 @@
-// Products of int8 with AVX-512 VNNI: 6 rows by 64 columns, four products to a lane.
+// The int8 GEMM microkernel in AVX-512 VNNI: MR x NR = 6 x 64, four products to a SIMD lane.
 //
-// The instruction multiplies unsigned by signed bytes, so that A is packed with 128 added, row
-// after row, and 128 times the sums of B's columns, which packing finds, is taken off again. All of
+// The instruction multiplies unsigned by signed bytes, so A is packed with 128 added, row after
+// row, and 128 times the sums of B's columns, which packing computes, is subtracted again. All of
 // it is exact.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
 #define UNIT 4
-enum { ROWS = 6, PANEL = 64, VECTORS = PANEL / 16 };
+enum { MR = 6, NR = 64, VECTORS = NR / 16 };
 #include "backends/cpu/gemm/x86/pack_avx512.h"
 
 HY__TARGET_VNNI
@@ -18,7 +18,7 @@ enum { FLIP = (int)0x80808080 };
 static void pack_a(const hy__matrix* a, int64_t i, int m, int64_t k, int depth, float* packed) {
   int lanes = (depth + UNIT - 1) / UNIT;
   int32_t* to = (int32_t*)packed;
-  memset(to, 0, (size_t)ROWS * (size_t)lanes * sizeof *to);
+  memset(to, 0, (size_t)MR * (size_t)lanes * sizeof *to);
   for (int r = 0; r < m; r++, to += lanes) {
     const char* row = hy__matrix_at(a, i + r, k);
     for (int at = 0; a->column == 1 && at < lanes; at += 16) {
@@ -37,25 +37,25 @@ static void pack_b(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, 
   uint32_t* to = (uint32_t*)packed;
   pack_columns(b, k, depth, j, n, to);
   int lanes = (depth + 3) / 4;
-  for (int h = 0; h < PANEL; h += 16) {
+  for (int h = 0; h < NR; h += 16) {
     __m512i sum = _mm512_setzero_si512();
     for (int p = 0; p < lanes; p++)
       sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(1),
-                                _mm512_loadu_si512(to + (int64_t)p * PANEL + h));
-    _mm512_storeu_si512(to + (int64_t)lanes * PANEL + h, _mm512_slli_epi32(sum, 7));
+                                _mm512_loadu_si512(to + (int64_t)p * NR + h));
+    _mm512_storeu_si512(to + (int64_t)lanes * NR + h, _mm512_slli_epi32(sum, 7));
   }
 }
 
 HY__INLINE void tile(int m, int lanes, const int32_t* a, const int32_t* b, int32_t* c,
                      int64_t stride, int n, bool accumulate) {
-  __m512i sums[ROWS][VECTORS];
+  __m512i sums[MR][VECTORS];
 #pragma GCC unroll 6
   for (int i = 0; i < m; i++) {
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; v++) sums[i][v] = _mm512_setzero_si512();
   }
   const int32_t* lower = a + 3 * lanes;  // two pointers and two multiples of lanes reach six rows
-  for (int k = 0; k < lanes; k++, a++, lower++, b += PANEL) {
+  for (int k = 0; k < lanes; k++, a++, lower++, b += NR) {
     __m512i columns[VECTORS];
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; v++) columns[v] = _mm512_loadu_si512(b + 16 * v);
@@ -100,13 +100,13 @@ static void multiply(int depth, const float* packed_a, const float* packed_b, fl
 
 HY__TARGET_END
 
-const hy__gemm_kernel hy__gemm_vnni = {.rows = ROWS,
-                                       .panel = PANEL,
-                                       .depth = 384,
-                                       .unit = UNIT,
-                                       .align = 1,
-                                       .extra = 1,
-                                       .pack_a = pack_a,
-                                       .pack_b = pack_b,
-                                       .multiply = multiply};
+const hy__gemm_kernel hy__gemm_int8_vnni = {.mr = MR,
+                                            .nr = NR,
+                                            .kc = 384,
+                                            .unit = UNIT,
+                                            .align = 1,
+                                            .extra = 1,
+                                            .pack_a = pack_a,
+                                            .pack_b = pack_b,
+                                            .multiply = multiply};
 #endif

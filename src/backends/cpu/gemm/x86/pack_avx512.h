@@ -1,6 +1,6 @@
-// Packing several numbers to a lane of 32 bits in AVX-512: four bytes or two halves that follow one
-// another along k. For files of kernels that define UNIT (4 or 2), ROWS and PANEL, and FLIP, which
-// is applied to each lane of A.
+// Packing for bf16 and int8 microkernels in AVX-512: four bytes or two halves that follow one
+// another along k become a word of 32 bits. For files that define UNIT (4 or 2), MR and NR, and
+// FLIP, which is applied to each word of A.
 #ifndef HALYARD_CPU_GEMM_X86_PACK_AVX512_H_
 #define HALYARD_CPU_GEMM_X86_PACK_AVX512_H_
 
@@ -102,15 +102,15 @@ static void pack_columns(const hy__matrix* b, int64_t k, int depth, int64_t j, i
     for (int p = 0; p < depth; p += UNIT) {
       for (int u = 0; u < UNIT; u++)
         _mm_prefetch(data + (int64_t)(p + AHEAD + u) * b->row * SIZE, _MM_HINT_T0);
-      for (int h = 0; h < PANEL; h += ACROSS)
+      for (int h = 0; h < NR; h += ACROSS)
         interleave(data + ((int64_t)p * b->row + h) * SIZE, b->row, depth - p, n - h,
-                   packed + (int64_t)(p / UNIT) * PANEL + h);
+                   packed + (int64_t)(p / UNIT) * NR + h);
     }
   } else if (b->row == 1) {
-    for (int h = 0; h < PANEL; h += 16)
-      pack_lines(data + h * b->column * SIZE, b->column, n - h, depth, PANEL, 16, 0, packed + h);
+    for (int h = 0; h < NR; h += 16)
+      pack_lines(data + h * b->column * SIZE, b->column, n - h, depth, NR, 16, 0, packed + h);
   } else {
-    pack_scattered(data, b->column, b->row, n, depth, PANEL, 0, packed);
+    pack_scattered(data, b->column, b->row, n, depth, NR, 0, packed);
   }
 }
 

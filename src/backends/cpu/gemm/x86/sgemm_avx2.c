@@ -1,4 +1,4 @@
-// The GEMM tile in AVX2: 6 rows by 16 columns, 12 accumulators.
+// The sgemm microkernel in AVX2: MR x NR = 6 x 16, 12 accumulators.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
@@ -6,7 +6,7 @@
 
 #include "backends/cpu/runtime/target.h"
 
-enum { ROWS = 6, PANEL = 16 };
+enum { MR = 6, NR = 16 };
 HY__TARGET_AVX2
 
 #include "backends/cpu/gemm/pack_generic.h"
@@ -36,8 +36,8 @@ static void pack_transposed(const hy__matrix* b, int64_t k, int depth, int64_t j
       r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
     }
     for (int i = 0; i < 4; i++) {
-      _mm256_storeu_ps(packed + (at + i) * PANEL, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-      _mm256_storeu_ps(packed + (at + i + 4) * PANEL, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+      _mm256_storeu_ps(packed + (at + i) * NR, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+      _mm256_storeu_ps(packed + (at + i + 4) * NR, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
     }
   }
 }
@@ -45,25 +45,25 @@ static void pack_transposed(const hy__matrix* b, int64_t k, int depth, int64_t j
 // Weights lie along k: whole blocks of them are transposed in registers.
 static void pack_columns(const hy__matrix* b, int64_t k, int depth, int64_t j, int n,
                          float* packed) {
-  int whole = b->row == 1 && n == PANEL ? depth / 8 * 8 : 0;
-  for (int h = 0; whole > 0 && h < PANEL; h += 8) pack_transposed(b, k, whole, j + h, packed + h);
-  if (whole < depth) pack_b(b, k + whole, depth - whole, j, n, packed + whole * PANEL);
+  int whole = b->row == 1 && n == NR ? depth / 8 * 8 : 0;
+  for (int h = 0; whole > 0 && h < NR; h += 8) pack_transposed(b, k, whole, j + h, packed + h);
+  if (whole < depth) pack_b(b, k + whole, depth - whole, j, n, packed + whole * NR);
 }
 
 HY__INLINE void tile(int m, int depth, const float* a, const float* b, float* c, int64_t stride,
                      int n, bool accumulate) {
-  __m256 low[ROWS], high[ROWS];
+  __m256 low[MR], high[MR];
   for (int i = 0; i < m; i++) low[i] = high[i] = _mm256_setzero_ps();
   for (int k = 0; k < depth; k++) {
-    __m256 b0 = _mm256_load_ps(b + k * PANEL), b1 = _mm256_load_ps(b + k * PANEL + 8);
+    __m256 b0 = _mm256_load_ps(b + k * NR), b1 = _mm256_load_ps(b + k * NR + 8);
 #pragma GCC unroll 6
     for (int i = 0; i < m; i++) {
-      __m256 x = _mm256_broadcast_ss(a + k * ROWS + i);
+      __m256 x = _mm256_broadcast_ss(a + k * MR + i);
       low[i] = _mm256_fmadd_ps(x, b0, low[i]);
       high[i] = _mm256_fmadd_ps(x, b1, high[i]);
     }
   }
-  if (n == PANEL) {
+  if (n == NR) {
 #pragma GCC unroll 6
     for (int i = 0; i < m; i++) {
       float* row = c + i * stride;
@@ -78,7 +78,7 @@ HY__INLINE void tile(int m, int depth, const float* a, const float* b, float* c,
   }
 #pragma GCC unroll 6
   for (int i = 0; i < m; i++) {
-    float sums[PANEL], *row = c + i * stride;
+    float sums[NR], *row = c + i * stride;
     _mm256_storeu_ps(sums, low[i]);
     _mm256_storeu_ps(sums + 8, high[i]);
     for (int j = 0; j < n; j++) row[j] = accumulate ? row[j] + sums[j] : sums[j];
@@ -99,12 +99,12 @@ static void multiply(int depth, const float* a, const float* b, float* c, int64_
 
 HY__TARGET_END
 
-const hy__gemm_kernel hy__gemm_avx2 = {.rows = ROWS,
-                                       .panel = PANEL,
-                                       .depth = 384,
-                                       .unit = 1,
-                                       .align = 1,
-                                       .pack_a = pack_a,
-                                       .pack_b = pack_columns,
-                                       .multiply = multiply};
+const hy__gemm_kernel hy__sgemm_avx2 = {.mr = MR,
+                                        .nr = NR,
+                                        .kc = 384,
+                                        .unit = 1,
+                                        .align = 1,
+                                        .pack_a = pack_a,
+                                        .pack_b = pack_columns,
+                                        .multiply = multiply};
 #endif

@@ -1,6 +1,6 @@
-// The GEMM tile in AVX-512: 6 rows by 64 columns, 24 accumulators, four loads of B and 6 broadcasts
-// of A a step. 14 by 32 would read less, and is slower: it is not bytes that it waits for, but the
-// loads themselves, of which it needs one and a quarter as many for each multiply-add.
+// The sgemm microkernel in AVX-512: MR x NR = 6 x 64, 24 accumulators, four loads of B and six
+// broadcasts of A a step. 14 x 32 would read fewer bytes and is slower: load instructions are the
+// bottleneck, and it needs 1.25 times as many for each multiply-add.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
@@ -8,7 +8,7 @@
 
 HY__TARGET_AVX512
 
-enum { ROWS = 6, PANEL = 64, VECTORS = PANEL / 16 };
+enum { MR = 6, NR = 64, VECTORS = NR / 16 };
 // Rows across k that are asked of the memory early.
 enum { ROWS_AHEAD = 12 };
 
@@ -29,7 +29,7 @@ HY__INLINE __m512 quarters(const char* from, int64_t line, int first, int lines)
   return _mm512_insertf32x4(x, _mm_loadu_ps((const float*)(from + 12 * line)), 3);
 }
 
-// Sixteen words of each of ROWS or 16 lines, `line` bytes apart, as sixteen vectors across the
+// Sixteen words of each of MR or 16 lines, `line` bytes apart, as sixteen vectors across the
 // lines. Loads of quarters do half of what a transposition of whole vectors takes.
 HY__INLINE void load_across(const char* from, int64_t line, int lines, __m512 block[16]) {
 #pragma GCC unroll 4
@@ -54,7 +54,7 @@ HY__INLINE void store_lines(float* to, int lines, __m512 x) {
     _mm512_storeu_ps(to, x);
 }
 
-// Whole blocks of ROWS or 16 lines of f32 or bf16, of which a word holds two; gives how much of the
+// Whole blocks of MR or 16 lines of f32 or bf16, of which a word holds two; gives how much of the
 // depth they cover.
 HY__INLINE int pack_blocks(const char* from, hy_dtype dtype, int64_t line, int lines, int depth,
                            int width, float* packed) {
@@ -80,7 +80,7 @@ HY__INLINE int pack_blocks(const char* from, hy_dtype dtype, int64_t line, int l
   return at;
 }
 
-// `lines` of ROWS or 16 lines, `line` bytes apart, read along k and written transposed: packed[k *
+// `lines` of MR or 16 lines, `line` bytes apart, read along k and written transposed: packed[k *
 // width + i], all of them.
 static void pack_transposed(const char* from, hy_dtype dtype, int64_t line, int lines, int depth,
                             int width, int stored, float* packed) {
@@ -89,10 +89,10 @@ static void pack_transposed(const char* from, hy_dtype dtype, int64_t line, int 
   int at = 0;
   if (lines >= stored && dtype == HY_F32)
     at = stored == 16 ? pack_blocks(from, HY_F32, line, 16, depth, width, packed)
-                      : pack_blocks(from, HY_F32, line, ROWS, depth, width, packed);
+                      : pack_blocks(from, HY_F32, line, MR, depth, width, packed);
   if (lines >= stored && dtype == HY_BF16)
     at = stored == 16 ? pack_blocks(from, HY_BF16, line, 16, depth, width, packed)
-                      : pack_blocks(from, HY_BF16, line, ROWS, depth, width, packed);
+                      : pack_blocks(from, HY_BF16, line, MR, depth, width, packed);
   for (; at < depth; at += 16) {
     __m512 block[16];
     __mmask16 load = hy__first16(depth - at);
@@ -111,16 +111,15 @@ static int64_t bytes_of(const hy__matrix* m, int64_t elements) {
 
 static void pack_a(const hy__matrix* a, int64_t i, int m, int64_t k, int depth, float* packed) {
   if (a->column == 1) {
-    pack_transposed(hy__matrix_at(a, i, k), a->dtype, bytes_of(a, a->row), m, depth, ROWS, ROWS,
+    pack_transposed(hy__matrix_at(a, i, k), a->dtype, bytes_of(a, a->row), m, depth, MR, MR,
                     packed);
   } else if (a->row == 1) {
     for (int p = 0; p < depth; p++)
-      _mm512_mask_storeu_ps(packed + (int64_t)p * ROWS, hy__first16(ROWS),
+      _mm512_mask_storeu_ps(packed + (int64_t)p * MR, hy__first16(MR),
                             hy__load16(hy__matrix_at(a, i, k + p), a->dtype, hy__first16(m)));
   } else {
     for (int p = 0; p < depth; p++) {
-      for (int r = 0; r < ROWS; r++)
-        packed[(int64_t)p * ROWS + r] = r < m ? one(a, i + r, k + p) : 0;
+      for (int r = 0; r < MR; r++) packed[(int64_t)p * MR + r] = r < m ? one(a, i + r, k + p) : 0;
     }
   }
 }
@@ -129,7 +128,7 @@ static void pack_a(const hy__matrix* a, int64_t i, int m, int64_t k, int depth, 
 HY__INLINE void pack_across(const char* from, hy_dtype dtype, int64_t row, int n, int depth,
                             float* packed) {
   int64_t vector = dtype == HY_F32 ? 64 : 32;
-  for (int p = 0; p < depth; p++, from += row, packed += PANEL) {
+  for (int p = 0; p < depth; p++, from += row, packed += NR) {
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; v++) {
       _mm_prefetch(from + ROWS_AHEAD * row + v * vector, _MM_HINT_T0);
@@ -142,18 +141,17 @@ HY__INLINE void pack_across(const char* from, hy_dtype dtype, int64_t row, int n
 static void pack_b(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, float* packed) {
   if (b->column == 1) {
     const char* from = hy__matrix_at(b, k, j);
-    if (b->dtype == HY_F32 && n == PANEL)
-      pack_across(from, HY_F32, bytes_of(b, b->row), PANEL, depth, packed);
+    if (b->dtype == HY_F32 && n == NR)
+      pack_across(from, HY_F32, bytes_of(b, b->row), NR, depth, packed);
     else
       pack_across(from, b->dtype, bytes_of(b, b->row), n, depth, packed);
   } else if (b->row == 1) {
-    for (int h = 0; h < PANEL; h += 16)
+    for (int h = 0; h < NR; h += 16)
       pack_transposed(hy__matrix_at(b, k, j + h), b->dtype, bytes_of(b, b->column), n - h, depth,
-                      PANEL, 16, packed + h);
+                      NR, 16, packed + h);
   } else {
     for (int p = 0; p < depth; p++) {
-      for (int c = 0; c < PANEL; c++)
-        packed[(int64_t)p * PANEL + c] = c < n ? one(b, k + p, j + c) : 0;
+      for (int c = 0; c < NR; c++) packed[(int64_t)p * NR + c] = c < n ? one(b, k + p, j + c) : 0;
     }
   }
 }
@@ -163,7 +161,7 @@ static void pack_b(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, 
 // One step of k. One body for every height and width, unrolled by the compiler where they are
 // constants; two pointers and two multiples of a_row reach six rows.
 HY__INLINE void step(int m, int vectors, const float* upper, const float* lower, int64_t a_row,
-                     const float* b, __m512 sums[ROWS][VECTORS]) {
+                     const float* b, __m512 sums[MR][VECTORS]) {
   __m512 columns[VECTORS];
 #pragma GCC unroll 4
   for (int v = 0; v < vectors; v++) columns[v] = _mm512_load_ps(b + 16 * v);
@@ -175,14 +173,14 @@ HY__INLINE void step(int m, int vectors, const float* upper, const float* lower,
   }
 }
 
-// c = (accumulate ? c : 0) + sum over k of a[i * a_row + k * a_column] * b[k * PANEL + j]. The
+// c = (accumulate ? c : 0) + sum over k of a[i * a_row + k * a_column] * b[k * NR + j]. The
 // lines of C are asked for shortly before the sums are complete: earlier they would push B out.
 // Everything counts here that is no multiply-add: where another thread shares the core, it is
 // instructions that this waits for.
 HY__INLINE void tile(int m, int vectors, int depth, const float* a, int64_t a_row, int64_t a_column,
                      const float* b, float* c, int64_t stride, int n, bool accumulate) {
   enum { BEFORE_END = 32, TOGETHER = 4 };
-  __m512 sums[ROWS][VECTORS];
+  __m512 sums[MR][VECTORS];
 #pragma GCC unroll 8
   for (int i = 0; i < m; i++) {
 #pragma GCC unroll 4
@@ -194,12 +192,12 @@ HY__INLINE void tile(int m, int vectors, int depth, const float* a, int64_t a_ro
     __asm__("" : "+r"(a), "+r"(lower), "+r"(b));  // or GCC keeps an offset for every load
 #pragma GCC unroll 4
     for (int u = 0; u < TOGETHER; u++)
-      step(m, vectors, a + u * a_column, lower + u * a_column, a_row, b + u * PANEL, sums);
+      step(m, vectors, a + u * a_column, lower + u * a_column, a_row, b + u * NR, sums);
     a += TOGETHER * a_column;
     lower += TOGETHER * a_column;
-    b += TOGETHER * PANEL;
+    b += TOGETHER * NR;
   }
-  for (int i = 0; k < depth; i++, k++, a += a_column, lower += a_column, b += PANEL) {
+  for (int i = 0; k < depth; i++, k++, a += a_column, lower += a_column, b += NR) {
 #pragma GCC unroll 4
     for (int v = 0; v < vectors && i < m; v++)
       _mm_prefetch((const char*)(c + i * stride + 16 * v), _MM_HINT_T0);
@@ -238,7 +236,7 @@ HY__INLINE void tile_of(int depth, const float* a, int64_t a_row, int64_t a_colu
 
 static void multiply(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
                      int n, bool accumulate) {
-  tile_of(depth, a, 1, ROWS, b, c, stride, m, n, accumulate);
+  tile_of(depth, a, 1, MR, b, c, stride, m, n, accumulate);
 }
 
 static bool in_place(const hy__gemm* g) {
@@ -252,14 +250,14 @@ static void multiply_in_place(const hy__matrix* a, int64_t i, int64_t k, int dep
 
 HY__TARGET_END
 
-const hy__gemm_kernel hy__gemm_avx512 = {.rows = ROWS,
-                                         .panel = PANEL,
-                                         .depth = 384,
-                                         .unit = 1,
-                                         .align = 1,
-                                         .pack_a = pack_a,
-                                         .pack_b = pack_b,
-                                         .multiply = multiply,
-                                         .in_place = in_place,
-                                         .multiply_in_place = multiply_in_place};
+const hy__gemm_kernel hy__sgemm_avx512 = {.mr = MR,
+                                          .nr = NR,
+                                          .kc = 384,
+                                          .unit = 1,
+                                          .align = 1,
+                                          .pack_a = pack_a,
+                                          .pack_b = pack_b,
+                                          .multiply = multiply,
+                                          .in_place = in_place,
+                                          .multiply_in_place = multiply_in_place};
 #endif

@@ -1,5 +1,5 @@
-// Products of int8 lines with int8 and int4 weights in NEON: bytes multiply to 16 bits, pairs of
-// which are added in 32.
+// int8 GEMV with int8 and int4 weights in NEON: bytes multiply to 16 bits, and pairs of those are
+// added in 32.
 #include "backends/cpu/family.h"
 
 #if defined(__aarch64__)
@@ -42,19 +42,19 @@ HY__INLINE float dot_row(hy_dtype dtype, const hy__quantized* w, int64_t row,
   return vaddvq_f32(sum);
 }
 
-static void dot(const hy__int8_lines* x, const hy__quantized* w, int64_t first, int rows,
-                const void* lines, int n_lines, float* out, int64_t out_line) {
-  int64_t size = line_bytes(x, w);
+static void gemv(const hy__int8_rows* x, const hy__quantized* w, int64_t first, int rows,
+                 const void* lines, int m, float* out, int64_t ldo) {
+  int64_t size = row_bytes(x, w);
   for (int r = 0; r < rows; r++) {
-    for (int l = 0; l < n_lines; l++) {
+    for (int l = 0; l < m; l++) {
       const signed char* line = (const signed char*)lines + l * size;
       const float* scales = (const float*)(line + blocks_of(x) * BLOCK);
-      out[l * out_line + r] = w->dtype == HY_I4 ? dot_row(HY_I4, w, first + r, line, scales)
-                                                : dot_row(HY_I8, w, first + r, line, scales);
+      out[l * ldo + r] = w->dtype == HY_I4 ? dot_row(HY_I4, w, first + r, line, scales)
+                                           : dot_row(HY_I8, w, first + r, line, scales);
     }
   }
 }
 
 const hy__int8_kernel hy__int8_neon = {
-    .takes = takes, .line_bytes = line_bytes, .order = order, .dot = dot};
+    .takes = takes, .row_bytes = row_bytes, .order = order, .gemv = gemv};
 #endif

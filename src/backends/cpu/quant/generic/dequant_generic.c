@@ -1,4 +1,4 @@
-// Decoding quantised weights in plain C.
+// Dequantising and quantising in plain C.
 #include <math.h>
 
 #include "backends/cpu/family.h"
@@ -27,7 +27,7 @@ static float element(const hy__quantized* w, const unsigned char* row, int64_t i
   }
 }
 
-float hy__quantize_scalar(int64_t n, const void* x, hy_dtype from, hy_dtype to, void* q) {
+float hy__quantize_generic(int64_t n, const void* x, hy_dtype from, hy_dtype to, void* q) {
   const char* at = x;
   int64_t size = from == HY_F32 ? 4 : 2;
   float largest = 0, limit = to == HY_I8 ? 127 : 7;
@@ -53,8 +53,8 @@ float hy__quantize_scalar(int64_t n, const void* x, hy_dtype from, hy_dtype to, 
   return scale;
 }
 
-void hy__decode_scalar(const hy__quantized* w, int64_t row, int64_t first, int64_t count,
-                       float* out) {
+void hy__dequantize_generic(const hy__quantized* w, int64_t row, int64_t first, int64_t count,
+                            float* out) {
   const unsigned char* data = w->data + row * w->row;
   const float* scale = w->scale + row * w->scale_row;
   for (int64_t i = 0; i < count; i++)

@@ -1,25 +1,25 @@
-// Products of int8 in plain C, for groups of any size.
+// int8 GEMV in plain C, for scale groups of any size.
 #include <string.h>
 
-#include "backends/cpu/quant/linear_int8.h"
+#include "backends/cpu/quant/int8_kernel.h"
 
-static bool takes(const hy__int8_lines* x, const hy__quantized* w) {
+static bool takes(const hy__int8_rows* x, const hy__quantized* w) {
   (void)x;
   (void)w;
   return true;
 }
 
 // The scales of the line's groups, then its bytes.
-static int64_t scale_bytes(const hy__int8_lines* x) {
+static int64_t scale_bytes(const hy__int8_rows* x) {
   return x->k > 0 ? x->k / x->group * 4 : 0;
 }
 
-static int64_t line_bytes(const hy__int8_lines* x, const hy__quantized* w) {
+static int64_t row_bytes(const hy__int8_rows* x, const hy__quantized* w) {
   (void)w;
   return (scale_bytes(x) + x->k + 63) / 64 * 64;
 }
 
-static void order(const hy__int8_lines* x, const hy__quantized* w, int64_t i, void* line) {
+static void order(const hy__int8_rows* x, const hy__quantized* w, int64_t i, void* line) {
   (void)w;
   memcpy(line, x->scale + i * x->scale_row, (size_t)scale_bytes(x));
   memcpy((char*)line + scale_bytes(x), x->data + i * x->row, (size_t)x->k);
@@ -38,29 +38,29 @@ static int32_t dot_nibbles(const signed char* x, const unsigned char* w, int64_t
   return sum;
 }
 
-static float dot_row(const hy__int8_lines* x, const hy__quantized* w, int64_t row, int64_t piece,
+static float dot_row(const hy__int8_rows* x, const hy__quantized* w, int64_t row, int64_t k_group,
                      const char* line) {
   const signed char* numbers = (const signed char*)line + scale_bytes(x);
   const unsigned char* data = w->data + row * w->row;
   const float *x_scale = (const float*)line, *w_scale = w->scale + row * w->scale_row;
   float sum = 0;
-  for (int64_t at = 0; at < x->k; at += piece) {
+  for (int64_t at = 0; at < x->k; at += k_group) {
     int32_t products = w->dtype == HY_I4
-                           ? dot_nibbles(numbers, data, at, piece)
-                           : dot_bytes(numbers + at, (const signed char*)data + at, piece);
+                           ? dot_nibbles(numbers, data, at, k_group)
+                           : dot_bytes(numbers + at, (const signed char*)data + at, k_group);
     sum += (float)products * (x_scale[at / x->group] * w_scale[at / w->group]);
   }
   return sum;
 }
 
-static void dot(const hy__int8_lines* x, const hy__quantized* w, int64_t first, int rows,
-                const void* lines, int n_lines, float* out, int64_t out_line) {
-  int64_t piece = hy__int8_piece(x, w), bytes = line_bytes(x, w);
+static void gemv(const hy__int8_rows* x, const hy__quantized* w, int64_t first, int rows,
+                 const void* lines, int m, float* out, int64_t ldo) {
+  int64_t k_group = hy__int8_k_group(x, w), bytes = row_bytes(x, w);
   for (int r = 0; r < rows; r++) {
-    for (int l = 0; l < n_lines; l++)
-      out[l * out_line + r] = dot_row(x, w, first + r, piece, (const char*)lines + l * bytes);
+    for (int l = 0; l < m; l++)
+      out[l * ldo + r] = dot_row(x, w, first + r, k_group, (const char*)lines + l * bytes);
   }
 }
 
-const hy__int8_kernel hy__int8_scalar = {
-    .takes = takes, .line_bytes = line_bytes, .order = order, .dot = dot};
+const hy__int8_kernel hy__int8_generic = {
+    .takes = takes, .row_bytes = row_bytes, .order = order, .gemv = gemv};

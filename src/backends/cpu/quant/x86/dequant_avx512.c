@@ -1,8 +1,8 @@
-// Quantised weights in AVX-512: decoding, and dot products that decode on the way.
+// Dequantising, and GEMV that dequantises on the way, in AVX-512.
 //
-// A nibble becomes a float by a permutation of a table of sixteen floats, which looks at the low
-// four bits of each lane only: a vector of 128 nibbles takes a shift and a permutation for each 16
-// of them, no masks and no conversions.
+// A nibble becomes a float by a permute of a table of sixteen floats, which looks at the low four
+// bits of each SIMD lane only: a vector of 128 nibbles takes a shift and a permute for each 16 of
+// them, no masks and no conversions.
 #include <float.h>
 #include <string.h>
 
@@ -62,8 +62,8 @@ HY__INLINE void decode(hy_dtype dtype, const hy__quantized* w, int64_t row, int6
   }
 }
 
-void hy__decode_avx512(const hy__quantized* w, int64_t row, int64_t first, int64_t count,
-                       float* out) {
+void hy__dequantize_avx512(const hy__quantized* w, int64_t row, int64_t first, int64_t count,
+                           float* out) {
   switch (w->dtype) {
     case HY_I8: decode(HY_I8, w, row, first, count, out); return;
     case HY_I4:
@@ -71,7 +71,7 @@ void hy__decode_avx512(const hy__quantized* w, int64_t row, int64_t first, int64
       if ((first | w->group) % 2 == 0)
         decode(HY_I4, w, row, first, count, out);
       else
-        hy__decode_scalar(w, row, first, count, out);
+        hy__dequantize_generic(w, row, first, count, out);
       return;
     case HY_F8E4M3: decode(HY_F8E4M3, w, row, first, count, out); return;
     default: decode(HY_F8E5M2, w, row, first, count, out); return;
@@ -130,7 +130,7 @@ float hy__quantize_avx512(int64_t n, const void* x, hy_dtype from, hy_dtype to, 
 // ---- dot products ----
 
 // For i4 lane i of step j takes element 8 i + j of a block, as the nibbles lie in the lanes.
-void hy__line_order_avx512(const hy__quantized* w, const float* x, float* ordered) {
+void hy__order_row_avx512(const hy__quantized* w, const float* x, float* ordered) {
   int64_t whole = w->dtype == HY_I4 ? w->k / BLOCK * BLOCK : 0;
   __m512i lane = _mm512_setr_epi32(0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120);
   for (int64_t at = 0; at < whole; at += BLOCK) {
@@ -224,8 +224,8 @@ HY__INLINE void all_rows(hy_dtype dtype, const hy__quantized* w, int64_t first, 
   for (; r < rows; r++) some_rows(dtype, 1, w, first + r, x, out + r);
 }
 
-void hy__dot_quantized_avx512(const hy__quantized* w, int64_t first, int rows, const float* x,
-                              float* out) {
+void hy__gemv_quantized_avx512(const hy__quantized* w, int64_t first, int rows, const float* x,
+                               float* out) {
   switch (w->dtype) {
     case HY_I8: all_rows(HY_I8, w, first, rows, x, out); return;
     case HY_I4: all_rows(HY_I4, w, first, rows, x, out); return;

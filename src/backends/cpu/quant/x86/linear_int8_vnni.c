@@ -1,12 +1,12 @@
-// Products of int8 lines with int8 and int4 weights in AVX-512 VNNI.
+// int8 GEMV and GEMM microkernel with int8 and int4 weights in AVX-512 VNNI.
 //
 // The instruction multiplies unsigned by signed bytes. The weights are made unsigned by adding 128
-// (int4: 8), which is one exclusive or; what that adds, 128 times the sum of the line's numbers, is
-// the same for every row of weights, and the sums begin with its negative. All of it is exact.
+// (int4: 8), which is one xor; what that adds, 128 times the sum of the row of x, is the same for
+// every row of weights, and the sums start at its negative. All of it is exact.
 #include <string.h>
 
 #include "backends/cpu/family.h"
-#include "backends/cpu/quant/linear_int8.h"
+#include "backends/cpu/quant/int8_kernel.h"
 
 #if defined(__x86_64__)
 #include "backends/cpu/simd/avx512.h"
@@ -39,7 +39,7 @@ typedef struct block {
   __m512i x[2];  // int4: the even numbers and the odd ones; int8: only the first
 } block;
 
-static bool takes(const hy__int8_lines* x, const hy__quantized* w) {
+static bool takes(const hy__int8_rows* x, const hy__quantized* w) {
   int64_t lane = w->dtype == HY_I4 ? 8 : 4, length = lane * 16;
   bool even_w = w->group == w->k || w->group == 32 || w->group == 64 || w->group % length == 0;
   return even_w && (x->group == x->k || x->group % lane == 0);
@@ -49,7 +49,7 @@ static int64_t block_bytes(hy_dtype weights) {
   return (int64_t)sizeof(block) - (weights == HY_I4 ? 0 : BYTES);
 }
 
-static int64_t line_bytes(const hy__int8_lines* x, const hy__quantized* w) {
+static int64_t row_bytes(const hy__int8_rows* x, const hy__quantized* w) {
   int64_t length = w->dtype == HY_I4 ? 2 * BYTES : BYTES;
   return (x->k + length - 1) / length * block_bytes(w->dtype);
 }
@@ -76,7 +76,7 @@ HY__INLINE __m512 block_scales(const float* scale, int64_t group, int64_t length
   return _mm512_set1_ps(*scale);
 }
 
-static __m512 lane_scales(const hy__int8_lines* x, int64_t i, int64_t at, int64_t length) {
+static __m512 lane_scales(const hy__int8_rows* x, int64_t i, int64_t at, int64_t length) {
   const float* scale = x->scale + i * x->scale_row;
   int64_t lane = length / 16;
   if (x->group == x->k || x->group == 32 || x->group == 64 || x->group % length == 0)
@@ -86,7 +86,7 @@ static __m512 lane_scales(const hy__int8_lines* x, int64_t i, int64_t at, int64_
   return _mm512_loadu_ps(each);
 }
 
-static void order(const hy__int8_lines* x, const hy__quantized* w, int64_t i, void* line) {
+static void order(const hy__int8_rows* x, const hy__quantized* w, int64_t i, void* line) {
   bool nibbles = w->dtype == HY_I4;
   int64_t length = nibbles ? 2 * BYTES : BYTES, step = block_bytes(w->dtype);
   const signed char* data = x->data + i * x->row;
@@ -126,7 +126,7 @@ HY__INLINE __m512 add_block(hy_dtype dtype, __m512i bytes, const block* b, __m51
 enum { AHEAD = 4096 };
 
 HY__INLINE void dot_row(hy_dtype dtype, const hy__quantized* w, int64_t row, const char* lines,
-                        int64_t line_size, int n_lines, float* out, int64_t out_line) {
+                        int64_t line_size, int m, float* out, int64_t ldo) {
   const int64_t length = dtype == HY_I4 ? 2 * BYTES : BYTES, step = block_bytes(dtype);
   const unsigned char* data = w->data + row * w->row;
   const float* scale = w->scale + row * w->scale_row;
@@ -134,14 +134,14 @@ HY__INLINE void dot_row(hy_dtype dtype, const hy__quantized* w, int64_t row, con
   int64_t advance = w->group < length && w->group < w->k ? length / w->group : 1;
   int64_t blocks = (w->group + length - 1) / length, block_in_group = 0;
   int64_t whole = w->k / length * length;
-  __m512 sums[HY__INT8_LINES];
-  for (int l = 0; l < n_lines; l++) sums[l] = _mm512_setzero_ps();
+  __m512 sums[HY__INT8_MAX_M];
+  for (int l = 0; l < m; l++) sums[l] = _mm512_setzero_ps();
   for (int64_t at = 0; at < whole; at += length, data += BYTES, lines += step) {
     _mm_prefetch((const char*)data + AHEAD, _MM_HINT_T0);
     __m512 scales = block_scales(scale, w->group, length, length);
     __m512i bytes = _mm512_loadu_si512(data);
 #pragma GCC unroll 4
-    for (int l = 0; l < n_lines; l++)
+    for (int l = 0; l < m; l++)
       sums[l] = add_block(dtype, bytes, (const block*)(lines + l * line_size), scales, sums[l]);
     if (++block_in_group == blocks) {
       scale += advance;
@@ -152,46 +152,44 @@ HY__INLINE void dot_row(hy_dtype dtype, const hy__quantized* w, int64_t row, con
     int64_t left = w->k - whole;
     __m512 scales = block_scales(scale, w->group, length, left);
     __m512i bytes = _mm512_maskz_loadu_epi8(first64(dtype == HY_I4 ? left / 2 : left), data);
-    for (int l = 0; l < n_lines; l++)
+    for (int l = 0; l < m; l++)
       sums[l] = add_block(dtype, bytes, (const block*)(lines + l * line_size), scales, sums[l]);
   }
-  for (int l = 0; l < n_lines; l++) out[l * out_line] = _mm512_reduce_add_ps(sums[l]);
+  for (int l = 0; l < m; l++) out[l * ldo] = _mm512_reduce_add_ps(sums[l]);
 }
 
 HY__INLINE void dot_rows(hy_dtype dtype, const hy__quantized* w, int64_t first, int rows,
-                         const char* lines, int64_t line_size, int n_lines, float* out,
-                         int64_t out_line) {
-  for (int r = 0; r < rows; r++)
-    dot_row(dtype, w, first + r, lines, line_size, n_lines, out + r, out_line);
+                         const char* lines, int64_t line_size, int m, float* out, int64_t ldo) {
+  for (int r = 0; r < rows; r++) dot_row(dtype, w, first + r, lines, line_size, m, out + r, ldo);
 }
 
-static void dot(const hy__int8_lines* x, const hy__quantized* w, int64_t first, int rows,
-                const void* lines, int n_lines, float* out, int64_t out_line) {
-  int64_t size = line_bytes(x, w);
-  switch (n_lines + (w->dtype == HY_I4 ? 4 : 0)) {
-    case 1: dot_rows(HY_I8, w, first, rows, lines, size, 1, out, out_line); return;
-    case 2: dot_rows(HY_I8, w, first, rows, lines, size, 2, out, out_line); return;
-    case 3: dot_rows(HY_I8, w, first, rows, lines, size, 3, out, out_line); return;
-    case 4: dot_rows(HY_I8, w, first, rows, lines, size, 4, out, out_line); return;
-    case 5: dot_rows(HY_I4, w, first, rows, lines, size, 1, out, out_line); return;
-    case 6: dot_rows(HY_I4, w, first, rows, lines, size, 2, out, out_line); return;
-    case 7: dot_rows(HY_I4, w, first, rows, lines, size, 3, out, out_line); return;
-    default: dot_rows(HY_I4, w, first, rows, lines, size, 4, out, out_line); return;
+static void gemv(const hy__int8_rows* x, const hy__quantized* w, int64_t first, int rows,
+                 const void* lines, int m, float* out, int64_t ldo) {
+  int64_t size = row_bytes(x, w);
+  switch (m + (w->dtype == HY_I4 ? 4 : 0)) {
+    case 1: dot_rows(HY_I8, w, first, rows, lines, size, 1, out, ldo); return;
+    case 2: dot_rows(HY_I8, w, first, rows, lines, size, 2, out, ldo); return;
+    case 3: dot_rows(HY_I8, w, first, rows, lines, size, 3, out, ldo); return;
+    case 4: dot_rows(HY_I8, w, first, rows, lines, size, 4, out, ldo); return;
+    case 5: dot_rows(HY_I4, w, first, rows, lines, size, 1, out, ldo); return;
+    case 6: dot_rows(HY_I4, w, first, rows, lines, size, 2, out, ldo); return;
+    case 7: dot_rows(HY_I4, w, first, rows, lines, size, 3, out, ldo); return;
+    default: dot_rows(HY_I4, w, first, rows, lines, size, 4, out, ldo); return;
   }
 }
 
 // ---- tiles ----
 
-// Four numbers along k to a lane. A tile of lines holds, for each piece, what its sums start with,
-// its scales and its lanes; a panel of weights its scales and its lanes.
-enum { ROWS = 6, PANEL = 32, HEAD = 16 };  // HEAD: lanes of a row of starts or scales
+// Four numbers along k to a lane. A tile of lines holds, for each k_group, what its sums start
+// with, its scales and its lanes; a panel of weights its scales and its lanes.
+enum { MR = 6, NR = 32, HEAD = 16 };  // HEAD: lanes of a row of starts or scales
 
-static int64_t tile_bytes(int64_t k, int64_t piece) {
-  return (k / 4 * ROWS + k / piece * 2 * HEAD + 15) / 16 * 64;
+static int64_t tile_bytes(int64_t k, int64_t k_group) {
+  return (k / 4 * MR + k / k_group * 2 * HEAD + 15) / 16 * 64;
 }
 
-static int64_t panel_bytes(int64_t k, int64_t piece) {
-  return (k / 4 + k / piece) * PANEL * 4;
+static int64_t panel_bytes(int64_t k, int64_t k_group) {
+  return (k / 4 + k / k_group) * NR * 4;
 }
 
 // Sixteen rows of up to 64 bytes as lanes: 16 lanes across each, `lanes` of them stored.
@@ -200,14 +198,14 @@ HY__INLINE void store_lanes(__m512i rows[16], int lanes, int width, uint32_t* to
   for (int i = 0; i < 16; i++) block[i] = _mm512_castsi512_ps(rows[i]);
   hy__transpose16(block);
   __mmask16 store = hy__first16(width);
-  int64_t step = width < 16 ? width : PANEL;
+  int64_t step = width < 16 ? width : NR;
   for (int i = 0; i < lanes; i++) _mm512_mask_storeu_ps(to + i * step, store, block[i]);
 }
 
-static void pack_lines(const hy__int8_lines* x, hy_dtype weights, int64_t first, int m,
-                       int64_t piece, void* tile) {
+static void pack_rows(const hy__int8_rows* x, hy_dtype weights, int64_t first, int m,
+                      int64_t k_group, void* tile) {
   uint32_t* to = tile;
-  for (int64_t at = 0; at < x->k; at += piece) {
+  for (int64_t at = 0; at < x->k; at += k_group) {
     float* scales = (float*)to + HEAD;
     int32_t* starts = (int32_t*)to;
     memset(to, 0, 2 * HEAD * sizeof *to);
@@ -215,17 +213,17 @@ static void pack_lines(const hy__int8_lines* x, hy_dtype weights, int64_t first,
     __m512i sums[16];
     for (int i = 0; i < 16; i++) sums[i] = _mm512_setzero_si512();
     to += 2 * HEAD;
-    for (int64_t in = 0; in < piece; in += 64) {
+    for (int64_t in = 0; in < k_group; in += 64) {
       __m512i rows[16];
-      int64_t left = piece - in < 64 ? piece - in : 64;
+      int64_t left = k_group - in < 64 ? k_group - in : 64;
       for (int i = 0; i < 16; i++) {
         rows[i] = _mm512_setzero_si512();
         if (i >= m) continue;
         rows[i] = _mm512_maskz_loadu_epi8(first64(left), x->data + (first + i) * x->row + at + in);
         sums[i] = lane_sums(sums[i], rows[i]);
       }
-      store_lanes(rows, (int)left / 4, ROWS, to);
-      to += left / 4 * ROWS;
+      store_lanes(rows, (int)left / 4, MR, to);
+      to += left / 4 * MR;
     }
     for (int i = 0; i < m; i++)
       starts[i] = -_mm512_reduce_add_epi32(sums[i]) * (weights == HY_I4 ? 8 : 128);
@@ -246,17 +244,17 @@ HY__INLINE __m512i unsigned_weights(const hy__quantized* w, int64_t row, int64_t
   return _mm512_xor_si512(each, _mm512_set1_epi8(8));
 }
 
-static void pack_weights(const hy__quantized* w, int64_t first, int n, int64_t piece,
+static void pack_weights(const hy__quantized* w, int64_t first, int n, int64_t k_group,
                          void* packed) {
   uint32_t* to = packed;
-  for (int64_t at = 0; at < w->k; at += piece) {
+  for (int64_t at = 0; at < w->k; at += k_group) {
     float* scales = (float*)to;
-    for (int j = 0; j < PANEL; j++)
+    for (int j = 0; j < NR; j++)
       scales[j] = j < n ? w->scale[(first + j) * w->scale_row + at / w->group] : 0;
-    to += PANEL;
-    for (int64_t in = 0; in < piece; in += 64) {
-      int64_t left = piece - in < 64 ? piece - in : 64;
-      for (int half = 0; half < PANEL; half += 16) {
+    to += NR;
+    for (int64_t in = 0; in < k_group; in += 64) {
+      int64_t left = k_group - in < 64 ? k_group - in : 64;
+      for (int half = 0; half < NR; half += 16) {
         __m512i rows[16];
         for (int j = 0; j < 16; j++) {
           rows[j] = _mm512_setzero_si512();
@@ -264,7 +262,7 @@ static void pack_weights(const hy__quantized* w, int64_t first, int n, int64_t p
         }
         store_lanes(rows, (int)left / 4, 16, to + half);
       }
-      to += left / 4 * PANEL;
+      to += left / 4 * NR;
     }
   }
 }
@@ -273,20 +271,20 @@ static void pack_weights(const hy__quantized* w, int64_t first, int n, int64_t p
 // forth and runs out of registers.
 #define IN_PLACE(x) __asm__("" : "+v"(x))
 
-HY__INLINE void multiply_rows(int m, int64_t pieces, int64_t lanes, const int32_t* a,
+HY__INLINE void multiply_rows(int m, int64_t k_groups, int64_t lanes, const int32_t* a,
                               const int32_t* b, float* sums) {
-  __m512 low_sum[ROWS], high_sum[ROWS];
+  __m512 low_sum[MR], high_sum[MR];
 #pragma GCC unroll 8
   for (int i = 0; i < m; i++) low_sum[i] = high_sum[i] = _mm512_setzero_ps();
-  for (int64_t p = 0; p < pieces; p++) {
+  for (int64_t p = 0; p < k_groups; p++) {
     const int32_t* starts = a;
     const float *scales = (const float*)a + HEAD, *columns = (const float*)b;
     a += 2 * HEAD;
-    b += PANEL;
-    __m512i low[ROWS], high[ROWS];
+    b += NR;
+    __m512i low[MR], high[MR];
 #pragma GCC unroll 8
     for (int i = 0; i < m; i++) low[i] = high[i] = _mm512_set1_epi32(starts[i]);
-    for (int64_t k = 0; k < lanes; k++, a += ROWS, b += PANEL) {
+    for (int64_t k = 0; k < lanes; k++, a += MR, b += NR) {
       __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 16);
 #pragma GCC unroll 8
       for (int i = 0; i < m; i++) {
@@ -309,17 +307,17 @@ HY__INLINE void multiply_rows(int m, int64_t pieces, int64_t lanes, const int32_
   }
 #pragma GCC unroll 8
   for (int i = 0; i < m; i++) {
-    _mm512_store_ps(sums + i * PANEL, low_sum[i]);
-    _mm512_store_ps(sums + i * PANEL + 16, high_sum[i]);
+    _mm512_store_ps(sums + i * NR, low_sum[i]);
+    _mm512_store_ps(sums + i * NR + 16, high_sum[i]);
   }
 }
 
-static void multiply(int64_t k, int64_t piece, const void* tile, const void* packed, int m,
+static void multiply(int64_t k, int64_t k_group, const void* tile, const void* packed, int m,
                      float* sums) {
-  int64_t pieces = k / piece, lanes = piece / 4;
+  int64_t k_groups = k / k_group, lanes = k_group / 4;
   switch (m) {
 #define AS_CASE(rows) \
-  case rows: multiply_rows(rows, pieces, lanes, tile, packed, sums); return;
+  case rows: multiply_rows(rows, k_groups, lanes, tile, packed, sums); return;
     AS_CASE(1)
     AS_CASE(2)
     AS_CASE(3)
@@ -334,15 +332,15 @@ static void multiply(int64_t k, int64_t piece, const void* tile, const void* pac
 HY__TARGET_END
 
 const hy__int8_kernel hy__int8_vnni = {.takes = takes,
-                                       .line_bytes = line_bytes,
+                                       .row_bytes = row_bytes,
                                        .order = order,
-                                       .dot = dot,
-                                       .rows = ROWS,
-                                       .panel = PANEL,
+                                       .gemv = gemv,
+                                       .mr = MR,
+                                       .nr = NR,
                                        .multiple = 4,
                                        .tile_bytes = tile_bytes,
                                        .panel_bytes = panel_bytes,
-                                       .pack_lines = pack_lines,
+                                       .pack_rows = pack_rows,
                                        .pack_weights = pack_weights,
                                        .multiply = multiply};
 #endif

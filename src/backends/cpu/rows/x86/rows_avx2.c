@@ -1,4 +1,4 @@
-// Rows in AVX2.
+// Row kernels in AVX2: vectors of eight floats.
 #include "backends/cpu/rows/rows.h"
 
 #if defined(__x86_64__)

@@ -1,4 +1,4 @@
-// Rows in AVX-512.
+// Row kernels in AVX-512: vectors of sixteen floats.
 #include "backends/cpu/rows/rows.h"
 
 #if defined(__x86_64__)

@@ -1,0 +1,67 @@
+// Benchmarks: each prints rows of a value beside its peer and its floor, timed alternately in one
+// run.
+#ifndef HALYARD_BENCH_BENCH_H_
+#define HALYARD_BENCH_BENCH_H_
+
+#include "halyard/halyard.h"
+
+// Times in seconds or nanoseconds are better when lower, rates when higher; `ratio` is always
+// better when above 1.
+typedef struct bench_row {
+  const char* name;
+  const char* shape;
+  const char* dtype;
+  double value;
+  const char* unit;  // "ns", "GB/s" ...
+  const char* peer;  // NULL where there is none
+  double peer_value;
+  double ratio;     // ours to the peer's
+  double floor;     // what the machine allows, in the same unit; 0 where unknown
+  double of_floor;  // how much of it was reached
+  double memcpy;    // the C library's copy as a rate in the same unit; 0: no measure of this row
+  double seconds;   // of one call; 0 where the value says it
+} bench_row;
+
+void bench_print(const bench_row* row);
+double bench_now(void);  // seconds, monotonic
+
+// What the command line asks for; texts are NULL where it does not say.
+typedef struct bench_settings {
+  const char* backend;  // as it was named: a backend, or a provider whose kernels are measured
+  const char* peer;     // a provider to compare with; "-": the calling script
+  const char* only;     // of all rows, those whose name, shape and type contain this
+  const char *model, *dtype;
+  bool json;
+} bench_settings;
+extern bench_settings bench_options;
+
+// Whether --only asks for this row: its name, shape and type, a space between, contain the text.
+bool bench_wanted(const char* name, const char* shape, const char* dtype);
+
+typedef struct benchmark {
+  const char* name;
+  hy_status (*run)(hy_device* device);
+} benchmark;
+extern const benchmark bench_all[];
+extern const int bench_count;
+
+// Each runs to the end and prints its rows.
+hy_status bench_dispatch(hy_device* device);
+hy_status bench_alloc(hy_device* device);
+hy_status bench_copy(hy_device* device);
+hy_status bench_gemm(hy_device* device);
+hy_status bench_gemv(hy_device* device);
+hy_status bench_int8(hy_device* device);
+hy_status bench_attention(hy_device* device);
+hy_status bench_scaling(hy_device* device);
+hy_status bench_decode(hy_device* device);
+hy_status bench_prefill(hy_device* device);
+hy_status bench_train(hy_device* device);
+hy_status bench_load(hy_device* device);
+hy_status bench_elementwise(hy_device* device);
+hy_status bench_softmax(hy_device* device);
+hy_status bench_norm(hy_device* device);
+hy_status bench_image(hy_device* device);
+hy_status bench_npu(hy_device* device);
+
+#endif  // HALYARD_BENCH_BENCH_H_
