@@ -120,8 +120,7 @@ HY_API void hy_s_add_into(hy_scope* s, hy_array* to, hy_array* from);   // to +=
 #define HY_IN(name) (IN, name)
 #define HY_IN_OPT(name) (IN, name)
 #define HY_IN_LIST(name) (LIST, name)
-#define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
+#define HY_OP(id, name, outputs, inputs, attrs, ...) \
   HY_API HY_S_PROTOTYPE(name, outputs, inputs, attrs);
 #include "halyard/ops.def"
 

@@ -78,6 +78,11 @@ HY_API hy_status hy_empty_cache(hy_device* device);
 // host memory.
 HY_API hy_status hy_memcpy(hy_stream* stream, void* dst, const void* src, size_t bytes,
                            hy_copy_kind kind);
+// Host memory to the device, done with `src` on return. Up to HY_UPLOAD_RING_BYTES go through a
+// ring of pinned memory that the stream keeps, without waiting for the device; more than that
+// waits.
+HY_API hy_status hy_upload(hy_stream* stream, void* dst, const void* src, size_t bytes);
+enum { HY_UPLOAD_RING_BYTES = 1 << 20 };
 HY_API hy_status hy_memset(hy_stream* stream, void* dst, int value, size_t bytes);
 // Between two devices, through the host where there is no direct way. Finished on return.
 HY_API hy_status hy_memcpy_peer(hy_stream* dst_stream, void* dst, hy_stream* src_stream,

@@ -66,13 +66,16 @@ struct hy_device {
 
 struct hy_stream {
   hy_device* device;
-  hy_stream *newer, *older;  // on the same device
-  void* handle;              // the backend's
-  struct hy__cache* cache;   // free memory that work on this stream may take at once
-  hy_status failed;          // the sticky error, HY_OK when there is none
+  hy_stream *newer, *older;         // on the same device
+  void* handle;                     // the backend's
+  struct hy__cache* cache;          // free memory that work on this stream may take at once
+  struct hy__upload_ring* uploads;  // made by the first hy_upload
+  hy_status failed;                 // the sticky error, HY_OK when there is none
   char failure[320];
 };
 
+// Of a stream whose work is done.
+void hy__upload_ring_destroy(hy_stream* stream);
 // Destroys every stream of the device, after its work.
 void hy__streams_close(hy_device* device);
 // The stream's sticky error, asking the backend for a new one first. HY_OK when the stream is

@@ -59,6 +59,7 @@ void hy_stream_destroy(hy_stream* stream) {
   *(stream->newer ? &stream->newer->older : &device->streams) = stream->older;
   pthread_mutex_unlock(&device->mutex);
   device->backend->stream_sync(device->handle, stream->handle);
+  hy__upload_ring_destroy(stream);
   hy__allocator_detach(device->allocator, stream);
   device->backend->stream_destroy(device->handle, stream->handle);
   hy__mfree(stream);

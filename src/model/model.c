@@ -158,13 +158,13 @@ hy_status hy_model_decode(const hy_model* model, const int32_t* ids, int64_t n, 
 
 // ---- a step ----
 
-static hy_status check_ids(const hy_model* model, const int32_t* const* ids, const int64_t* counts,
-                           int batch) {
+static hy_status check_ids(const hy_model* model, const hy__step* step) {
   int64_t vocab = hy_model_vocab_size(model);
-  for (int i = 0; i < batch; i++) {
-    for (int64_t k = 0; k < counts[i]; k++) {
-      if (ids[i][k] < 0 || ids[i][k] >= vocab)
-        return hy_fail(HY_INDEX, "%d is no token: the vocabulary has %lld", (int)ids[i][k],
+  for (int i = 0; i < step->batch; i++) {
+    for (int64_t k = 0; k < step->counts[i]; k++) {
+      int32_t id = step->ids[i][k];
+      if (id < 0 || id >= vocab)
+        return hy_fail(HY_INDEX, "%d is no token: the vocabulary has %lld", (int)id,
                        (long long)vocab);
     }
   }
@@ -175,16 +175,16 @@ hy_status hy__model_reserve(hy_model* model, int64_t positions) {
   return hy__rope_reserve(model->stream, &model->transformer.config, positions, &model->rope);
 }
 
-hy_array* hy__model_forward(hy_scope* s, hy_model* model, hy__kv_cache* cache,
-                            hy__sequence* const* sequences, const int32_t* const* ids,
-                            const int64_t* counts, int batch) {
+hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step) {
   const hy__transformer* t = &model->transformer;
   int64_t longest = 0;
-  for (int i = 0; i < batch; i++) longest = max_i64(longest, sequences[i]->length + counts[i]);
+  for (int i = 0; i < step->batch; i++)
+    longest = max_i64(longest, step->sequences[i]->length + step->counts[i]);
   hy__kv_pass pass;
-  HY_SCOPE_TRY(s, check_ids(model, ids, counts, batch));
+  HY_SCOPE_TRY(s, check_ids(model, step));
   HY_SCOPE_TRY(s, hy__model_reserve(model, longest));
-  HY_SCOPE_TRY(s, hy__kv_pass_begin(s, cache, sequences, ids, counts, batch, &pass));
+  HY_SCOPE_TRY(s, hy__kv_pass_begin(s, step->cache, step->sequences, step->ids, step->counts,
+                                    step->batch, &pass));
   if (s->status != HY_OK) return NULL;
   hy__tf_attention attention = hy__attend_cached(&pass);
   hy__tf_pass p = {.s = s,
@@ -196,15 +196,20 @@ hy_array* hy__model_forward(hy_scope* s, hy_model* model, hy__kv_cache* cache,
   return hy__logits(s, t, hy_s_index_select(s, hidden, pass.last, 0));
 }
 
-hy_status hy__model_step(hy_model* model, hy__kv_cache* cache, hy__sequence* const* sequences,
-                         const int32_t* const* ids, const int64_t* counts, int batch,
-                         float* logits) {
+hy_status hy__model_step(hy_model* model, const hy__step* step, hy__sampler* sampler,
+                         const int* rows, int64_t* next) {
   hy_scope s;
   hy_scope_begin(&s, model->tape);
-  hy_array* scores = hy__model_forward(&s, model, cache, sequences, ids, counts, batch);
-  size_t bytes = (size_t)(batch * hy_model_vocab_size(model)) * sizeof *logits;
-  HY_SCOPE_TRY(&s, hy_array_to_host(model->stream, scores, logits, bytes));
-  return hy_scope_end(&s);
+  hy_array* logits = hy__model_forward(&s, model, step);
+  hy_array* ids = hy__sampler_choose(&s, sampler, logits, rows, step->batch);
+  HY_SCOPE_TRY(&s, hy_array_to_host(model->stream, ids, next, (size_t)step->batch * sizeof *next));
+  HY_TRY(hy_scope_end(&s));
+  for (int i = 0; i < step->batch; i++) {
+    if (next[i] < 0)
+      return hy_fail(HY_DEVICE_FAILED,
+                     "the model gave no usable logits: all are NaN or minus infinity");
+  }
+  return HY_OK;
 }
 
 hy_status hy_model_logits(hy_model* model, const int32_t* ids, int64_t n, float* logits) {
@@ -214,8 +219,13 @@ hy_status hy_model_logits(hy_model* model, const int32_t* ids, int64_t n, float*
   HY_TRY(hy__kv_cache_create(model->stream, &model->transformer.config, hy__model_dtype(model), n,
                              &cache));
   hy__sequence sequence = {0};
-  hy_status status =
-      hy__model_step(model, cache, (hy__sequence*[]){&sequence}, &ids, &n, 1, logits);
+  const hy__step step = {cache, (hy__sequence*[]){&sequence}, &ids, &n, 1};
+  hy_scope s;
+  hy_scope_begin(&s, model->tape);
+  hy_array* scores = hy__model_forward(&s, model, &step);
+  size_t bytes = (size_t)hy_model_vocab_size(model) * sizeof *logits;
+  HY_SCOPE_TRY(&s, hy_array_to_host(model->stream, scores, logits, bytes));
+  hy_status status = hy_scope_end(&s);
   hy__sequence_free(cache, &sequence);
   hy__kv_cache_destroy(cache);
   return status;

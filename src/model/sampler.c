@@ -1,27 +1,16 @@
+// Sampler: draws of each sequence, and on the device which tokens each has seen.
 #include "model/sampler.h"
-
-#include <math.h>
-#include <string.h>
 
 #include "base/memory.h"
 
-typedef struct candidate {
-  float logit;
-  int32_t id;
-} candidate;
-
-typedef struct choice {
-  double weight;
-  int32_t id;
-} choice;
+enum { SETTINGS = 5 };
 
 struct hy__sampler {
   hy_generate_options options;
   int64_t vocab_size;
-  uint64_t state;
-  uint8_t* seen;
-  candidate* candidates;
-  choice* kept;
+  int batch;
+  hy_array* seen;    // (B, V) bool; NULL without a penalty
+  uint64_t draws[];  // the state of each sequence's
 };
 
 hy_status hy__sampler_check(const hy_generate_options* o) {
@@ -43,159 +32,113 @@ hy_status hy__sampler_check(const hy_generate_options* o) {
   return HY_OK;
 }
 
-hy_status hy__sampler_create(int64_t vocab_size, const hy_generate_options* options, uint64_t seed,
-                             hy__sampler** out) {
+// Marks the tokens of the prompts.
+static hy_status make_seen(hy_stream* stream, hy__sampler* s, const int32_t* const* prompts,
+                           const int64_t* lengths) {
+  uint8_t* host = hy__calloc((size_t)(s->batch * s->vocab_size), 1);
+  if (!host)
+    return hy_fail(HY_OUT_OF_MEMORY, "no memory to sample from %lld tokens",
+                   (long long)s->vocab_size);
+  for (int i = 0; i < s->batch; i++) {
+    for (int64_t k = 0; k < lengths[i]; k++) {
+      int32_t id = prompts[i][k];
+      if (id >= 0 && id < s->vocab_size) host[i * s->vocab_size + id] = 1;
+    }
+  }
+  hy_status status =
+      hy_array_from_host(stream, &s->seen, HY_BOOL, HY_SIZES(s->batch, s->vocab_size), host);
+  hy__mfree(host);
+  return status;
+}
+
+hy_status hy__sampler_create(hy_stream* stream, int64_t vocab_size,
+                             const hy_generate_options* options, const int32_t* const* prompts,
+                             const int64_t* lengths, int batch, hy__sampler** out) {
   *out = NULL;
   HY_TRY(hy__sampler_check(options));
-  hy__sampler* s = hy__calloc(1, sizeof *s);
-  if (s) {
-    s->options = *options;
-    s->vocab_size = vocab_size;
-    s->state = seed;
-    s->seen = hy__calloc((size_t)vocab_size, 1);
-    s->candidates = hy__malloc((size_t)vocab_size * sizeof *s->candidates);
-    s->kept = hy__malloc((size_t)vocab_size * sizeof *s->kept);
-  }
-  if (!s || !s->seen || !s->candidates || !s->kept) {
+  hy__sampler* s = hy__calloc(1, sizeof *s + (size_t)batch * sizeof s->draws[0]);
+  if (!s) return hy_fail(HY_OUT_OF_MEMORY, "no memory to sample %d sequences", batch);
+  s->options = *options;
+  s->vocab_size = vocab_size;
+  s->batch = batch;
+  for (int i = 0; i < batch; i++) s->draws[i] = options->seed + (uint64_t)i;
+  hy_status status = HY_OK;
+  if (options->repetition_penalty != 1) status = make_seen(stream, s, prompts, lengths);
+  if (status != HY_OK)
     hy__sampler_destroy(s);
-    return hy_fail(HY_OUT_OF_MEMORY, "no memory to sample from %lld tokens", (long long)vocab_size);
-  }
-  *out = s;
-  return HY_OK;
+  else
+    *out = s;
+  return status;
 }
 
 void hy__sampler_destroy(hy__sampler* s) {
   if (!s) return;
-  hy__mfree(s->seen);
-  hy__mfree(s->candidates);
-  hy__mfree(s->kept);
+  hy_array_release(s->seen);
   hy__mfree(s);
 }
 
-void hy__sampler_see(hy__sampler* s, int32_t id) {
-  if (id >= 0 && id < s->vocab_size) s->seen[id] = 1;
-}
-
-// splitmix64, as a number in [0, 1).
-static double draw(hy__sampler* s) {
-  s->state += 0x9e3779b97f4a7c15ull;
-  uint64_t z = s->state;
+// splitmix64, as a number in [0, 1) that float32 has exactly.
+static float draw(uint64_t* state) {
+  *state += 0x9e3779b97f4a7c15ull;
+  uint64_t z = *state;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
   z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-  return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
+  return (float)((z ^ z >> 31) >> 40) * 0x1p-24f;
 }
 
-// ---- candidates, likeliest first ----
-
-// Among equals the smaller id comes first.
-static bool comes_before(const candidate* a, const candidate* b) {
-  return a->logit != b->logit ? a->logit > b->logit : a->id < b->id;
+static hy_array* no_memory(hy_scope* s, int n) {
+  return hy_scope_keep(s, hy_fail(HY_OUT_OF_MEMORY, "no memory to sample %d sequences", n), NULL);
 }
 
-static void sink(candidate* heap, int64_t n, int64_t at) {
-  candidate moved = heap[at];
-  for (int64_t child; (child = 2 * at + 1) < n; at = child) {
-    if (child + 1 < n && comes_before(&heap[child + 1], &heap[child])) child++;
-    if (!comes_before(&heap[child], &moved)) break;
-    heap[at] = heap[child];
+// The sequences' rows of `seen`, (n) i64.
+static hy_array* upload_rows(hy_scope* s, const int* sequences, int n) {
+  int64_t *host = hy__malloc((size_t)n * sizeof *host), count = n;
+  if (!host) return no_memory(s, n);
+  for (int i = 0; i < n; i++) host[i] = sequences[i];
+  hy_array* rows = hy_s_from_host(s, HY_I64, 1, &count, host);
+  hy__mfree(host);
+  return rows;
+}
+
+// seen[rows, ids] = true
+static void see(hy_scope* s, const hy__sampler* sampler, hy_array* rows, hy_array* ids, int n) {
+  hy_array* yes = hy_s_fill(s, hy_s_empty(s, HY_BOOL, HY_SIZES(n)), hy_int(1));
+  const hy_attrs attrs = {.accumulate = {false}};
+  hy_s_apply_into(s, HY_OP_index_put, (hy_array*[]){sampler->seen, yes, rows, ids}, 4, &attrs,
+                  sampler->seen);
+}
+
+// Settings (n, 5) and draws (n) in one upload.
+static hy_array* upload_settings(hy_scope* s, hy__sampler* sampler, const int* sequences, int n) {
+  const hy_generate_options* o = &sampler->options;
+  const int64_t count = n * (SETTINGS + 1);
+  float* host = hy__malloc((size_t)count * sizeof *host);
+  if (!host) return no_memory(s, n);
+  for (int i = 0; i < n; i++) {
+    float* row = host + i * SETTINGS;
+    row[0] = (float)o->repetition_penalty;
+    row[1] = (float)o->temperature;
+    row[2] = (float)(o->top_k < sampler->vocab_size ? o->top_k : 0);
+    row[3] = (float)o->top_p;
+    row[4] = (float)o->min_p;
+    host[n * SETTINGS + i] = draw(&sampler->draws[sequences[i]]);
   }
-  heap[at] = moved;
+  hy_array* array = hy_s_from_host(s, HY_F32, 1, &count, host);
+  hy__mfree(host);
+  return array;
 }
 
-// Takes the first of n off the heap and puts it behind the rest: a few of a large vocabulary are
-// wanted in order, and seldom all.
-static candidate* take_first(candidate* heap, int64_t n) {
-  candidate first = heap[0];
-  heap[0] = heap[n - 1];
-  heap[n - 1] = first;
-  sink(heap, n - 1, 0);
-  return &heap[n - 1];
-}
-
-static void penalise(const hy__sampler* s, float* logits) {
-  float penalty = (float)s->options.repetition_penalty;
-  for (int64_t i = 0; penalty != 1 && i < s->vocab_size; i++) {
-    if (s->seen[i]) logits[i] = logits[i] < 0 ? logits[i] * penalty : logits[i] / penalty;
-  }
-}
-
-// Sixteen side by side, which compilers turn into vectors. NaN is never the largest.
-static float find_largest(const float* logits, int64_t n) {
-  float best[16], largest = -INFINITY;
-  int64_t i = 0;
-  for (int k = 0; k < 16; k++) best[k] = -INFINITY;
-  for (; i + 16 <= n; i += 16) {
-    for (int k = 0; k < 16; k++) best[k] = logits[i + k] > best[k] ? logits[i + k] : best[k];
-  }
-  for (; i < n; i++) largest = logits[i] > largest ? logits[i] : largest;
-  for (int k = 0; k < 16; k++) largest = best[k] > largest ? best[k] : largest;
-  return largest;
-}
-
-// ---- choosing ----
-
-enum { NEGLIGIBLE = 40 };  // exp(-40) of the likeliest: below what the sum of all can tell
-
-static double weight_of(const hy__sampler* s, const candidate* c, float largest) {
-  return exp(((double)c->logit - (double)largest) / s->options.temperature);
-}
-
-static int64_t gather(hy__sampler* s, const float* logits, float largest) {
-  double least = (double)largest - NEGLIGIBLE * s->options.temperature;
-  int64_t n = 0;
-  for (int64_t i = 0; i < s->vocab_size; i++) {
-    if ((double)logits[i] >= least) s->candidates[n++] = (candidate){logits[i], (int32_t)i};
-  }
-  for (int64_t i = n / 2 - 1; i >= 0; i--) sink(s->candidates, n, i);
-  return n;
-}
-
-// The sum of the weights of those that top-k leaves.
-static double sum_weights(hy__sampler* s, int64_t n, int64_t limit, float largest) {
-  double total = 0;
-  if (limit == n) {
-    for (int64_t i = 0; i < n; i++) total += weight_of(s, &s->candidates[i], largest);
-    return total;
-  }
-  for (int64_t i = 0; i < limit; i++)
-    total += weight_of(s, take_first(s->candidates, n - i), largest);
-  for (int64_t i = n - limit; i < n; i++) s->candidates[i - (n - limit)] = s->candidates[i];
-  for (int64_t i = limit / 2 - 1; i >= 0; i--) sink(s->candidates, limit, i);
-  return total;
-}
-
-// top-p keeps the smallest head whose probability reaches p; min-p those at least p times as likely
-// as the first. Then a number in 0 .. sum of what is kept says which.
-static int32_t choose(hy__sampler* s, const float* logits, float largest) {
-  const hy_generate_options* o = &s->options;
-  int64_t n = gather(s, logits, largest);
-  int64_t limit = o->top_k > 0 && o->top_k < n ? o->top_k : n, kept = 0;
-  double total = sum_weights(s, n, limit, largest), sum = 0, at = draw(s);
-  bool all = o->top_p >= 1 && o->min_p <= 0;
-  while (kept < limit) {
-    const candidate* c = take_first(s->candidates, limit - kept);
-    double weight = weight_of(s, c, largest);
-    if (kept > 0 && !all && (sum >= o->top_p * total || weight < o->min_p)) break;
-    s->kept[kept++] = (choice){weight, c->id};
-    sum += weight;
-    if (all && at * total < sum) break;
-  }
-  at *= all ? total : sum;
-  int64_t i = 0;
-  for (; i < kept - 1 && at >= s->kept[i].weight; i++) at -= s->kept[i].weight;
-  return s->kept[i].id;
-}
-
-hy_status hy__sampler_choose(hy__sampler* s, float* logits, int32_t* id) {
-  penalise(s, logits);
-  float largest = find_largest(logits, s->vocab_size);
-  if (largest == -INFINITY)
-    return hy_fail(HY_DEVICE_FAILED,
-                   "the model gave no usable logits: all are NaN or minus infinity");
-  if (s->options.temperature == 0) {
-    for (*id = 0; logits[*id] != largest;) ++*id;
-    return HY_OK;
-  }
-  *id = choose(s, logits, largest);
-  return HY_OK;
+hy_array* hy__sampler_choose(hy_scope* s, hy__sampler* sampler, hy_array* logits,
+                             const int* sequences, int n) {
+  hy_array* how = upload_settings(s, sampler, sequences, n);
+  hy_array* settings =
+      hy_s_view(s, hy_s_slice(s, how, 0, 0, n * SETTINGS, 1), HY_SIZES(n, SETTINGS));
+  hy_array* draws = hy_s_slice(s, how, 0, n * SETTINGS, n * (SETTINGS + 1), 1);
+  if (!sampler->seen) return hy_s_sample(s, logits, settings, draws, NULL);
+  hy_array* rows = upload_rows(s, sequences, n);
+  hy_array* seen =
+      n == sampler->batch ? sampler->seen : hy_s_index_select(s, sampler->seen, rows, 0);
+  hy_array* ids = hy_s_sample(s, logits, settings, draws, seen);
+  see(s, sampler, rows, ids, n);
+  return ids;
 }

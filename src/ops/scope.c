@@ -194,16 +194,15 @@ static hy_array* create(hy_scope* s, hy_op op, const hy_attrs* attrs, hy_array* 
 #define HY_IN(name) (IN, name)
 #define HY_IN_OPT(name) (IN, name)
 #define HY_IN_LIST(name) (LIST, name)
-#define HY_OP(id, name, outputs, inputs, kind, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                    \
-  HY_S_PROTOTYPE(name, outputs, inputs, kind) {                                               \
-    const hy_op op = HY_OP_##name;                                                            \
-    hy_array *ins[HY_MAX_INPUTS], *result = NULL, **outs[HY_MAX_OUTPUTS] = {&result};         \
-    int n_in = 0, n_out = 1;                                                                  \
-    hy_attrs attrs;                                                                           \
-    memset(&attrs, 0, sizeof attrs);                                                          \
-    HY_ATTRS_##kind(PUT_ATTR, kind) HY__END(RESULT outputs) HY__END(PUT inputs)               \
-        hy_s_apply(s, op, ins, n_in, &attrs, outs, n_out);                                    \
-    return result;                                                                            \
+#define HY_OP(id, name, outputs, inputs, kind, ...)                                   \
+  HY_S_PROTOTYPE(name, outputs, inputs, kind) {                                       \
+    const hy_op op = HY_OP_##name;                                                    \
+    hy_array *ins[HY_MAX_INPUTS], *result = NULL, **outs[HY_MAX_OUTPUTS] = {&result}; \
+    int n_in = 0, n_out = 1;                                                          \
+    hy_attrs attrs;                                                                   \
+    memset(&attrs, 0, sizeof attrs);                                                  \
+    HY_ATTRS_##kind(PUT_ATTR, kind) HY__END(RESULT outputs) HY__END(PUT inputs)       \
+        hy_s_apply(s, op, ins, n_in, &attrs, outs, n_out);                            \
+    return result;                                                                    \
   }
 #include "halyard/ops.def"
