@@ -31,12 +31,12 @@ hy_status hy__kv_cache_create(hy_stream* stream, const hy__config* c, hy_dtype d
   cache->n_layers = c->n_layers;
   cache->n_blocks = (tokens + HY__KV_BLOCK - 1) / HY__KV_BLOCK;
   cache->keys = hy__calloc((size_t)(2 * c->n_layers), sizeof *cache->keys);
+  cache->values = cache->keys ? cache->keys + c->n_layers : NULL;
   cache->free_blocks = hy__malloc((size_t)(cache->n_blocks + 1) * sizeof *cache->free_blocks);
   hy_status status = HY_OK;
   if (!cache->keys || !cache->free_blocks) {
     status = hy_fail(HY_OUT_OF_MEMORY, "no memory for a cache of %lld tokens", (long long)tokens);
   } else {
-    cache->values = cache->keys + c->n_layers;
     for (int64_t i = 0; i < cache->n_blocks; i++) cache->free_blocks[i] = cache->n_blocks - 1 - i;
     cache->n_free = cache->n_blocks;
   }
