@@ -5,11 +5,11 @@ BUILD := build/release
 PYTHON := .venv/bin/python
 CTEST := ctest --output-on-failure -j $(shell nproc)
 
-.PHONY: npu all run test test-unit test-asan test-tsan test-torch test-install test-arm64 test-npu test-nightly fuzz lint format bench docs clean setup setup-test
+.PHONY: npu all run check test test-unit test-asan test-tsan test-torch test-install test-arm64 test-npu test-nightly fuzz lint format bench docs clean setup setup-test
 
 # The unit tests need cmocka, which building and running do not.
 TESTS := OFF
-test test-unit test-install test-arm64 test-torch test-npu test-nightly: TESTS := ON
+check test test-unit test-install test-arm64 test-torch test-npu test-nightly: TESTS := ON
 
 all: setup
 	cmake --preset release -DHALYARD_BUILD_TESTS=$(TESTS)
@@ -22,6 +22,16 @@ run: all
 
 test: setup-test lint all test-unit test-asan test-tsan test-install test-arm64 test-torch test-npu
 	@echo "make test: everything passed"
+
+# The inner loop, minutes instead of an hour: format, clang-tidy of what changed, release build, its tests.
+check:
+	@scripts/setup.sh check
+	scripts/lint.sh changed
+	cmake --preset release
+	cmake --build --preset release
+	cd $(BUILD) && $(CTEST) -LE slow
+	@echo "make check: passed. Left out, and part of make test: clang-tidy of unchanged files, ctest's label slow,"
+	@echo "  sanitizers, the installed library, ARM, PyTorch, the NPU's own tests."
 
 setup:
 	@scripts/setup.sh build
@@ -56,7 +66,7 @@ test-torch: setup-test all
 	$(PYTHON) -m pytest -q tests/torch
 
 npu: setup-test
-	cmake -S npu -B build/npu -G Ninja -DCMAKE_BUILD_TYPE=Release
+	cmake -S npu -B build/npu -G Ninja -DECHO_NPU_WERROR=ON
 	cmake --build build/npu
 
 # The ECHO NPU stands alone: its own build, its functional model, and its Verilog under Verilator. Then whole models

@@ -4,7 +4,10 @@
 
 #include "halyard/array.h"
 #include "halyard/call.h"
+#include "halyard/comm.h"
+#include "halyard/compile.h"
 #include "halyard/device.h"
+#include "halyard/graph.h"
 #include "halyard/ops.h"
 #include "halyard/optim.h"
 #include "halyard/scope.h"
@@ -12,5 +15,6 @@
 #include "halyard/stream.h"
 #include "halyard/tensor.h"
 #include "halyard/trace.h"
+#include "halyard/version.h"
 
 #endif  // HALYARD_HALYARD_H_

@@ -18,12 +18,12 @@ static hy_status add_once(hy_stream* stream, const hy_call* call, way w) {
   if (w == BY_WRAPPER)
     return hy_add(stream, &call->out[0], &call->in[0], &call->in[1], call->attrs.alpha.alpha);
   if (w == BY_RUN) return hy_run(stream, call);
-  const hy_provider* first = *atomic_load(&stream->device->providers);
+  const hy_provider* first = stream->device->providers[0];
   return first->run(stream->device->handle, stream->handle, call);
 }
 
-// Nanoseconds of an add of one element, the best of several rounds: the ways by turns, and the
-// caller's where there is one.
+// Nanoseconds of an add of one element, the best of several rounds: the ways in alternation, and
+// the caller's where there is one.
 static hy_status time_adds(hy_stream* stream, double best[WAYS], double* theirs) {
   hy_tensor in[2], out;
   void* memory[3] = {NULL, NULL, NULL};

@@ -44,6 +44,10 @@ typedef struct cli_command {
   int (*run)(int argc, char** argv);
 } cli_command;
 
+#define CLI_SUMMARY "one C library under every AI accelerator"
+// The commands in the order of the overview; NULL past the last.
+const cli_command* cli_command_at(int index);
+
 // Options that every command takes; filled by cli_parse.
 typedef struct cli_globals {
   bool json;
@@ -77,6 +81,6 @@ int cli_usage(const cli_command* command, const char* format, ...)
 const char* cli_nearest(const char* word, const char* const* names, int n);
 
 extern const cli_command cli_info, cli_ops, cli_bench, cli_verify, cli_run, cli_finetune, cli_merge,
-    cli_demo, cli_chat, cli_npu;
+    cli_demo, cli_chat, cli_npu, cli_completion;
 
 #endif  // HALYARD_CLI_CLI_H_

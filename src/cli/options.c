@@ -7,6 +7,7 @@
 
 #include "base/edit_distance.h"
 #include "cli/cli.h"
+#include "cli/visit.h"
 #include "halyard/trace.h"
 
 cli_globals cli;
@@ -25,6 +26,11 @@ static const cli_option global_options[] = {
     {"json", CLI_FLAG, &cli.json, NULL, "print for machines"},
 };
 #define N_GLOBALS ((int)(sizeof global_options / sizeof global_options[0]))
+
+const cli_option* cli_global_options(int* n) {
+  *n = N_GLOBALS;
+  return global_options;
+}
 
 const char* cli_nearest(const char* word, const char* const* names, int n) {
   const char* best = NULL;
@@ -126,6 +132,8 @@ bool cli_asks_for_help(const char* word) {
 
 int cli_parse(const cli_command* command, const cli_option* options, int n_options, int argc,
               char** argv, int* n_positional) {
+  *n_positional = -1;
+  if (cli_visited(command, options, n_options)) return CLI_DONE;
   *n_positional = 0;
   for (int i = 1; i < argc; i++) {
     const char* word = argv[i];

@@ -57,6 +57,8 @@ hy_status hy_upload(hy_stream* stream, void* dst, const void* src, size_t bytes)
   if (!stream) return hy_fail(HY_INVALID_ARGUMENT, "hy_upload: stream is NULL");
   if (bytes > 0 && (!dst || !src))
     return hy_fail(HY_INVALID_ARGUMENT, "hy_upload: %s is NULL", dst ? "src" : "dst");
+  if (stream->capture)
+    return hy__capture_refuse(stream, "hy_upload", "a launch would copy what its source held once");
   hy_device* device = stream->device;
   if (device->is_host || bytes == 0 || bytes > HY_UPLOAD_RING_BYTES)
     return copy_and_wait(stream, dst, src, bytes);

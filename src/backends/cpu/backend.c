@@ -7,6 +7,7 @@
 #include "backends/common/host.h"
 #include "backends/common/smoke_test.h"
 #include "backends/cpu/host_info.h"
+#include "backends/cpu/peak.h"
 #include "backends/cpu/provider.h"
 #include "backends/cpu/runtime/huge_pages.h"
 #include "backends/cpu/runtime/scratch.h"
@@ -98,7 +99,7 @@ static const hy_backend backend = {
     .abi = HY_ABI_VERSION,
     .flags = HY_BACKEND_HOST_MEMORY,
     .name = "cpu",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .description = "the host's processor",
     .probe = probe,
     .device_info = device_info,
@@ -111,6 +112,7 @@ static const hy_backend backend = {
     .set = set,
     .providers = providers,
     .n_providers = (int)(sizeof providers / sizeof providers[0]),
+    .peak = hy__cpu_peak,
 };
 
 hy_status hy__backend_cpu(uint32_t max_abi, const hy_host* services, const hy_backend** out);

@@ -22,7 +22,7 @@ static hy_status run(void* device, void* stream, const hy_call* call) {
 const hy_provider hy__cpu_opt_einsum = {
     .size = sizeof(hy_provider),
     .name = "opt_einsum",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .flags = HY_PROVIDER_BY_NAME,
     .supports = supports,
     .run = run,

@@ -18,7 +18,7 @@ enum {
 };
 
 // Neighbouring tasks, of which one thread takes the first and all others the last: what a thread
-// reads lies in a row as far as can be.
+// reads is contiguous as far as possible.
 typedef struct range {
   int64_t first, size;
   _Atomic int64_t claimed, from_end;  // never more than `size` claims are good
