@@ -1,3 +1,4 @@
+// Prefix reuse: what the KV cache keeps between prompts that begin alike.
 #include "model/context.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+// Random initialisation of models that no file has.
 #include "model/create.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+// Training data: JSONL texts packed into rows of tokens.
 #include "model/dataset.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+// Loading safetensors onto a device in the model's names, and saving them.
 #include "model/load.h"
 
 #include <errno.h>

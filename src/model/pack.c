@@ -1,3 +1,4 @@
+// Weight quantisation while loading, and its cache file.
 #include "model/pack.h"
 
 #include <stdio.h>

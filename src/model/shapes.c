@@ -1,3 +1,4 @@
+// Shapes of models that commands make without a file.
 #include "model/shapes.h"
 
 #include "model/arch/arch.h"
