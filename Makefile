@@ -5,11 +5,11 @@ BUILD := build/release
 PYTHON := .venv/bin/python
 CTEST := ctest --output-on-failure -j $(shell nproc)
 
-.PHONY: npu all run check test test-unit test-asan test-tsan test-torch test-install test-arm64 test-npu test-nightly fuzz coverage lint format bench docs clean setup setup-test
+.PHONY: npu all run check test test-unit test-asan test-tsan test-torch test-install test-arm64 test-npu test-nightly fuzz coverage lint format bench docs picture clean setup setup-test
 
 # The unit tests need cmocka, which building and running do not.
 TESTS := OFF
-check test test-unit test-install test-arm64 test-torch test-npu test-nightly: TESTS := ON
+test test-unit test-install test-arm64 test-torch test-npu test-nightly: TESTS := ON
 
 all: setup
 	cmake --preset release -DHALYARD_BUILD_TESTS=$(TESTS)
@@ -104,8 +104,13 @@ format: setup-test
 bench: all
 	$(BUILD)/bin/halyard bench all
 
+# What is written by programs: the table of ops, the figures. The picture takes a minute and a quiet machine.
 docs: all
 	$(BUILD)/bin/halyard ops --markdown > docs/ops.md
+	scripts/figures.py
+
+picture: all
+	scripts/terminal_svg.py docs/images/demo.svg --until 'Asked for Verilog' -- halyard demo
 
 clean:
 	rm -rf build
