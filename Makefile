@@ -5,11 +5,11 @@ BUILD := build/release
 PYTHON := .venv/bin/python
 CTEST := ctest --output-on-failure -j $(shell nproc)
 
-.PHONY: npu all run check test test-unit test-asan test-tsan test-torch test-install test-arm64 test-npu test-nightly fuzz lint format bench docs clean setup setup-test
+.PHONY: npu all run check test test-unit test-asan test-tsan test-torch test-install test-arm64 test-npu test-nightly fuzz coverage lint format bench docs picture clean setup setup-test
 
 # The unit tests need cmocka, which building and running do not.
 TESTS := OFF
-check test test-unit test-install test-arm64 test-torch test-npu test-nightly: TESTS := ON
+test test-unit test-install test-arm64 test-torch test-npu test-nightly: TESTS := ON
 
 all: setup
 	cmake --preset release -DHALYARD_BUILD_TESTS=$(TESTS)
@@ -87,6 +87,14 @@ fuzz: setup-test
 	scripts/setup.sh fuzz
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
+# How much of src/ the C tests run, by folder. Tests that build the project again add nothing.
+coverage: setup-test
+	cmake --preset coverage
+	cmake --build --preset coverage
+	find build/coverage -name '*.gcda' -delete
+	cd build/coverage && $(CTEST) -E '^(options|tutorial|leave_one_out|layers.*)$$'
+	scripts/coverage.py build/coverage --at-least 80
+
 lint: setup-test
 	scripts/lint.sh
 
@@ -96,8 +104,13 @@ format: setup-test
 bench: all
 	$(BUILD)/bin/halyard bench all
 
+# What is written by programs: the table of ops, the figures. The picture takes a minute and a quiet machine.
 docs: all
 	$(BUILD)/bin/halyard ops --markdown > docs/ops.md
+	scripts/figures.py
+
+picture: all
+	scripts/terminal_svg.py docs/images/demo.svg --until 'Asked for Verilog' -- halyard demo
 
 clean:
 	rm -rf build

@@ -27,7 +27,7 @@ SECONDS_BETWEEN = 0.005  # so that no side's idle threads look out for work in t
 
 
 class Turns:
-    """Calls of run(i), i counting up, timed by turns; so short ones that `at_once` are timed together."""
+    """Calls of run(i), i counting up, timed in turns; short ones that `at_once` are timed together."""
 
     def __init__(self, run, at_once=1):
         self.run, self.at_once, self.calls = run, at_once, 0

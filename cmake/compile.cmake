@@ -20,6 +20,13 @@ if(CMAKE_C_COMPILER_ID MATCHES Clang)
   target_compile_options(halyard_compile INTERFACE -Wno-unknown-pragmas)
 endif()
 
+# For scripts/coverage.py. Threads count together, and a test that forks counts too.
+option(HALYARD_COVERAGE "Count the lines that run, for gcov" OFF)
+if(HALYARD_COVERAGE)
+  target_compile_options(halyard_compile INTERFACE --coverage -fprofile-update=atomic)
+  target_link_options(halyard_compile INTERFACE --coverage)
+endif()
+
 # Sanitizers go into everything that is linked, the NPU's library too.
 set(HALYARD_INSTRUMENT)
 if(HALYARD_FUZZER)

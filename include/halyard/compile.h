@@ -1,5 +1,5 @@
 // Runtime compilation: kernels from source, in the language of the device's backend (CUDA for
-// NVRTC, say), launched on streams like any other work.
+// NVRTC, for example), launched on streams like any other work.
 //
 // All of it is HY_UNSUPPORTED on a backend without a compiler. Modules may be used from any thread.
 #ifndef HALYARD_COMPILE_H_
@@ -14,13 +14,13 @@ extern "C" {
 typedef struct hy_module hy_module;
 typedef struct hy_kernel hy_kernel;
 
-// Compiles and loads. `flags` are the compiler's own, blank-separated, and may be NULL; those of
-// hy_compile_flags come before them. A source that does not compile is HY_INVALID_ARGUMENT, the
-// message being the compiler's log.
+// Compiles and loads. `flags` are the compiler's own, separated by spaces, and may be NULL; those
+// of hy_compile_flags come before them. If the source does not compile it is HY_INVALID_ARGUMENT,
+// and the message is the compiler's log.
 HY_API hy_status hy_compile(hy_device* device, const char* source, const char* flags,
                             hy_module** module);
 // What every source on this device is compiled with, the language first: "cuda
-// --gpu-architecture=sm_90a". Cut off where `size` is too small.
+// --gpu-architecture=sm_90a". Truncated if `size` is too small.
 HY_API hy_status hy_compile_flags(hy_device* device, char* text, size_t size);
 // A kernel by its name in the source; lives as long as the module.
 HY_API hy_status hy_module_kernel(hy_module* module, const char* name, hy_kernel** kernel);

@@ -14,6 +14,18 @@ extern "C" {
 
 typedef struct hy_device hy_device;  // lives until hy_shutdown
 
+// Numbers of backends and providers, for those who come with numbers; names are primary. They never
+// change: HY_BACKEND_TYPE_cuda is 0. Backends that are not known by name have HY_BACKEND_TYPE_NONE.
+typedef enum hy_backend_type {
+  HY_BACKEND_TYPE_NONE = -1,
+#define HY_KNOWN_BACKEND(name, type, ...) HY_BACKEND_TYPE_##name = type,
+#define HY_KNOWN_PROVIDER(name, type, ...) HY_BACKEND_TYPE_##name = type,
+#include "halyard/known_backends.def"
+} hy_backend_type;
+
+HY_API hy_backend_type hy_backend_type_of(const char* name);
+HY_API const char* hy_backend_type_name(hy_backend_type type);  // NULL for a number that is none
+
 // Optional: the library initialises itself on first use. Finds plugins in HALYARD_PLUGIN_PATH
 // (absolute paths of files and folders, separated by colons) and in the folder `halyard` next to
 // the library; each is loaded when its backend is first needed.
@@ -32,6 +44,8 @@ HY_API const char* hy_version(void);
 // device, memory and limits, but with its own streams, whose calls ask that provider first. Users
 // of other handles are not affected.
 HY_API hy_status hy_device_get(const char* selector, hy_device** device);
+// The same by number: hy_device_get("<name of the type>:<index>").
+HY_API hy_status hy_device_get_by_type(hy_backend_type type, int index, hy_device** device);
 // The first of the comma-separated selectors that is available and opens; one log line says which
 // were skipped and why.
 HY_API hy_status hy_device_get_first(const char* selectors, hy_device** device);
@@ -57,6 +71,11 @@ HY_API hy_status hy_device_sync(hy_device* device);
 // measures none.
 HY_API hy_status hy_device_peak(hy_device* device, hy_peak kind, hy_dtype dtype, void* dst,
                                 const void* src, size_t bytes, double* per_second);
+// Threads of the host that the device's kernels use, the calling one included, for everyone who
+// uses the device, from the next call on. The cpu begins with HALYARD_THREADS, or with the cores
+// that affinity and control groups leave the process. HY_UNSUPPORTED where kernels run elsewhere.
+HY_API hy_status hy_device_set_threads(hy_device* device, int n);
+HY_API hy_status hy_device_threads(hy_device* device, int* n);
 
 // ---- Discovery ----
 
@@ -69,6 +88,7 @@ typedef enum hy_backend_state {
 // Strings are valid until hy_shutdown.
 typedef struct hy_backend_report {
   const char* name;
+  hy_backend_type type;
   const char* version;  // NULL if no code for the backend is loaded
   const char* description;
   hy_backend_state state;  // MISSING: no hardware or no library; FAILED: present, but does not work
@@ -89,6 +109,8 @@ typedef struct hy_provider_report {
 HY_API hy_status hy_backend_at(int index, hy_backend_report* report);
 // By name; a provider's name refers to its backend.
 HY_API hy_status hy_backend_find(const char* name, hy_backend_report* report);
+// By number.
+HY_API hy_status hy_backend_find_by_type(hy_backend_type type, hy_backend_report* report);
 // Whether this backend or provider can be used.
 HY_API bool hy_backend_is_available(const char* name);
 HY_API hy_status hy_backend_device_info(const char* name, int index, hy_device_info* info);

@@ -178,7 +178,7 @@ typedef enum hy_copy_kind {
 // An error that occurred after the call that caused it returned.
 typedef struct hy_async_error {
   hy_status status;
-  hy_op op;  // HY_OP_NONE for a copy or memset
+  hy_op op;  // HY_OP_NONE for a copy, memset, collective or launch
   char message[256];
 } hy_async_error;
 

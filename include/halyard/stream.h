@@ -15,7 +15,7 @@ typedef struct hy_stream hy_stream;
 typedef struct hy_event hy_event;
 
 HY_API hy_status hy_stream_create(hy_device* device, hy_stream** stream);
-// Lower numbers run first: `greatest` <= 0 <= `least`. Both 0 where streams are all alike.
+// Lower numbers run first: `greatest` <= 0 <= `least`. Both are 0 if streams have no priorities.
 HY_API hy_status hy_stream_priority_range(hy_device* device, int* least, int* greatest);
 HY_API hy_status hy_stream_create_priority(hy_device* device, int priority, hy_stream** stream);
 // The vendor's handle (a CUstream, say), to share the stream with another library; valid as long as

@@ -32,9 +32,8 @@ double bench_copying(hy_device* device, void* dst, const void* src, size_t bytes
 
 // What the command line asks for; texts are NULL where it does not say.
 typedef struct bench_settings {
-  const char* backend;  // as it was named: a backend, or a provider whose kernels are measured
-  const char* peer;     // a provider to compare with; "-": the calling script
-  const char* only;     // of all rows, those whose name, shape and type contain this
+  const char* peer;  // a provider to compare with; "-": the calling script
+  const char* only;  // of all rows, those whose name, shape and type contain this
   const char *model, *dtype;
   bool json;
 } bench_settings;

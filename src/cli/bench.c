@@ -42,7 +42,6 @@ static int run(int argc, char** argv) {
   if (code != CLI_DONE || n < 0) return code;
   if (n == 0) return cli_usage(&cli_bench, "which one? " NAMES);
   o->json = cli.json;
-  o->backend = cli.backend;
   hy_device* device;
   code = cli_open_device(&device);
   for (int i = 0; i < n && code == CLI_DONE; i++) code = run_one(argv[i], device);

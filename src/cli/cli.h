@@ -47,12 +47,13 @@ typedef struct cli_command {
 #define CLI_SUMMARY "one C library under every AI accelerator"
 // The commands in the order of the overview; NULL past the last.
 const cli_command* cli_command_at(int index);
+#define CLI_NOT_GIVEN INT64_MIN
 
 // Options that every command takes; filled by cli_parse.
 typedef struct cli_globals {
   bool json;
   bool strict;
-  int64_t threads;
+  int64_t threads;  // CLI_NOT_GIVEN, or any number: the device says which it takes
   const char* backend;
   const char* fallback;
   const char* trace;

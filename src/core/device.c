@@ -185,6 +185,28 @@ hy_status hy_device_sync(hy_device* device) {
   return device->backend->device_sync(device->handle);
 }
 
+static hy_status check_threads(const hy_device* device, const char* what) {
+  if (!device) return hy_fail(HY_INVALID_ARGUMENT, "%s: device is NULL", what);
+  if (!device->backend->set_threads)
+    return hy_fail(HY_UNSUPPORTED, "%s: kernels of %s do not run on threads of the host", what,
+                   device->selector);
+  return HY_OK;
+}
+
+hy_status hy_device_set_threads(hy_device* device, int n) {
+  HY_TRY(check_threads(device, "hy_device_set_threads"));
+  return device->backend->set_threads(device->handle, n);
+}
+
+hy_status hy_device_threads(hy_device* device, int* n) {
+  HY_TRY(check_threads(device, "hy_device_threads"));
+  if (!n) return hy_fail(HY_INVALID_ARGUMENT, "hy_device_threads: n is NULL");
+  int32_t threads = 0;
+  HY_TRY(device->backend->threads(device->handle, &threads));
+  *n = threads;
+  return HY_OK;
+}
+
 // ---- All devices ----
 
 // Whether a backend before number `end` offers the hardware at this PCI address. Parts of one board

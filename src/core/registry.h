@@ -32,6 +32,7 @@ const hy__known_backend* hy__known_backend_at(int index);  // NULL past the end
 const hy__known_backend* hy__known_backend_find(const char* name);
 const hy__known_provider* hy__known_provider_at(int index);
 const hy__known_provider* hy__known_provider_find(const char* name);
+bool hy__is_left_out(const char* provider);  // by USE_<PROVIDER>=OFF
 // Backends compiled into the library: the same query function as a plugin's, linked in.
 const hy__builtin* hy__builtin_at(int index);
 

@@ -84,7 +84,9 @@ static hy_status not_found(const char* name) {
 
 static hy_status unavailable(const char* name, const hy_probe* probe) {
   char list[160];
-  hy_status status = probe->status == HY_OUT_OF_MEMORY ? HY_OUT_OF_MEMORY : HY_UNAVAILABLE;
+  // Lack of memory and a setting that is wrong are nothing that the machine lacks.
+  bool own = probe->status == HY_OUT_OF_MEMORY || probe->status == HY_INVALID_ARGUMENT;
+  hy_status status = own ? probe->status : HY_UNAVAILABLE;
   return hy_fail(status, "%s is not available: %s%s%s; available: %s", name, probe->reason,
                  probe->remedy[0] ? "; " : "", probe->remedy, available(list, sizeof list));
 }
@@ -235,14 +237,15 @@ static struct {
 
 static hy_status best(hy_device** device) {
   hy__backend_entry* entry;
-  hy_status status = hy_fail(HY_UNAVAILABLE, "no backend is available, not even the cpu");
+  hy_status status = HY_OK;
   for (int i = 0; (entry = hy__entry_at(i)); i++) {
     if (!hy__entry_is_automatic(entry)) continue;
     status = hy__device_open(entry, 0, -1, device);
     if (status != HY_DEVICE_FAILED) return status;
     hy__log(1, "passed over: %s", hy_last_error());
   }
-  return status;
+  // Not even the cpu: it says why.
+  return status == HY_OK ? hy__entry_check_device(hy__entry_find("cpu"), 0) : status;
 }
 
 static hy_status get_default(hy_device** device) {
@@ -296,6 +299,17 @@ hy_status hy_device_get(const char* selector, hy_device** device) {
   HY_TRY(get_one(selector, strlen(selector), &found));
   *device = found;
   return HY_OK;
+}
+
+hy_status hy_device_get_by_type(hy_backend_type type, int index, hy_device** device) {
+  if (!device) return hy_fail(HY_INVALID_ARGUMENT, "hy_device_get_by_type: device is NULL");
+  *device = NULL;
+  const char* name = hy_backend_type_name(type);
+  if (!name) return hy_fail(HY_NOT_FOUND, "%d is no type of backend", (int)type);
+  if (index < 0) return hy_fail(HY_NOT_FOUND, "%s has no device number %d", name, index);
+  char selector[MAX_SELECTOR];
+  snprintf(selector, sizeof selector, "%s:%d", name, index);
+  return hy_device_get(selector, device);
 }
 
 hy_status hy_device_get_first(const char* selectors, hy_device** device) {

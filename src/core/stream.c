@@ -158,7 +158,7 @@ hy_status hy__stream_check(hy_stream* stream) {
     if (error.status == HY_OK) return HY_OK;
     stream->failed = error.status;
     snprintf(stream->failure, sizeof stream->failure, "%s on %s failed: %s",
-             error.op == HY_OP_NONE ? "a copy" : hy__ops.op_name(error.op), device->selector,
+             error.op == HY_OP_NONE ? "work" : hy__ops.op_name(error.op), device->selector,
              error.message);
   }
   return hy_fail(stream->failed, "%s", stream->failure);

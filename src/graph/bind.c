@@ -58,7 +58,7 @@ static hy_status place(const hy__operand* o, const hy_binding* list, int n, void
 
 static bool is_used(const hy_graph* graph, const hy_binding* b) {
   for (int i = 0; i < graph->count; i++) {
-    const hy__node* node = graph->nodes[i];
+    const hy__graph_node* node = graph->nodes[i];
     for (int k = 0; k < node->n_operands; k++) {
       const hy__operand* o = &node->operands[k];
       uintptr_t first = (uintptr_t)o->captured + (uintptr_t)o->first;
@@ -84,7 +84,7 @@ static hy_status check(const hy_graph* graph, int index, const hy_call* call,
 }
 
 // Moves the node's operands; `moved` says whether any did.
-static hy_status move(hy__node* node, const hy_binding* list, int n, bool* moved) {
+static hy_status move(hy__graph_node* node, const hy_binding* list, int n, bool* moved) {
   *moved = false;
   for (int i = 0; i < node->n_operands; i++) {
     void* now;
@@ -97,7 +97,7 @@ static hy_status move(hy__node* node, const hy_binding* list, int n, bool* moved
 
 static hy_status move_all(hy_graph* graph, const hy_binding* list, int n, bool* moved) {
   for (int i = 0; i < graph->count; i++) {
-    hy__node* node = graph->nodes[i];
+    hy__graph_node* node = graph->nodes[i];
     HY_TRY(move(node, list, n, &moved[i]));
     node->next = node->provider;
     if (moved[i] && node->as.kind == HY_NODE_CALL) {
@@ -160,7 +160,7 @@ static hy_status check_node(const hy_graph* graph, const char* caller, int index
 
 hy_status hy_graph_set_attrs(hy_graph* graph, int index, const hy_attrs* attrs) {
   HY_TRY(check_node(graph, "hy_graph_set_attrs", index));
-  hy__node* node = graph->nodes[index];
+  hy__graph_node* node = graph->nodes[index];
   if (!attrs || node->as.kind != HY_NODE_CALL) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_graph_set_attrs: %s",
                    attrs ? "the node is no call" : "attrs is NULL");

@@ -25,7 +25,7 @@ static hy_status spoil(hy_stream* stream, hy_status status) {
 static hy_status make_room(hy_graph* graph) {
   if (graph->count < graph->capacity) return HY_OK;
   int capacity = graph->capacity ? 2 * graph->capacity : 64;
-  hy__node** nodes = hy__realloc(graph->nodes, (size_t)capacity * sizeof *nodes);
+  hy__graph_node** nodes = hy__realloc(graph->nodes, (size_t)capacity * sizeof *nodes);
   if (!nodes) return hy_fail(HY_OUT_OF_MEMORY, "no host memory for the nodes of a graph");
   graph->nodes = nodes;
   graph->capacity = capacity;
@@ -34,14 +34,14 @@ static hy_status make_room(hy_graph* graph) {
 
 static hy_status record(hy_stream* stream, const hy_graph_node* from, const hy_provider* provider) {
   hy_graph* graph = graph_of(stream);
-  hy__node* node = NULL;
+  hy__graph_node* node = NULL;
   hy_status status = make_room(graph);
-  if (status == HY_OK) status = hy__node_create(from, provider, &node);
+  if (status == HY_OK) status = hy__graph_node_create(from, provider, &node);
   if (status == HY_OK && graph->native) {
-    status = hy__node_submit(graph->device, stream->handle, node);
+    status = hy__graph_node_submit(graph->device, stream->handle, node);
   }
   if (status != HY_OK) {
-    hy__node_destroy(node);
+    hy__graph_node_destroy(node);
     return spoil(stream, status);
   }
   graph->nodes[graph->count++] = node;
@@ -140,7 +140,7 @@ void hy_graph_destroy(hy_graph* graph) {
   if (graph->handle) device->backend->graph_destroy(device->handle, graph->handle);
   hy__allocator_private_release(device->allocator, graph->memory);
   hy_event_destroy(graph->done);
-  for (int i = 0; i < graph->count; i++) hy__node_destroy(graph->nodes[i]);
+  for (int i = 0; i < graph->count; i++) hy__graph_node_destroy(graph->nodes[i]);
   hy__mfree(graph->nodes);
   hy__mfree(graph->bindings);
   hy__mfree(graph);

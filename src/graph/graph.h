@@ -13,7 +13,7 @@ typedef struct hy__operand {
   void** now;           // where the node keeps the address to use
 } hy__operand;
 
-typedef struct hy__node {
+typedef struct hy__graph_node {
   hy_graph_node as;             // what is launched; points into this allocation
   const hy_provider* provider;  // CALL: who runs it; NULL: the reference of a host device
   const hy_provider* next;      // who would, once bound: see hy_graph_bind
@@ -23,11 +23,11 @@ typedef struct hy__node {
   hy_call call;        // CALL
   hy_launch launch;    // LAUNCH
   max_align_t data[];  // operands, then tensors or arguments
-} hy__node;
+} hy__graph_node;
 
 struct hy_graph {
   hy_device* device;
-  hy__node** nodes;
+  hy__graph_node** nodes;
   int count, capacity;
   hy_binding* bindings;  // disjoint
   int n_bindings;
@@ -43,12 +43,13 @@ struct hy_graph {
 // ---- node.c ----
 
 // A copy of all that the node needs. `call` may name what is gone later.
-hy_status hy__node_create(const hy_graph_node* from, const hy_provider* provider, hy__node** node);
-void hy__node_destroy(hy__node* node);
+hy_status hy__graph_node_create(const hy_graph_node* from, const hy_provider* provider,
+                                hy__graph_node** node);
+void hy__graph_node_destroy(hy__graph_node* node);
 
 // ---- replay.c ----
 
 // Gives a node to a stream of the backend, unchecked.
-hy_status hy__node_submit(const hy_device* device, void* stream, const hy__node* node);
+hy_status hy__graph_node_submit(const hy_device* device, void* stream, const hy__graph_node* node);
 
 #endif  // HALYARD_GRAPH_GRAPH_H_

@@ -3,9 +3,9 @@
 
 #include "graph/graph.h"
 
-static hy__node* node_new(int n_operands, size_t data_bytes) {
+static hy__graph_node* node_new(int n_operands, size_t data_bytes) {
   size_t operands = (size_t)n_operands * sizeof(hy__operand);
-  hy__node* node = hy__calloc(1, sizeof *node + operands + data_bytes);
+  hy__graph_node* node = hy__calloc(1, sizeof *node + operands + data_bytes);
   if (!node) {
     hy_fail(HY_OUT_OF_MEMORY, "no host memory for a node of a graph");
     return NULL;
@@ -14,17 +14,17 @@ static hy__node* node_new(int n_operands, size_t data_bytes) {
   return node;
 }
 
-static void* data_of(hy__node* node, int n_operands) {
+static void* data_of(hy__graph_node* node, int n_operands) {
   return (hy__operand*)node->data + n_operands;
 }
 
-static void add_operand(hy__node* node, void** now, int64_t first, int64_t last) {
+static void add_operand(hy__graph_node* node, void** now, int64_t first, int64_t last) {
   node->operands[node->n_operands++] = (hy__operand){*now, first, last, now};
 }
 
-static hy__node* copy_call(const hy_call* call) {
+static hy__graph_node* copy_call(const hy_call* call) {
   int n = call->n_in + call->n_out;
-  hy__node* node = node_new(n, (size_t)n * sizeof(hy_tensor));
+  hy__graph_node* node = node_new(n, (size_t)n * sizeof(hy_tensor));
   if (!node) return NULL;
   hy_tensor* tensors = data_of(node, n);
   if (call->n_in) memcpy(tensors, call->in, (size_t)call->n_in * sizeof *tensors);
@@ -42,10 +42,10 @@ static hy__node* copy_call(const hy_call* call) {
   return node;
 }
 
-static hy__node* copy_launch(const hy_launch* launch) {
+static hy__graph_node* copy_launch(const hy_launch* launch) {
   size_t n = (size_t)launch->n_args, values = 0;
   for (size_t i = 0; i < n; i++) values += (launch->args[i].bytes + 15u) / 16 * 16;
-  hy__node* node = node_new((int)n, n * sizeof(hy_kernel_arg) + values);
+  hy__graph_node* node = node_new((int)n, n * sizeof(hy_kernel_arg) + values);
   if (!node) return NULL;
   hy_kernel_arg* args = data_of(node, (int)n);
   char* value = (char*)(args + n);
@@ -62,9 +62,9 @@ static hy__node* copy_launch(const hy_launch* launch) {
   return node;
 }
 
-static hy__node* copy_copy(const hy_graph_node* from) {
+static hy__graph_node* copy_copy(const hy_graph_node* from) {
   int n = from->kind == HY_NODE_COPY ? 2 : 1;
-  hy__node* node = node_new(n, 0);
+  hy__graph_node* node = node_new(n, 0);
   if (!node) return NULL;
   node->as = *from;
   add_operand(node, &node->as.dst, 0, (int64_t)from->bytes);
@@ -72,7 +72,8 @@ static hy__node* copy_copy(const hy_graph_node* from) {
   return node;
 }
 
-hy_status hy__node_create(const hy_graph_node* from, const hy_provider* provider, hy__node** node) {
+hy_status hy__graph_node_create(const hy_graph_node* from, const hy_provider* provider,
+                                hy__graph_node** node) {
   switch (from->kind) {
     case HY_NODE_CALL: *node = copy_call(from->call); break;
     case HY_NODE_LAUNCH: *node = copy_launch(from->launch); break;
@@ -87,6 +88,6 @@ hy_status hy__node_create(const hy_graph_node* from, const hy_provider* provider
   return HY_OK;
 }
 
-void hy__node_destroy(hy__node* node) {
+void hy__graph_node_destroy(hy__graph_node* node) {
   hy__mfree(node);
 }

@@ -25,7 +25,7 @@ static void append(text* t, const char* format, ...) {
 static int number_of(const hy_graph* graph, const void* address) {
   int number = 0;
   for (int i = 0; i < graph->count; i++) {
-    const hy__node* node = graph->nodes[i];
+    const hy__graph_node* node = graph->nodes[i];
     for (int k = 0; k < node->n_operands; k++, number++) {
       if (*node->operands[k].now == address) return number;
     }
@@ -50,7 +50,7 @@ static void append_values(text* t, const hy_graph* graph, const hy_tensor* tenso
   }
 }
 
-static void append_node(text* t, const hy_graph* graph, const hy__node* node) {
+static void append_node(text* t, const hy_graph* graph, const hy__graph_node* node) {
   const hy_graph_node* as = &node->as;
   switch (as->kind) {
     case HY_NODE_CALL:

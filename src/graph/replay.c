@@ -2,7 +2,7 @@
 #include "graph/graph.h"
 #include "ops/internal.h"
 
-hy_status hy__node_submit(const hy_device* device, void* stream, const hy__node* node) {
+hy_status hy__graph_node_submit(const hy_device* device, void* stream, const hy__graph_node* node) {
   const hy_graph_node* as = &node->as;
   const hy_backend* backend = device->backend;
   switch (as->kind) {
@@ -24,7 +24,7 @@ hy_status hy__node_submit(const hy_device* device, void* stream, const hy__node*
 static hy_status replay(const hy_graph* graph, hy_stream* stream) {
   const hy_device* device = stream->device;
   for (int i = 0; i < graph->count; i++) {
-    const hy__node* node = graph->nodes[i];
+    const hy__graph_node* node = graph->nodes[i];
     if (node->as.kind == HY_NODE_CALL) {
       HY_TRY(hy__run_by(stream, node->as.call, node->provider));
       continue;
@@ -34,7 +34,7 @@ static hy_status replay(const hy_graph* graph, hy_stream* stream) {
                      device->selector);
     }
     int64_t begin = hy__trace_begin();
-    hy_status status = hy__node_submit(device, stream->handle, node);
+    hy_status status = hy__graph_node_submit(device, stream->handle, node);
     hy__trace_end(begin, &(hy__trace_event){.kind = HY__TRACE_COPY,
                                             .name = "graph node",
                                             .device = device,
@@ -55,7 +55,7 @@ static hy_status capture_again(const hy_graph* graph, void** handle) {
   hy_status status = backend->capture_begin(device->handle, stream);
   if (status == HY_OK) {
     for (int i = 0; i < graph->count && status == HY_OK; i++) {
-      status = hy__node_submit(device, stream, graph->nodes[i]);
+      status = hy__graph_node_submit(device, stream, graph->nodes[i]);
     }
     hy_status ended = backend->capture_end(device->handle, stream, status == HY_OK ? handle : NULL);
     if (status == HY_OK) status = ended;

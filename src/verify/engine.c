@@ -323,6 +323,13 @@ static const struct {
   hy__verify_check check;
 } checks[] = {
     {"communicators", hy__verify_communicators},
+    {"graphs", hy__verify_graphs},
+    {"streams", hy__verify_streams},
+    {"pointers", hy__verify_pointers},
+    {"peers", hy__verify_peers},
+    {"sharing", hy__verify_sharing},
+    {"compilation", hy__verify_compilation},
+    {"threads", hy__verify_threads},
 };
 
 static hy_status verify_checks(engine* e, hy__verify_summary* s) {

@@ -60,6 +60,13 @@ const char* hy__verify_command(const hy__verify_options* options, const hy__case
 // the device lacks what it is about; not HY_OK as for hy__verify.
 typedef hy_status (*hy__verify_check)(hy_device* device, hy__op_verdict* verdict);
 hy_status hy__verify_communicators(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_graphs(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_streams(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_pointers(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_peers(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_sharing(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_compilation(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_threads(hy_device* device, hy__op_verdict* verdict);
 
 // ---- reports ----
 

@@ -75,6 +75,7 @@ def follow(page, folder):
     if touched != named:
         fail(f"{page}: names {sorted(named - touched)} and does not touch them, touches {sorted(touched - named)} and does "
              "not name them")
+    return touched
 
 
 def build(folder):
@@ -129,17 +130,39 @@ def check_model(folder, halyard):
         fail(f"an unknown model type is not told which there are: {done.stderr}")
 
 
+def check_backend(folder, halyard):
+    if not re.search(r"^  pocket +available", run([halyard, "info"], folder), re.M):
+        fail("halyard info has no pocket")
+    run([halyard, "verify", "--backend", "pocket"], folder)
+    run([sys.executable, folder / "tests/integration/docs.py"], folder)
+
+
+def check_style(folder, names):
+    """What the pages add has the format and the layers of the rest."""
+    sources = [name for name in names if name.endswith((".c", ".h"))]
+    if shutil.which("clang-format-14"):
+        run(["clang-format-14", "--dry-run", "-Werror", *sources], folder)
+    layers = subprocess.run([sys.executable, folder / "tests/integration/layers.py"], cwd=folder, capture_output=True,
+                            text=True, check=False).stdout
+    against = [line for line in layers.splitlines() if line.split(":")[0] in names]
+    if against:
+        fail("\n".join(against))
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         copy_sources(folder)
-        follow("op.md", folder)
-        follow("cpu-kernel.md", folder)
-        follow("model.md", folder)
+        run(["git", "init", "-q"], folder)  # for those checks that ask git for the files
+        touched = set()
+        for page in ("op.md", "cpu-kernel.md", "backend.md", "model.md"):
+            touched |= follow(page, folder)
+        check_style(folder, sorted(touched))
         build(folder)
         halyard = folder / "build/bin/halyard"
         check_op(folder, halyard)
         check_kernel(folder, halyard)
+        check_backend(folder, halyard)
         check_model(folder, halyard)
     print("how_to: the pages lead where they say")
 

@@ -4,7 +4,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm.h"
 
@@ -362,57 +361,7 @@ static const hy_backend whole = {
     .peak = guarded_peak,
 };
 
-static hy_backend backend;  // `whole` less what HALYARD_GUARDED_LACKS names
-
-static hy_status leave_out(const char* word, size_t length) {
-#define IS(name) (length == strlen(name) && strncmp(word, name, length) == 0)
-  if (IS("update") || IS("capture")) backend.graph_update = NULL;
-  if (IS("capture")) {
-    backend.capture_begin = NULL;
-    backend.capture_end = NULL;
-    backend.graph_launch = NULL;
-    backend.graph_destroy = NULL;
-  } else if (IS("peer")) {
-    backend.peer_access = NULL;
-    backend.copy_peer = NULL;
-  } else if (IS("native")) {
-    backend.stream_native = NULL;
-    backend.stream_wrap = NULL;
-  } else if (IS("priority")) {
-    backend.stream_priority_range = NULL;
-    backend.stream_create_with_priority = NULL;
-  } else if (IS("pointer")) {
-    backend.pointer_device = NULL;
-  } else if (IS("sharing")) {
-    backend.memory_export = NULL;
-    backend.memory_import = NULL;
-    backend.memory_close = NULL;
-  } else if (IS("compile")) {
-    backend.compile = NULL;
-    backend.compile_flags = NULL;
-    backend.module_kernel = NULL;
-    backend.kernel_launch = NULL;
-    backend.module_destroy = NULL;
-  } else if (!IS("update")) {
-    return guarded_host->fail(HY_INVALID_ARGUMENT,
-                              "HALYARD_GUARDED_LACKS: \"%.*s\" is none of capture, update, peer, "
-                              "native, priority, pointer, sharing, compile",
-                              (int)length, word);
-  }
-#undef IS
-  return HY_OK;
-}
-
-static hy_status leave_out_all(void) {
-  const char* text = getenv("HALYARD_GUARDED_LACKS");
-  backend = whole;
-  while (text && *text) {
-    size_t length = strcspn(text, ",");
-    HY_TRY(leave_out(text, length));
-    text += length + (text[length] == ',');
-  }
-  return HY_OK;
-}
+static hy_backend backend;  // `whole` as the environment wants it
 
 static hy_status number_option(const char* name, long least, long most, long fallback,
                                long* value) {
@@ -441,7 +390,8 @@ __attribute__((visibility("default"))) hy_status halyard_backend_query(uint32_t 
   memory_size = (size_t)mib << 20;
   HY_TRY(guarded_comm_options());
   HY_TRY(guarded_kernels_init());
-  HY_TRY(leave_out_all());
+  backend = whole;
+  HY_TRY(guarded_optional_init(&backend));
   *out = &backend;
   return HY_OK;
 }

@@ -8,7 +8,8 @@
 //   HALYARD_GUARDED_FAIL=mm       kernels of this op fail, on the worker thread (neg: in the probe)
 //   HALYARD_GUARDED_DEVICES=2     how many devices there are (1 to 8)
 //   HALYARD_GUARDED_MEMORY=64     MiB of each device's memory (1 to 65536)
-//   HALYARD_GUARDED_LACKS=capture,update  optional functions to do without: see guarded.c
+//   HALYARD_GUARDED_LACKS=capture,update  optional functions to do without: see optional.c
+//   HALYARD_GUARDED_WRONG=launch  an optional function that does the wrong thing: see optional.c
 //   HALYARD_GUARDED_COMM_TIMEOUT=500  milliseconds that a rank waits for the others (30000)
 #ifndef HALYARD_TESTS_GUARDED_H_
 #define HALYARD_TESTS_GUARDED_H_
@@ -136,6 +137,11 @@ void guarded_module_destroy(void* device, void* module);
 hy_status guarded_launch_localize(guarded_device* device, const guarded_kernel* kernel,
                                   const hy_launch* launch, guarded_launch* local);
 void guarded_launch_run(const guarded_launch* launch);
+
+// ---- options ----
+
+// Takes optional functions away, or puts wrong ones in their place, as the environment says.
+hy_status guarded_optional_init(hy_backend* backend);
 
 // ---- kernels ----
 
