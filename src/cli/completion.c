@@ -16,7 +16,8 @@ static void put_values(void* context, cli_value kind, const char* name) {
   if (kind != CLI_VALUE_DEVICE) return;
 #define HY_KNOWN_BACKEND(name, ...) printf(" " #name);
 #define HY_KNOWN_PROVIDER(name, ...) printf(" " #name);
-#include "core/known_backends.def"
+#define HY_KNOWN_PLANNER(name, ...) printf(" " #name);
+#include "halyard/known_backends.def"
 }
 
 static void note_kind(void* context, cli_value kind, const char* name) {
