@@ -29,13 +29,14 @@ typedef struct hy_quantized_linear {
   long long x_scale_row, scale_row, bias_step;
 } hy_quantized_linear;
 
-// Rows of n numbers in groups, and one scale for each group.
+// Contiguous rows whose numbers share a scale in groups; a row is a whole number of groups.
 typedef struct hy_quantize {
   const void* x;
   void* q;
   float* scale;
+  void* out;         // dequantize
   long long groups;  // of all rows
-  int group;
+  int group;         // numbers
 } hy_quantize;
 
 // out[m, n] = x[m, k] weight[n, k] + bias[n], with two of every four weights: values[n, k / 2] and
@@ -53,10 +54,11 @@ typedef struct hy_moe {
   const void *weight, *id;         // [tokens, chosen]
   void* out;                       // [tokens, size]
   int* first;                      // [experts + 1]: where an expert's choices begin in `order`
-  int* order;                      // [tokens chosen]: choices by expert
+  int* order;                      // [tokens chosen]: choices by expert, ascending
   void* inner;                     // [tokens chosen, hidden], as accumulated
   void* partial;                   // [tokens chosen, size], as accumulated
   int tokens, size, hidden, experts, chosen;
+  int weight_dtype, id_dtype;  // hy_dtype
 } hy_moe;
 
 // Heads of attention: q [batch, heads, queries, size], k and v [batch, kv_heads, keys, size or
@@ -73,31 +75,34 @@ typedef struct hy_attention {
   const void* mask;
   long long mask_batch, mask_head, mask_row, mask_column;
   int batches, heads, kv_heads, queries, keys, size, value_size;
-  int causal;  // hy_causal
+  int causal;      // hy_causal
+  int mask_dtype;  // hy_dtype
   double scale;
 } hy_attention;
 
 // Attention over a paged cache: q [tokens, heads, size], caches [blocks, block, kv_heads, size or
-// value_size]. A split is a part of the context; parts meet in `partial` and `partial_lse`.
+// value_size], contiguous indices. Each sequence's context falls into `splits` parts, which meet in
+// `partial` and `partial_lse`; with one part they are not used.
 typedef struct hy_paged {
   const void *q, *k, *v;
   void* out;
   const void *table, *start, *length;
-  int* valid;          // set where every index is one
-  float *partial, *partial_lse;  // [splits, tokens, heads, value_size] and without the last
+  float* partial;      // [splits, tokens, heads, value_size]
+  float* partial_lse;  // [splits, tokens, heads]
   long long q_token, q_head, out_token, out_head;
   long long k_block, k_row, k_head, v_block, v_row, v_head;
   int tokens, heads, kv_heads, size, value_size;
   int sequences, blocks, block, most_blocks;
-  int splits, split_keys;
-  float scale;
+  int splits;
+  int table_dtype, start_dtype, length_dtype;  // hy_dtype
+  double scale;
 } hy_paged;
 
 // A convolution's sizes; tensors contiguous, [images, channels, h, w] and [out, in / groups, kh, kw].
 typedef struct hy_conv {
   const void *x, *weight, *bias, *dy;
   void *out, *dx, *dweight, *dbias;
-  float* partial;  // of dweight, [splits, ...]
+  void* partial;  // sums of dweight over a part of the pixels each, [splits, dweight], as accumulated
   int images, in_channels, out_channels, groups, group_in, group_out;
   int h, w, out_h, out_w, kernel_h, kernel_w;
   int stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w;
