@@ -8,7 +8,7 @@
 //     if (call->in[0].dtype != HY_F32) return HY_SUPPORT_NO_DTYPE;
 //     if (!task->stream) return HY_SUPPORT_YES;
 //     hy__gpu_function* kernel = hy__gpu_kernel(task, "unary", "silu", "-DT=f32");
-//     hy__gpu_launch(task, kernel, (hy__gpu_dim3){blocks}, (hy__gpu_dim3){256}, 0,
+//     hy__gpu_launch(task, kernel, hy__gpu_1d(blocks), hy__gpu_1d(256), 0,
 //                    HY__GPU_ARGS(&out, &x, &n));
 //     return HY_SUPPORT_YES;
 //   }
@@ -33,24 +33,36 @@ typedef struct hy__gpu_compiler {
 #include "backends/gpu/compiler.def"
 } hy__gpu_compiler;
 
-// One vendor's driver and compiler, bound. Written by the first probe, constant after it.
-typedef struct hy__gpu_api {
+// One vendor's driver and compiler, bound. The backend's file fills the first part; the rest is
+// written by the first probe and constant after it.
+#define HY__GPU_MAX_DEVICES 64
+typedef struct hy__gpu_api hy__gpu_api;
+struct hy__gpu_api {
   const char* name;           // of the backend, "cuda"
   const char* compiler_name;  // "NVRTC"
+  int least_driver;           // 12000 is 12.0
+  uint32_t capabilities;      // hy_capability bits
+  // Finds and binds the run-time compiler that fits driver_number.
+  hy_status (*bind_compiler)(hy__gpu_api* api, hy_probe* report);
+  // The compiler's option for a device, such as --gpu-architecture=sm_90a.
+  void (*arch_option)(int major, int minor, char* option, size_t size);
+
   hy__gpu_driver driver;
   hy__gpu_compiler compiler;
-  int driver_number;    // 13000 is 13.0
-  int compiler_number;  // 13000 is 13.0; 0 where there is no compiler
+  int driver_number, compiler_number;
   char compiler_path[256];
-  // Fills the compiler's option for a device, such as --gpu-architecture=sm_90a.
-  void (*arch_option)(int major, int minor, char* option, size_t size);
-} hy__gpu_api;
+  int visible[HY__GPU_MAX_DEVICES];  // the driver's ordinals
+  int n_visible;
+  struct hy__gpu_device* opened[HY__GPU_MAX_DEVICES];
+};
 
 extern const hy_host* hy__gpu_host;
 
 // ---- Devices and streams ----
 
 typedef struct hy__gpu_module hy__gpu_module;
+typedef struct hy__gpu_function hy__gpu_function;
+#define HY__GPU_FUNCTIONS 2048  // entry points loaded at once, at most
 typedef struct hy__gpu_device {
   hy__gpu_api* api;
   int index, ordinal;  // among the visible ones, and the driver's own
@@ -61,9 +73,10 @@ typedef struct hy__gpu_device {
   int l2_bytes;
   bool lost;  // by an error that sticks to the context; nothing works from then on
   char lost_by[160];
-  pthread_mutex_t mutex;  // guards the modules and, while loading, the compiler
+  pthread_mutex_t mutex;  // guards what follows
   hy__gpu_module* modules;
-  void* providers[4];  // what providers over vendor libraries keep for this device
+  hy__gpu_function* functions[HY__GPU_FUNCTIONS];  // by hash
+  void* blas;  // what the provider over the vendor's BLAS keeps for this device
 } hy__gpu_device;
 
 // Chunks of one stream's workspace. More than one only until the call that needed them has ended.
@@ -81,7 +94,9 @@ typedef struct hy__gpu_stream {
   uint64_t fault_address;  // the same memory as kernels see it
   uint64_t counters;       // HY__GPU_COUNTERS words of 0
   hy__gpu_workspace_chunks workspace;
-  hy_async_error error;
+  hy_op last_op;
+  pthread_mutex_t mutex;  // guards what follows
+  hy_async_error error;   // the first
 } hy__gpu_stream;
 
 // Makes the device's context current for the calling thread where it is not; true must be given to
@@ -106,12 +121,9 @@ typedef hy_support (*hy__gpu_family)(hy__gpu_task* task, const hy_call* call);
 typedef struct hy__gpu_dim3 {
   unsigned x, y, z;  // 0 counts as 1
 } hy__gpu_dim3;
-
-typedef struct hy__gpu_function {
-  void* handle;
-  int shared;  // dynamic bytes allowed so far
-  char name[64];
-} hy__gpu_function;
+static inline hy__gpu_dim3 hy__gpu_1d(unsigned x) {
+  return (hy__gpu_dim3){x, 1, 1};
+}
 
 // The entry point of kernels/<file>.cu, compiled with `options` ("-DT=bf16 -DTILE=128", separated
 // by blanks) at its first use, on this device, by anyone who shares the cache folder. Entries are
@@ -127,6 +139,8 @@ void hy__gpu_launch(hy__gpu_task* task, hy__gpu_function* function, hy__gpu_dim3
 // Device memory until the end of the call, 256-byte aligned, in the stream's order. Each request of
 // a call gets its own. 0 after a failure.
 uint64_t hy__gpu_workspace(hy__gpu_task* task, size_t bytes);
+// Starts a call: what the one before it had is free again.
+hy_status hy__gpu_workspace_begin(hy__gpu_stream* stream);
 // Words that are 0 when a kernel starts and that the kernel leaves at 0: for last-block reductions
 // and the like.
 #define HY__GPU_COUNTERS 65536
@@ -141,7 +155,7 @@ unsigned hy__gpu_blocks(const hy__gpu_task* task, int64_t n, int threads, int ea
 
 // ---- Tensors ----
 
-// "-DT=bf16"; T is then the type's name in common.cuh (b8 for bool).
+// "-DT=bf16", or "-DT=i32 -DINTEGER"; T is then the type's name in common.cuh (b8 for bool).
 const char* hy__gpu_option(hy_dtype dtype);
 // The name alone, to build other options.
 const char* hy__gpu_type_name(hy_dtype dtype);

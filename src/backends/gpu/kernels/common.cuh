@@ -19,6 +19,12 @@
 #define SHFL_DOWN(value, delta) __shfl_down_sync(0xffffffffu, value, delta)
 #define SHFL(value, lane) __shfl_sync(0xffffffffu, value, lane)
 #endif
+// The instruction set that asm names.
+#if !HY_HIP && !defined(HY_EMULATOR)
+#define HY_PTX 1
+#else
+#define HY_PTX 0
+#endif
 #define DEVICE __device__ __forceinline__
 #define KERNEL extern "C" __global__
 
@@ -101,22 +107,22 @@ struct same<A, A> {
 // ---- Floats of 16 and 8 bits ----
 
 DEVICE f32 f16_to_f32(u16 bits) {
-#if HY_HIP
-  return (f32)__builtin_bit_cast(_Float16, bits);
-#else
+#if HY_PTX
   f32 value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
   return value;
+#else
+  return (f32)__builtin_bit_cast(_Float16, bits);
 #endif
 }
 
 DEVICE u16 f32_to_f16(f32 value) {
-#if HY_HIP
-  return __builtin_bit_cast(u16, (_Float16)value);
-#else
+#if HY_PTX
   u16 bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
+#else
+  return __builtin_bit_cast(u16, (_Float16)value);
 #endif
 }
 
@@ -125,7 +131,7 @@ DEVICE f32 bf16_to_f32(u16 bits) {
 }
 
 DEVICE u16 f32_to_bf16(f32 value) {
-#if !HY_HIP && __CUDA_ARCH__ >= 800
+#if HY_PTX && __CUDA_ARCH__ >= 800
   u16 bits;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
@@ -453,4 +459,33 @@ DEVICE bool check_index(hy_gpu_fault* where, int op, i64* index, i64 dim, i64 si
   }
   if (*index < 0) *index += size;
   return true;
+}
+
+// ---- Functions of both floating types ----
+
+#define BOTH_FLOATS(name, of_f32, of_f64)        \
+  DEVICE f32 name(f32 x) { return of_f32(x); }   \
+  DEVICE f64 name(f64 x) { return of_f64(x); }
+BOTH_FLOATS(m_exp, expf, exp)
+BOTH_FLOATS(m_log, logf, log)
+BOTH_FLOATS(m_sqrt, sqrtf, sqrt)
+BOTH_FLOATS(m_sin, sinf, sin)
+BOTH_FLOATS(m_cos, cosf, cos)
+BOTH_FLOATS(m_tanh, tanhf, tanh)
+BOTH_FLOATS(m_erf, erff, erf)
+BOTH_FLOATS(m_abs, fabsf, fabs)
+BOTH_FLOATS(m_floor, floorf, floor)
+BOTH_FLOATS(m_ceil, ceilf, ceil)
+BOTH_FLOATS(m_round, rintf, rint)
+BOTH_FLOATS(m_trunc, truncf, trunc)
+#undef BOTH_FLOATS
+DEVICE f32 m_pow(f32 x, f32 y) { return powf(x, y); }
+DEVICE f64 m_pow(f64 x, f64 y) { return pow(x, y); }
+template <class M>
+DEVICE bool is_nan(M x) {
+  return x != x;
+}
+template <class M>
+DEVICE bool is_finite(M x) {
+  return x - x == 0;
 }

@@ -25,6 +25,17 @@ typedef struct hy_gpu_walk {
   long long stride[HY_GPU_WALK][HY_GPU_DIMS];
 } hy_gpu_walk;
 
+// An elementwise call: the output is the walk's first tensor. Numbers come in both domains.
+typedef struct hy_gpu_elementwise {
+  hy_gpu_walk walk;
+  int op;         // hy_op
+  int which;      // the op in two tensors behind one with a number
+  int attribute;  // rounding, or whether gelu approximates, or which bounds clamp has
+  double f[2];
+  long long i[2];
+  struct hy_gpu_fault* fault;
+} hy_gpu_elementwise;
+
 // The first bad value that a kernel of the stream met; `op` 0 is none.
 typedef struct hy_gpu_fault {
   int op;    // hy_op
