@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define HY_EMULATOR 1
-#define __global__
+#define __global__ __attribute__((used))  // the mark by which entries are found
 #define __device__
 #define __host__
 #define __forceinline__ inline
@@ -20,7 +20,7 @@
 #define __grid_constant__
 #define __shared__ static
 #define __constant__ static const
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 #define __CUDA_ARCH__ 800
 
 struct uint3 {

@@ -409,8 +409,10 @@ static std::string translate(std::string text) {
   return std::regex_replace(text, dynamic_array, "$2* $3 = ($2*)emu_launch.shared;");
 }
 
+// After preprocessing, an entry is a function with the mark that device.h gives __global__.
 static std::string entries_of(const std::string& text) {
-  static const std::regex entry_line("KERNEL\\s+void\\s+(?:__launch_bounds__\\s*\\([^)]*\\)\\s*)?(\\w+)\\s*\\(");
+  static const std::regex entry_line(
+      "extern\\s+\"C\"\\s+__attribute__\\(\\(used\\)\\)\\s+void\\s+(\\w+)\\s*\\(");
   std::string all;
   for (std::sregex_iterator i(text.begin(), text.end(), entry_line), end; i != end; ++i)
     all += "extern \"C\" void emu_entry_" + (*i)[1].str() + "(void** a) { emu_enter(" +
@@ -433,13 +435,19 @@ API nvrtcCompileProgram(void* handle, int n, const char* const* options) {
   }
   Dl_info own;
   dladdr((void*)&emu_now, &own);
-  std::string source = folder + "/kernel.cc", library = folder + "/kernel.so";
-  write_file(source, "#include \"device.h\"\n#line 1 \"" + p->name + "\"\n" + translate(p->source) +
-                         "\n#line 1 \"entries\"\n" + entries_of(p->source));
-  std::string command = "g++ -std=c++17 -O1 -w -fPIC -shared -fno-strict-aliasing -ffp-contract=off -I" +
-                        folder + " -I" + home + flags + " -o " + library + " " + source + " " +
-                        own.dli_fname + " 2>" + folder + "/log";
-  int failed = system(command.c_str());
+  std::string source = folder + "/kernel.cc", text = folder + "/kernel.ii";
+  std::string library = folder + "/kernel.so", log = " 2>>" + folder + "/log";
+  write_file(source,
+             "#include \"device.h\"\n#line 1 \"" + p->name + "\"\n" + translate(p->source) + "\n");
+  std::string preprocess =
+      "g++ -std=c++17 -w -E -I" + folder + " -I" + home + flags + " -o " + text + " " + source + log;
+  int failed = system(preprocess.c_str());
+  std::string plain = read_file(text);
+  write_file(text, plain + "\n" + entries_of(plain));
+  std::string compile =
+      "g++ -std=c++17 -O1 -w -fPIC -shared -fno-strict-aliasing -ffp-contract=off -o " + library +
+      " " + text + " " + own.dli_fname + log;
+  if (!failed) failed = system(compile.c_str());
   p->log = read_file(folder + "/log");
   p->image = std::string(MARK) + library;
   return failed ? 6 : OK;

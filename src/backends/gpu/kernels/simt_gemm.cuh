@@ -94,8 +94,8 @@ template <class Acc, int BM, int BN, int BK, bool a_k_first, bool b_k_first, cla
 DEVICE void simt_gemm(int row0, int rows, int column0, int columns, int k_begin, int k_end,
                       const A& a, const B& b, const Put& put) {
   const int TM = BM / 16, TN = BN / 16, VM = TM < 4 ? TM : 4, VN = TN < 4 ? TN : 4;
-  __shared__ alignas(16) Acc a_tile[BK][BM + 4];
-  __shared__ alignas(16) Acc b_tile[BK][BN + 4];
+  __shared__ __align__(16) Acc a_tile[BK][BM + 4];
+  __shared__ __align__(16) Acc b_tile[BK][BN + 4];
   const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
   Acc sum[TM][TN];
 #pragma unroll
