@@ -35,6 +35,7 @@ enum state { READY, AT_BLOCK, AT_WARP, DONE };
 
 struct copy {
   void* to;
+  size_t size;
   unsigned char bytes[16];
 };
 
@@ -203,16 +204,19 @@ void emu_barrier_warp(unsigned mask) {
   yield(AT_WARP);
 }
 
-void emu_copy_async(void* to, const void* from, int bytes) {
-  if (((size_t)to | (bytes ? (size_t)from : 0)) % 16) {
+static void copy_async(void* to, const void* from, int bytes, size_t size) {
+  if (((size_t)to | (bytes ? (size_t)from : 0)) % size) {
     fprintf(stderr, "gpu emulator: cp.async of a misaligned address\n");
     abort();
   }
-  copy c = {to, {0}};
+  copy c = {to, size, {0}};
   if (bytes > 0) memcpy(c.bytes, from, (size_t)bytes);
-  memset(to, 0xff, 16);  // NaN until it is there
+  memset(to, 0xff, size);  // NaN until it is there
   current()->open.push_back(c);
 }
+
+void emu_copy_async(void* to, const void* from, int bytes) { copy_async(to, from, bytes, 16); }
+void emu_copy_async_4(void* to, const void* from, int bytes) { copy_async(to, from, bytes, 4); }
 
 void emu_copy_commit(void) {
   fiber* f = current();
@@ -223,7 +227,7 @@ void emu_copy_commit(void) {
 void emu_copy_wait(int pending) {
   fiber* f = current();
   while ((int)f->groups.size() > pending) {
-    for (const copy& c : f->groups.front()) memcpy(c.to, c.bytes, 16);
+    for (const copy& c : f->groups.front()) memcpy(c.to, c.bytes, c.size);
     f->groups.erase(f->groups.begin());
   }
 }

@@ -5,12 +5,16 @@
 
 extern "C" {
 void emu_copy_async(void* to, const void* from, int bytes);
+void emu_copy_async_4(void* to, const void* from, int bytes);
 void emu_copy_commit(void);
 void emu_copy_wait(int pending);
 }
 
 inline void copy_async_16(void* shared, const void* global, int bytes) {
   emu_copy_async(shared, global, bytes);
+}
+inline void copy_async_4(void* shared, const void* global, int bytes) {
+  emu_copy_async_4(shared, global, bytes);
 }
 inline void copy_async_commit() { emu_copy_commit(); }
 template <int pending>
@@ -86,6 +90,12 @@ inline unsigned pack_pair(f16, float low, float high) {
 }
 inline unsigned pack_pair(bf16, float low, float high) {
   return f32_to_bf16(low) | (unsigned)f32_to_bf16(high) << 16;
+}
+
+template <class T>
+inline unsigned fma_pair(T kind, unsigned a, unsigned b, unsigned c) {
+  return pack_pair(kind, fmaf(emu_half(kind, a), emu_half(kind, b), emu_half(kind, c)),
+                   fmaf(emu_half(kind, a >> 16), emu_half(kind, b >> 16), emu_half(kind, c >> 16)));
 }
 
 inline float exp2_approx(float x) { return exp2f(x); }

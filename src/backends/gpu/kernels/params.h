@@ -27,6 +27,10 @@ typedef struct hy_quantized_linear {
   int x_group, group;
   long long x_row, q_row, out_row;
   long long x_scale_row, scale_row, bias_step;
+  // Split-K among blocks: sums of a part each, [splits, m, n], and a word of 0 for each tile.
+  int splits;
+  float* partial;
+  unsigned* counters;
 } hy_quantized_linear;
 
 // Contiguous rows whose numbers share a scale in groups; a row is a whole number of groups.

@@ -23,6 +23,12 @@ DEVICE void copy_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
+DEVICE void copy_async_4(void* shared, const void* global, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(shared)),
+               "l"(global), "r"(bytes)
+               : "memory");
+}
+
 // Until at most `pending` of this thread's latest groups are under way.
 template <int pending>
 DEVICE void copy_async_wait() {
@@ -87,6 +93,19 @@ DEVICE unsigned pack_pair(bf16, float low, float high) {
   unsigned pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
+}
+
+// a b + c of both halves, each rounded once.
+DEVICE unsigned fma_pair(f16, unsigned a, unsigned b, unsigned c) {
+  unsigned d;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+
+DEVICE unsigned fma_pair(bf16, unsigned a, unsigned b, unsigned c) {
+  unsigned d;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
 }
 
 // 2 to the x by the special function unit: 2 units off at most, subnormal results are 0.

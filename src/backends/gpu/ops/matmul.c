@@ -5,6 +5,7 @@
 
 #include "backends/gpu/gpu.h"
 #include "backends/gpu/kernels/params.h"
+#include "backends/gpu/ops/gemm_skinny.h"
 #include "backends/gpu/ops/matmul.h"
 
 // An operand [batch, rows, k]: rows are m of a, or n of b.
@@ -129,6 +130,28 @@ static void run_mma(hy__gpu_task* task, const hy_gemm* g, const operand* a, cons
          *g, &a->t, &b->t, out, addend);
 }
 
+// Few rows of halves against a weight whose rows lie along k, with at most a bias.
+static bool run_skinny(hy__gpu_task* task, const hy_gemm* g, const operand* a, const operand* b,
+                       const hy_tensor* out, const hy_tensor* addend) {
+  bool layer = g->batch == 1 && a->k_first && b->k_first && g->out_column == 1 && g->alpha == 1 &&
+               (!addend || (g->beta == 1 && g->addend_row == 0));
+  if (g->m > 64 || !layer) return false;
+  hy_quantized_linear p = {.x = a->t.data, .q = b->t.data, .out = out->data};
+  p.m = g->m;
+  p.n = g->n;
+  p.k = g->k;
+  p.x_row = g->a_step;
+  p.q_row = g->b_step;
+  p.out_row = g->out_row;
+  if (addend) {
+    p.bias = addend->data;
+    p.bias_step = g->addend_column;
+  }
+  if (!hy__gpu_skinny_takes(&p, a->t.dtype, b->t.dtype)) return false;
+  hy__gpu_skinny(task, &p, a->t.dtype, b->t.dtype);
+  return true;
+}
+
 static bool fits_int(int64_t n) {
   return n >= 0 && n < INT32_MAX - 256;
 }
@@ -161,6 +184,7 @@ hy_support hy__gpu_product(hy__gpu_task* task, const hy__gpu_matmul* m) {
   g.a_batch = a.t.stride[0];
   g.b_step = b.t.stride[b.k_first ? 1 : 2];
   g.b_batch = b.t.stride[0];
+  if (half && run_skinny(task, &g, &a, &b, out, addend)) return HY_SUPPORT_YES;
   if (half)
     run_mma(task, &g, &a, &b, out, addend);
   else

@@ -3,6 +3,7 @@
 
 #include "backends/gpu/gpu.h"
 #include "backends/gpu/kernels/params.h"
+#include "backends/gpu/ops/gemm_skinny.h"
 #include "backends/gpu/ops/held.h"
 
 static const char* options_of(hy_dtype x, hy_dtype q, char* text, size_t size) {
@@ -90,6 +91,11 @@ static hy_support run_layer(hy__gpu_task* task, const layer* l) {
   if (hy__gpu_present(l->bias)) {
     p.bias = l->bias->data;
     p.bias_step = l->bias->stride[0];
+  }
+  if (!l->x_scale && hy__gpu_skinny_takes(&p, x.dtype, weight.dtype)) {
+    hy__gpu_skinny(task, &p, x.dtype, weight.dtype);
+    hy__gpu_finish(task, l->out, &held);
+    return HY_SUPPORT_YES;
   }
   char options[64];
   snprintf(options, sizeof options, "-DT=%s -DX=%s -DQ=%s", hy__gpu_type_name(l->out->dtype),
