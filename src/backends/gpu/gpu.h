@@ -48,6 +48,10 @@ struct hy__gpu_api {
   void (*arch_option)(int major, int minor, char* option, size_t size);
 
   hy__gpu_driver driver;
+  // cuTensorMapEncodeTiled, for Hopper's copy engine; NULL where the driver has none.
+  int (*tensor_map_encode)(void* map, int type, uint32_t rank, void* address, const uint64_t* size,
+                           const uint64_t* stride, const uint32_t* box, const uint32_t* step,
+                           int interleave, int swizzle, int promotion, int fill);
   hy__gpu_compiler compiler;
   int driver_number, compiler_number;
   char compiler_path[256];
@@ -170,8 +174,17 @@ bool hy__gpu_walk_is_linear(const hy_gpu_walk* walk);
 hy_tensor hy__gpu_contiguous(hy__gpu_task* task, const hy_tensor* t);
 // A contiguous tensor in the workspace.
 hy_tensor hy__gpu_temporary(hy__gpu_task* task, hy_dtype dtype, int ndim, const int64_t* shape);
+// A contiguous tensor to write in place of `out`: itself, or a temporary one that out_end copies.
+hy_tensor hy__gpu_out_begin(hy__gpu_task* task, const hy_tensor* out);
+void hy__gpu_out_end(hy__gpu_task* task, const hy_tensor* out, const hy_tensor* written);
 // dst = src, broadcast and converted, any strides; both strided (not packed) types.
 void hy__gpu_copy(hy__gpu_task* task, const hy_tensor* dst, const hy_tensor* src);
+
+// out = function ("sum", "prod", "max", ...) of x over the dimensions of `mask`, divided where
+// `divisor` is not NULL; `centre` is for "squares". out has x's dimensions without those of the
+// mask, or all of x's.
+void hy__gpu_reduce(hy__gpu_task* task, const char* function, const hy_tensor* x, uint32_t mask,
+                    const hy_tensor* out, const double* divisor, const void* centre);
 
 static inline bool hy__gpu_present(const hy_tensor* t) {
   return t->dtype != HY_NONE;

@@ -80,3 +80,12 @@ hy_tensor hy__gpu_contiguous(hy__gpu_task* task, const hy_tensor* t) {
   hy__gpu_copy(task, &packed, t);
   return packed;
 }
+
+hy_tensor hy__gpu_out_begin(hy__gpu_task* task, const hy_tensor* out) {
+  if (hy_tensor_is_contiguous(out)) return *out;
+  return hy__gpu_temporary(task, out->dtype, out->ndim, out->shape);
+}
+
+void hy__gpu_out_end(hy__gpu_task* task, const hy_tensor* out, const hy_tensor* written) {
+  if (written->data != out->data) hy__gpu_copy(task, out, written);
+}

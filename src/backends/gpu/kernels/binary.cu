@@ -178,13 +178,8 @@ DEVICE void any_of(const hy_gpu_elementwise& e) {
   GRID_STRIDE(i, e.walk.n) {
     i64 at[3];
     walk_offsets<3>(e.walk, (I)i, at);
-    M a = load_any<M>(e.walk.dtype[1], e.walk.data[1], at[1]);
-    if (e.walk.dtype[1] != DT_F32 || !traits<T>::is_float) a = rounded<T>(a);
-    M b = value_of(e);
-    if (e.walk.count > 2) {
-      b = load_any<M>(e.walk.dtype[2], e.walk.data[2], at[2]);
-      if (e.walk.dtype[2] != DT_F32 || !traits<T>::is_float) b = rounded<T>(b);
-    }
+    M a = operand<T>(e.walk.dtype[1], e.walk.data[1], at[1]), b = value_of(e);
+    if (e.walk.count > 2) b = operand<T>(e.walk.dtype[2], e.walk.data[2], at[2]);
     M result = 0;
     switch (e.which) {
 #define AS_CASE(name, expression) \

@@ -3,9 +3,8 @@
 
 typedef traits<T>::math M;
 
-DEVICE M operand(const hy_gpu_walk& w, int k, i64 offset) {
-  M x = load_any<M>(w.dtype[k], w.data[k], offset);
-  return w.dtype[k] == DT_F32 && traits<T>::is_float ? x : rounded<T>(x);
+DEVICE M operand_of(const hy_gpu_walk& w, int k, i64 offset) {
+  return operand<T>(w.dtype[k], w.data[k], offset);
 }
 
 // A NaN on either side wins; where the bounds cross, the upper one does.
@@ -35,28 +34,28 @@ DEVICE void choose_of(const hy_gpu_elementwise& e, I rows, I columns) {
     M result = 0;
     switch (e.op) {
       case OP_where:
-        result = load_any<i64>(w.dtype[1], w.data[1], at[1]) ? operand(w, 2, at[2])
-                                                             : operand(w, 3, at[3]);
+        result = load_any<i64>(w.dtype[1], w.data[1], at[1]) ? operand_of(w, 2, at[2])
+                                                             : operand_of(w, 3, at[3]);
         break;
       case OP_masked_fill:
-        result = load_any<i64>(w.dtype[2], w.data[2], at[2]) ? first : operand(w, 1, at[1]);
+        result = load_any<i64>(w.dtype[2], w.data[2], at[2]) ? first : operand_of(w, 1, at[1]);
         break;
-      case OP_clamp: result = clamped(operand(w, 1, at[1]), first, second, e.attribute); break;
+      case OP_clamp: result = clamped(operand_of(w, 1, at[1]), first, second, e.attribute); break;
       case OP_addcmul:
       case OP_addcdiv:
         result =
-            add_product(operand(w, 1, at[1]), operand(w, 2, at[2]), operand(w, 3, at[3]), first, e.op);
+            add_product(operand_of(w, 1, at[1]), operand_of(w, 2, at[2]), operand_of(w, 3, at[3]), first, e.op);
         break;
       case OP_tril:
       case OP_triu: {
         i64 column = (I)i % columns, row = (I)i / columns % rows;
         bool keep = e.op == OP_tril ? column - row <= e.i[0] : column - row >= e.i[0];
-        result = keep ? operand(w, 1, at[1]) : (M)0;
+        result = keep ? operand_of(w, 1, at[1]) : (M)0;
         break;
       }
-      case OP_isnan: result = is_nan(operand(w, 1, at[1])); break;
-      case OP_isfinite: result = is_finite(operand(w, 1, at[1])); break;
-      case OP_logical_not: result = operand(w, 1, at[1]) == 0; break;
+      case OP_isnan: result = is_nan(operand_of(w, 1, at[1])); break;
+      case OP_isfinite: result = is_finite(operand_of(w, 1, at[1])); break;
+      case OP_logical_not: result = operand_of(w, 1, at[1]) == 0; break;
     }
     bool predicate = e.op >= OP_isnan && e.op <= OP_logical_not;
     store_any(w.dtype[0], w.data[0], at[0], predicate ? result : rounded<T>(result));

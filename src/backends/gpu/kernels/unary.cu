@@ -133,19 +133,13 @@ UNARY(AS_KERNEL)
 SLOPES(AS_KERNEL)
 #undef AS_KERNEL
 
-// The operand as T would hold it.
-DEVICE M operand(const hy_gpu_walk& w, int k, i64 offset) {
-  M x = load_any<M>(w.dtype[k], w.data[k], offset);
-  return rounded<T>(x);
-}
-
 template <class I>
 DEVICE void any_of(const hy_gpu_elementwise& e) {
   GRID_STRIDE(i, e.walk.n) {
     i64 at[3];
     walk_offsets<3>(e.walk, (I)i, at);
-    M x = operand(e.walk, 1, at[1]);
-    M y = e.walk.count > 2 ? operand(e.walk, 2, at[2]) : x;
+    M x = operand<T>(e.walk.dtype[1], e.walk.data[1], at[1]);
+    M y = e.walk.count > 2 ? operand<T>(e.walk.dtype[2], e.walk.data[2], at[2]) : x;
     M result = x;
     int attribute = e.attribute;
     switch (e.op) {
