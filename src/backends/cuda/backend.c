@@ -53,6 +53,7 @@ static hy_status bind_driver(hy_probe* report) {
     return hy__gpu_host->fail(HY_UNAVAILABLE, "%.200s has no %s", report->library, symbol); \
   }
 #include "backends/cuda/cuda.def"
+  *(void**)&hy__cuda_api.tensor_map_encode = dlsym(library, "cuTensorMapEncodeTiled");
   report->stage = HY_STAGE_SYMBOLS;
   return HY_OK;
 }

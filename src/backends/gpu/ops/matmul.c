@@ -6,6 +6,7 @@
 #include "backends/gpu/gpu.h"
 #include "backends/gpu/kernels/params.h"
 #include "backends/gpu/ops/gemm_skinny.h"
+#include "backends/gpu/ops/gemm_wgmma.h"
 #include "backends/gpu/ops/matmul.h"
 
 // An operand [batch, rows, k]: rows are m of a, or n of b.
@@ -185,6 +186,11 @@ hy_support hy__gpu_product(hy__gpu_task* task, const hy__gpu_matmul* m) {
   g.b_step = b.t.stride[b.k_first ? 1 : 2];
   g.b_batch = b.t.stride[0];
   if (half && run_skinny(task, &g, &a, &b, out, addend)) return HY_SUPPORT_YES;
+  g.a = a.t.data;
+  g.b = b.t.data;
+  g.out = out->data;
+  g.addend = addend ? addend->data : NULL;
+  if (half && hy__gpu_wgmma(task, &g, a.t.dtype, a.k_first, b.k_first)) return HY_SUPPORT_YES;
   if (half)
     run_mma(task, &g, &a, &b, out, addend);
   else
