@@ -52,6 +52,8 @@ static hy_status bind_driver(hy_probe* report) {
     snprintf(report->remedy, sizeof report->remedy, "install a newer driver");              \
     return hy__gpu_host->fail(HY_UNAVAILABLE, "%.200s has no %s", report->library, symbol); \
   }
+#define HY_CUDA_OPTIONAL(field, symbol) \
+  *(void**)&hy__cuda_api.driver.field = dlsym(library, symbol);
 #include "backends/cuda/cuda.def"
   *(void**)&hy__cuda_api.tensor_map_encode = dlsym(library, "cuTensorMapEncodeTiled");
   report->stage = HY_STAGE_SYMBOLS;
