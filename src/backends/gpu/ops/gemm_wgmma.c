@@ -23,7 +23,7 @@ static bool encode(hy__gpu_task* task, tensor_map* map, hy_dtype dtype, const vo
   const uint64_t size[3] = {line, lines, (uint64_t)batch};
   const uint64_t stride[2] = {(uint64_t)step * 2, (uint64_t)batch_step * 2};
   const uint32_t box[3] = {64, (uint32_t)(k_first ? tile : BK), 1}, each[3] = {1, 1, 1};
-  int error = task->device->api->tensor_map_encode(
+  int error = task->device->api->driver.tensor_map_encode(
       map, dtype == HY_F16 ? TYPE_F16 : TYPE_BF16, 3, (void*)(uintptr_t)data, size, stride, box,
       each, INTERLEAVE_NONE, SWIZZLE_128B, PROMOTE_L2_256B, 0);
   return error == 0;
@@ -35,7 +35,8 @@ static int64_t tiles(int n, int tile) {
 
 bool hy__gpu_wgmma(hy__gpu_task* task, const hy_gemm* g, hy_dtype dtype, bool a_k, bool b_k) {
   hy__gpu_device* device = task->device;
-  if (device->compute_major != 9 || !device->api->tensor_map_encode || g->k < BK) return false;
+  if (device->compute_major != 9 || !device->api->driver.tensor_map_encode || g->k < BK)
+    return false;
   int64_t wide = tiles(g->m, BM) * tiles(g->n, 256) * g->batch;
   int64_t narrow = tiles(g->m, BM) * tiles(g->n, 128) * g->batch;
   if (narrow < device->multiprocessors / 2 || narrow > INT32_MAX) return false;
