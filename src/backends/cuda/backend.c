@@ -55,7 +55,6 @@ static hy_status bind_driver(hy_probe* report) {
 #define HY_CUDA_OPTIONAL(field, symbol) \
   *(void**)&hy__cuda_api.driver.field = dlsym(library, symbol);
 #include "backends/cuda/cuda.def"
-  *(void**)&hy__cuda_api.tensor_map_encode = dlsym(library, "cuTensorMapEncodeTiled");
   report->stage = HY_STAGE_SYMBOLS;
   return HY_OK;
 }
