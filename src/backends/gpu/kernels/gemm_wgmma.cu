@@ -49,28 +49,6 @@ struct epilogue {
   }
 };
 
-// v[j] of lane t, four pairs of the row's eight columns 8 (j), becomes all of 8 (t): a transpose among
-// the quad's lanes, after which a lane holds 16 bytes of neighbours.
-DEVICE void transpose_quad(u32 (&v)[4]) {
-  const int t = threadIdx.x % 4;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    u32 mine = t & 1 ? v[i] : v[i + 1], other = SHFL_XOR(mine, 1);
-    if (t & 1)
-      v[i] = other;
-    else
-      v[i + 1] = other;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    u32 mine = t & 2 ? v[i] : v[i + 2], other = SHFL_XOR(mine, 2);
-    if (t & 2)
-      v[i] = other;
-    else
-      v[i + 2] = other;
-  }
-}
-
 // 64 rows by 128 columns of one warpgroup.
 DEVICE void store_tile(const epilogue& e, f32 (&d)[64], int m0, int n0, bool wide) {
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;

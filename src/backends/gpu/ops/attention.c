@@ -5,6 +5,7 @@
 
 #include "backends/gpu/gpu.h"
 #include "backends/gpu/kernels/params.h"
+#include "backends/gpu/ops/attention_wgmma.h"
 #include "backends/gpu/ops/heads.h"
 #include "backends/gpu/ops/held.h"
 
@@ -160,10 +161,9 @@ hy_support hy__gpu_sdpa(hy__gpu_task* task, const hy_call* call) {
   a.out = output_heads(task, out, cores, &held);
   a.lse = hy__gpu_present(lse) ? held_lse.data : NULL;
   set_mask(task, &call->in[3], q, &a);
-  if (cores)
-    run_flash(task, &a, q->dtype);
-  else
-    launch_rows(task, "attention_rows", q->dtype, rows, a.size + a.value_size, &a);
+  bool done = cores && hy__gpu_attention_wgmma(task, &a, q->dtype);
+  if (cores && !done) run_flash(task, &a, q->dtype);
+  if (!cores) launch_rows(task, "attention_rows", q->dtype, rows, a.size + a.value_size, &a);
   hy__gpu_finish(task, out, &held);
   hy__gpu_finish(task, lse, &held_lse);
   return HY_SUPPORT_YES;
