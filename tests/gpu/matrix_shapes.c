@@ -274,6 +274,24 @@ static void quantized(hy_dtype x, hy_dtype q, int64_t group, int64_t m, int64_t 
         (double)hy_dtype_bits(q) / 8 * (double)(n * k) + 4.0 * n * k / group);
 }
 
+static void int8_layer(hy_dtype q, int64_t x_group, int64_t group, int64_t m, int64_t n, int64_t k,
+                       hy_dtype to) {
+  char name[96];
+  snprintf(name, sizeof name, "linear_int8 /%lld x %s/%lld m=%lld n=%lld k=%lld %s",
+           (long long)x_group, hy_dtype_name(q), (long long)group, (long long)m, (long long)n,
+           (long long)k, hy_dtype_name(to));
+  if (!wanted(name)) return;
+  twin in[5] = {random_tensor(HY_I8, 2, (int64_t[]){m, k}, -127, 127),
+                random_tensor(HY_F32, 2, (int64_t[]){m, k / x_group}, 0.01, 0.02),
+                random_tensor(q, 2, (int64_t[]){n, k}, -127, 127),
+                random_tensor(HY_F32, 2, (int64_t[]){n, k / group}, 0.01, 0.02),
+                random_tensor(to, 1, &n, -1, 1)};
+  hy_attrs attrs = {0};
+  attrs.cast.dtype = to;
+  check(name, HY_OP_linear_int8, &attrs, 5, in, to == HY_F32 ? 64 : 2, 2.0 * m * n * k,
+        (double)hy_dtype_bits(q) / 8 * (double)(n * k) + 4.0 * n * k / group);
+}
+
 static void attention(hy_dtype dtype, int64_t b, int64_t h, int64_t hkv, int64_t t, int64_t s,
                       int64_t d, hy_causal causal, int mask, bool backward) {
   char name[128];
@@ -408,6 +426,14 @@ static void correctness(void) {
       }
       quantized(h, weights[w], 64, 1, 40, 4864);
     }
+    static const int64_t tokens[] = {1, 5, 12, 20, 50, 150};
+    for (int r = 0; r < 6; r++) {
+      int8_layer(HY_I8, 32, 128, tokens[r], 80, 1152, h);
+      int8_layer(HY_I4, 32, 32, tokens[r], 48, 544, h);
+      int8_layer(HY_I8, 96, 608, tokens[r], 72, 1824, h);
+      int8_layer(HY_I4, 608, 608, tokens[r], 40, 608, h);
+    }
+    int8_layer(HY_I8, 32, 128, 1, 64, 4864, h);
     for (int back = 0; back < 2; back++) {
       attention(h, 2, 4, 2, 150, 150, 64, HY_CAUSAL_TOP_LEFT, 0, back);
       attention(h, 1, 6, 2, 70, 200, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, back);
@@ -457,6 +483,8 @@ static void speed(void) {
       if (rows[r] > 512) continue;
       quantized(HY_BF16, HY_I8, 32, rows[r], layers[l][0], layers[l][1]);
       quantized(HY_BF16, HY_I4, 32, rows[r], layers[l][0], layers[l][1]);
+      int8_layer(HY_I8, 32, 128, rows[r], layers[l][0], layers[l][1], HY_BF16);
+      int8_layer(HY_I4, 32, 32, rows[r], layers[l][0], layers[l][1], HY_BF16);
       quantized(HY_BF16, HY_F8E4M3, layers[l][1], rows[r], layers[l][0], layers[l][1]);
     }
   static const int64_t heads[] = {64, 128};

@@ -7,34 +7,14 @@
 // Options: X (f16, bf16), Q (X, i8, i4, f8e4m3, f8e5m2), TM (rows of x in a tile, a multiple of 8),
 // WN and WK (warps along n and k), KS (k of a stage, a multiple of 32 WK), STAGES, GROUPED (0: at
 // most one scale for a row; 1: groups of a power of 2, 32 or more).
-#include "params.h"
+#include "skinny.cuh"
 #include "weight_pairs.cuh"
 
-#define THREADS (WN * WK * 32)
-#define BN (WN * 16)
 #define RUN (KS / WK)  // k of a warp in a stage
 // Lines are padded so that the lanes of a warp, 8 lines by 4 times 8 numbers, meet no bank conflict.
 #define X_PITCH (KS * 2 + 64)
 #define Q_PITCH (KS * eight<Q>::BYTES / 8 + 4 * eight<Q>::BYTES)
-#define SCALES (GROUPED ? KS / 32 : 0)  // of a line, at most
-#define STAGE_BYTES (TM * X_PITCH + BN * Q_PITCH + BN * SCALES * 4)
-
-// LINES lines of a stage: `bytes` of each line in memory lie from `first` on, `step` apart.
-template <int LINES, int WIDTH>
-DEVICE void copy_lines(char* tile, int pitch, const char* data, i64 step, int lines, i64 first,
-                       i64 bytes) {
-  const int CHUNKS = WIDTH / 16;
-#pragma unroll
-  for (int i = 0; i < (LINES * CHUNKS + THREADS - 1) / THREADS; i++) {
-    int at = (int)threadIdx.x + i * THREADS;
-    if (LINES * CHUNKS % THREADS != 0 && at >= LINES * CHUNKS) break;
-    int line = at / CHUNKS, chunk = at % CHUNKS;
-    i64 from = first + chunk * 16, left = line < lines ? bytes - from : 0;
-    left = left < 0 ? 0 : left > 16 ? 16 : left;
-    copy_async_16(tile + line * pitch + chunk * 16, left > 0 ? data + line * step + from : data,
-                  (int)left);
-  }
-}
+#define STAGE_BYTES (TM * X_PITCH + BN * Q_PITCH + (GROUPED ? BN * KS / 32 * 4 : 0))
 
 KERNEL void __launch_bounds__(THREADS) gemm_skinny(hy_quantized_linear p) {
   extern __shared__ __align__(128) char shared[];
@@ -59,13 +39,9 @@ KERNEL void __launch_bounds__(THREADS) gemm_skinny(hy_quantized_linear p) {
                                                p.n - n0, (i64)k0 * eight<Q>::BYTES / 8,
                                                (i64)p.k * eight<Q>::BYTES / 8);
       at += BN * Q_PITCH;
-      for (int i = threadIdx.x; i < BN * per_stage; i += THREADS) {
-        int line = i / per_stage, at_group = (k0 >> shift) + i % per_stage;
-        bool there = n0 + line < p.n && at_group < p.scale_row;
-        copy_async_4(at + (line * SCALES + i % per_stage) * 4,
-                     there ? p.scale + (n0 + line) * p.scale_row + at_group : p.scale,
-                     there ? 4 : 0);
-      }
+      if (GROUPED)
+        copy_scales<BN>((f32*)at, per_stage, p.scale + n0 * p.scale_row, p.scale_row, p.n - n0,
+                        k0 >> shift, (int)p.scale_row);
     }
     copy_async_commit();
   };
@@ -101,7 +77,7 @@ KERNEL void __launch_bounds__(THREADS) gemm_skinny(hy_quantized_linear p) {
       }
       if (GROUPED && (((k + 32) & (p.group - 1)) == 0 || k + 32 == (warp_k + 1) * RUN)) {
         int at = k >> shift;  // 0 where a group is longer than a stage
-        f32 scale_low = scales[row * SCALES + at], scale_high = scales[(row + 8) * SCALES + at];
+        f32 scale_low = scales[row * per_stage + at], scale_high = scales[(row + 8) * per_stage + at];
 #pragma unroll
         for (int j = 0; j < TM / 8; j++)
 #pragma unroll
@@ -115,48 +91,9 @@ KERNEL void __launch_bounds__(THREADS) gemm_skinny(hy_quantized_linear p) {
   copy_async_wait<0>();
   __syncthreads();
 
-  // The warps' parts meet in shared memory: [WK][TM][BN + 1].
-  f32* meet = (f32*)shared;
-#pragma unroll
-  for (int j = 0; j < TM / 8; j++)
-#pragma unroll
-    for (int e = 0; e < 4; e++)
-      meet[(warp_k * TM + 8 * j + 2 * t + e % 2) * (BN + 1) + warp_n * 16 + g + e / 2 * 8] =
-          sum[j][e];
-  __syncthreads();
-  const int tile = blockIdx.z * gridDim.x + blockIdx.x;
-  auto put = [&](int m, int n, f32 value) {
+  finish_tile(p, (f32*)shared, sum, m0, n0, split, [&](int m, int n, f32 value) {
     if (!GROUPED && p.scale) value *= p.scale[n * p.scale_row];
     if (p.bias) value += to<f32>(((const X*)p.bias)[n * p.bias_step]);
     ((X*)p.out)[m * p.out_row + n] = from<X>(value);
-  };
-  for (int i = threadIdx.x; i < TM * BN; i += THREADS) {
-    int m = m0 + i / BN, n = n0 + i % BN;
-    if (m >= p.m || n >= p.n) continue;
-    f32 value = 0;
-#pragma unroll
-    for (int w = 0; w < WK; w++) value += meet[(w * TM + i / BN) * (BN + 1) + i % BN];
-    if (p.splits == 1)
-      put(m, n, value);
-    else
-      p.partial[((i64)split * p.m + m) * p.n + n] = value;
-  }
-  if (p.splits == 1) return;
-
-  // The last block of the tile adds the parts, in order, and leaves its counter at 0.
-  __shared__ unsigned arrived;
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) arrived = atomicAdd(&p.counters[tile], 1u);
-  __syncthreads();
-  if (arrived + 1 != (unsigned)p.splits) return;
-  __threadfence();
-  for (int i = threadIdx.x; i < TM * BN; i += THREADS) {
-    int m = m0 + i / BN, n = n0 + i % BN;
-    if (m >= p.m || n >= p.n) continue;
-    f32 value = 0;
-    for (int s = 0; s < p.splits; s++) value += __ldcg(&p.partial[((i64)s * p.m + m) * p.n + n]);
-    put(m, n, value);
-  }
-  if (threadIdx.x == 0) p.counters[tile] = 0;
+  });
 }

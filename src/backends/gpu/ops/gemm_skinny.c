@@ -12,56 +12,69 @@ static bool one_scale(const hy_quantized_linear* p) {
 }
 
 bool hy__gpu_skinny_takes(const hy_quantized_linear* p, hy_dtype x, hy_dtype q) {
-  bool half = x == HY_F16 || x == HY_BF16;
-  bool lines = p->x_row % 8 == 0 && bytes_of(q, p->q_row) % 16 == 0 &&
+  bool lines = bytes_of(x, p->x_row) % 16 == 0 && bytes_of(q, p->q_row) % 16 == 0 &&
                ((uintptr_t)p->x | (uintptr_t)p->q) % 16 == 0;
+  if (!lines || p->k == 0) return false;
+  if (x == HY_I8)
+    return (q == HY_I8 || q == HY_I4) && (one_scale(p) || p->group % 32 == 0) &&
+           (p->x_group >= p->k || p->x_group % 32 == 0);
   bool groups = one_scale(p) || (p->group >= 32 && (p->group & (p->group - 1)) == 0);
-  return half && lines && groups && p->k > 0 && (q == x || hy_dtype_bits(q) <= 8);
+  return (x == HY_F16 || x == HY_BF16) && groups && (q == x || hy_dtype_bits(q) <= 8);
 }
 
-// What a block does; the macros of gemm_skinny.cu.
+// What a block does; the macros of the kernels.
 typedef struct shape {
   int tm, wn, wk, ks, stages;
 } shape;
 
-static shape shape_for(int m, hy_dtype q) {
-  if (m > 64) return (shape){128, 8, 1, 64, 3};
-  if (m > 32) return (shape){64, 4, 1, 64, 4};
+static shape shape_for(int m, hy_dtype x, hy_dtype q) {
+  int ks = x == HY_I8 ? 128 : 64;
+  if (m > 64) return (shape){128, 8, 1, ks, 3};
+  if (m > 32) return (shape){64, 4, 1, ks, 4};
   // Small weights bring x along more often than they should: let two row tiles share it.
   int wn = q == HY_I4 ? 2 : 1, tm = m > 16 ? 32 : m > 8 ? 16 : 8;
   return (shape){tm, wn, 4 / wn, 256, 4};
 }
 
-static size_t shared_bytes(const shape* s, hy_dtype q, bool grouped) {
-  int64_t eight = bytes_of(q, 8), bn = s->wn * 16;
-  int64_t stage = s->tm * (s->ks * 2 + 64) + bn * (s->ks * eight / 8 + 4 * eight) +
-                  (grouped ? bn * (s->ks / 32) * 4 : 0);
+static size_t shared_bytes(const shape* s, hy_dtype x, hy_dtype q, bool grouped) {
+  int64_t x8 = bytes_of(x, 8), q8 = bytes_of(q, 8), bn = s->wn * 16, chunks = s->ks / 32;
+  int64_t scales = x == HY_I8 ? (s->tm + bn) * chunks : grouped ? bn * chunks : 0;
+  int64_t stage = s->tm * (s->ks / 8 + 4) * x8 + bn * (s->ks / 8 + 4) * q8 + scales * 4;
   int64_t meet = (int64_t)s->wk * s->tm * (bn + 1) * 4, ring = stage * s->stages;
   return (size_t)(ring > meet ? ring : meet);
 }
 
-void hy__gpu_skinny(hy__gpu_task* task, hy_quantized_linear* p, hy_dtype x, hy_dtype q) {
-  shape s = shape_for(p->m, q);
-  bool grouped = !one_scale(p);
-  unsigned tiles_n = (unsigned)((p->n + s.wn * 16 - 1) / (s.wn * 16));
-  unsigned tiles_m = (unsigned)((p->m + s.tm - 1) / s.tm);
-  int64_t tiles = (int64_t)tiles_n * tiles_m, steps = (p->k + s.ks - 1) / s.ks;
+// Split-K until the device is full, with work for two stages in each part.
+static void split(hy__gpu_task* task, hy_quantized_linear* p, const shape* s, int64_t tiles) {
+  int64_t steps = (p->k + s->ks - 1) / s->ks;
   int64_t splits = 2 * (int64_t)task->device->multiprocessors / tiles;
   if (splits > steps / 2) splits = steps / 2;
   if (splits > 16) splits = 16;
   if (splits < 1 || tiles > HY__GPU_COUNTERS || p->m > 64) splits = 1;
   p->splits = (int)splits;
-  if (splits > 1) {
-    size_t parts = (size_t)splits * (size_t)p->m * (size_t)p->n;
-    p->partial = (float*)(uintptr_t)hy__gpu_workspace(task, parts * sizeof(float));
-    p->counters = (unsigned*)(uintptr_t)hy__gpu_counters(task);
-  }
-  char options[128];
-  snprintf(options, sizeof options,
-           "-DX=%s -DQ=%s -DTM=%d -DWN=%d -DWK=%d -DKS=%d -DSTAGES=%d -DGROUPED=%d",
-           hy__gpu_type_name(x), hy__gpu_type_name(q), s.tm, s.wn, s.wk, s.ks, s.stages, grouped);
-  hy__gpu_launch(task, hy__gpu_kernel(task, "gemm_skinny", "gemm_skinny", options),
-                 (hy__gpu_dim3){tiles_n, (unsigned)splits, tiles_m},
-                 (hy__gpu_dim3){(unsigned)(s.wn * s.wk * 32), 1, 1}, shared_bytes(&s, q, grouped),
-                 HY__GPU_ARGS(p));
+  if (splits == 1) return;
+  size_t parts = (size_t)splits * (size_t)p->m * (size_t)p->n;
+  p->partial = (float*)(uintptr_t)hy__gpu_workspace(task, parts * sizeof(float));
+  p->counters = (unsigned*)(uintptr_t)hy__gpu_counters(task);
+}
+
+void hy__gpu_skinny(hy__gpu_task* task, hy_quantized_linear* p, hy_dtype x, hy_dtype q,
+                    hy_dtype out) {
+  shape s = shape_for(p->m, x, q);
+  bool grouped = !one_scale(p), bytes = x == HY_I8;
+  unsigned tiles_n = (unsigned)((p->n + s.wn * 16 - 1) / (s.wn * 16));
+  unsigned tiles_m = (unsigned)((p->m + s.tm - 1) / s.tm);
+  split(task, p, &s, (int64_t)tiles_n * tiles_m);
+  char options[128], types[48];
+  if (bytes)
+    snprintf(types, sizeof types, "-DT=%s", hy__gpu_type_name(out));
+  else
+    snprintf(types, sizeof types, "-DX=%s -DGROUPED=%d", hy__gpu_type_name(x), grouped);
+  snprintf(options, sizeof options, "%s -DQ=%s -DTM=%d -DWN=%d -DWK=%d -DKS=%d -DSTAGES=%d", types,
+           hy__gpu_type_name(q), s.tm, s.wn, s.wk, s.ks, s.stages);
+  const char* name = bytes ? "gemm_skinny_int8" : "gemm_skinny";
+  hy__gpu_launch(task, hy__gpu_kernel(task, name, name, options),
+                 (hy__gpu_dim3){tiles_n, (unsigned)p->splits, tiles_m},
+                 (hy__gpu_dim3){(unsigned)(s.wn * s.wk * 32), 1, 1},
+                 shared_bytes(&s, x, q, grouped), HY__GPU_ARGS(p));
 }

@@ -149,7 +149,7 @@ static bool run_skinny(hy__gpu_task* task, const hy_gemm* g, const operand* a, c
     p.bias_step = g->addend_column;
   }
   if (!hy__gpu_skinny_takes(&p, a->t.dtype, b->t.dtype)) return false;
-  hy__gpu_skinny(task, &p, a->t.dtype, b->t.dtype);
+  hy__gpu_skinny(task, &p, a->t.dtype, b->t.dtype, out->dtype);
   return true;
 }
 
