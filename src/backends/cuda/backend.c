@@ -14,8 +14,11 @@ static void arch_option(int major, int minor, char* option, size_t size) {
 hy__gpu_api hy__cuda_api = {
     .name = "cuda",
     .compiler_name = "NVRTC",
+    .visible_variable = "CUDA_VISIBLE_DEVICES",
     .least_driver = 12000,
-    .capabilities = HY_CAP_FP32 | HY_CAP_FP16 | HY_CAP_BF16 | HY_CAP_FP64,
+    .capabilities = HY_CAP_FP32 | HY_CAP_FP16 | HY_CAP_BF16 | HY_CAP_FP64 | HY_CAP_FP8 |
+                    HY_CAP_INT8 | HY_CAP_INT4 | HY_CAP_SPARSE_2_4 | HY_CAP_FLASH_ATTENTION |
+                    HY_CAP_PAGED_ATTENTION | HY_CAP_FUSED_MOE,
     .bind_compiler = hy__cuda_bind_nvrtc,
     .arch_option = arch_option,
 };
@@ -62,7 +65,7 @@ static hy_status bind_driver(hy_probe* report) {
 static hy_status probe(hy_probe* report, int* device_count) {
   *device_count = 0;
   HY_TRY(bind_driver(report));
-  return hy__gpu_probe(&hy__cuda_api, "CUDA_VISIBLE_DEVICES", report, device_count);
+  return hy__gpu_probe(&hy__cuda_api, report, device_count);
 }
 
 static hy_status device_info(int index, hy_device_info* info) {
@@ -82,7 +85,7 @@ static hy_provider own = {
     .run = hy__gpu_run,
 };
 
-static const hy_provider* const providers[] = {&own};
+static const hy_provider* const providers[] = {&hy__cuda_cublaslt, &own};
 
 static const hy_backend backend = {
     .size = sizeof(hy_backend),

@@ -136,8 +136,8 @@ static hy_status smoke(hy__gpu_api* api) {
   return status;
 }
 
-hy_status hy__gpu_probe(hy__gpu_api* api, const char* visible_variables, hy_probe* report,
-                        int* device_count) {
+// The driver itself heeds the variables that hide devices.
+hy_status hy__gpu_probe(hy__gpu_api* api, hy_probe* report, int* device_count) {
   const hy__gpu_driver* driver = &api->driver;
   *device_count = 0;
   int error = driver->init(0);
@@ -154,20 +154,17 @@ hy_status hy__gpu_probe(hy__gpu_api* api, const char* visible_variables, hy_prob
   }
   HY_TRY(api->bind_compiler(api, report));
   report->stage = HY_STAGE_VERSION;
-  int all = 0;
-  error = driver->device_count(&all);
+  error = driver->device_count(&api->n_devices);
   if (error) return probe_fail(api, report, error, "counting devices", "");
-  if (all > HY__GPU_MAX_DEVICES) all = HY__GPU_MAX_DEVICES;
-  HY_TRY(hy__gpu_host->visible_devices(visible_variables, all, api->visible, &api->n_visible));
-  if (api->n_visible == 0) {
-    snprintf(report->remedy, sizeof report->remedy, "see what %s hides", visible_variables);
-    return hy__gpu_host->fail(HY_UNAVAILABLE, "%d device(s) answer, and the environment hides them",
-                              all);
+  if (api->n_devices == 0) {
+    snprintf(report->remedy, sizeof report->remedy, "see what %s hides", api->visible_variable);
+    return hy__gpu_host->fail(HY_UNAVAILABLE, "the driver runs and shows no device");
   }
+  if (api->n_devices > HY__GPU_MAX_DEVICES) api->n_devices = HY__GPU_MAX_DEVICES;
   report->stage = HY_STAGE_DEVICES;
   HY_TRY(smoke(api));
   report->stage = HY_STAGE_READY;
-  *device_count = api->n_visible;
+  *device_count = api->n_devices;
   return HY_OK;
 }
 
@@ -195,10 +192,10 @@ static int attribute(const hy__gpu_api* api, int ordinal, int which) {
 
 hy_status hy__gpu_device_info(hy__gpu_api* api, int index, hy_device_info* info) {
   const hy__gpu_driver* driver = &api->driver;
-  if (index < 0 || index >= api->n_visible)
+  if (index < 0 || index >= api->n_devices)
     return hy__gpu_host->fail(HY_NOT_FOUND, "%s:%d: there are %d devices", api->name, index,
-                              api->n_visible);
-  int ordinal = api->visible[index], active = 0;
+                              api->n_devices);
+  int ordinal = index, active = 0;
   unsigned flags = 0;
   size_t total = 0, free_now = 0;
   driver->device_name(info->name, sizeof info->name, ordinal);
@@ -234,10 +231,9 @@ hy_status hy__gpu_device_info(hy__gpu_api* api, int index, hy_device_info* info)
   api->arch_option(info->compute_major, info->compute_minor, arch, sizeof arch);
   const char* target = strrchr(arch, '=');
   snprintf(info->properties, sizeof info->properties,
-           "ordinal=%d\ncompiler=%.200s\ntarget=%s\nl2_bytes=%d\nmemory_bus_bits=%d\nwarp=%d\n",
-           ordinal, api->compiler_path, target ? target + 1 : arch,
-           attribute(api, ordinal, ATTRIBUTE_L2), attribute(api, ordinal, ATTRIBUTE_BUS_WIDTH),
-           attribute(api, ordinal, ATTRIBUTE_WARP));
+           "compiler=%.200s\ntarget=%s\nl2_bytes=%d\nmemory_bus_bits=%d\nwarp=%d\n",
+           api->compiler_path, target ? target + 1 : arch, attribute(api, ordinal, ATTRIBUTE_L2),
+           attribute(api, ordinal, ATTRIBUTE_BUS_WIDTH), attribute(api, ordinal, ATTRIBUTE_WARP));
   return HY_OK;
 }
 
@@ -248,10 +244,9 @@ static pthread_mutex_t open_mutex = PTHREAD_MUTEX_INITIALIZER;
 static hy_status create(hy__gpu_api* api, int index, hy__gpu_device** device) {
   hy__gpu_device* fresh = calloc(1, sizeof *fresh);
   if (!fresh) return hy__gpu_host->fail(HY_OUT_OF_MEMORY, "%s: no host memory", api->name);
-  int ordinal = api->visible[index];
+  int ordinal = index;
   fresh->api = api;
   fresh->index = index;
-  fresh->ordinal = ordinal;
   fresh->compute_major = attribute(api, ordinal, ATTRIBUTE_MAJOR);
   fresh->compute_minor = attribute(api, ordinal, ATTRIBUTE_MINOR);
   fresh->multiprocessors = attribute(api, ordinal, ATTRIBUTE_MULTIPROCESSORS);

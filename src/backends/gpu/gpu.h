@@ -38,25 +38,21 @@ typedef struct hy__gpu_compiler {
 #define HY__GPU_MAX_DEVICES 64
 typedef struct hy__gpu_api hy__gpu_api;
 struct hy__gpu_api {
-  const char* name;           // of the backend, "cuda"
-  const char* compiler_name;  // "NVRTC"
-  int least_driver;           // 12000 is 12.0
-  uint32_t capabilities;      // hy_capability bits
+  const char* name;              // of the backend, "cuda"
+  const char* compiler_name;     // "NVRTC"
+  const char* visible_variable;  // "CUDA_VISIBLE_DEVICES"
+  int least_driver;              // 12000 is 12.0
+  uint32_t capabilities;         // hy_capability bits
   // Finds and binds the run-time compiler that fits driver_number.
   hy_status (*bind_compiler)(hy__gpu_api* api, hy_probe* report);
   // The compiler's option for a device, such as --gpu-architecture=sm_90a.
   void (*arch_option)(int major, int minor, char* option, size_t size);
 
   hy__gpu_driver driver;
-  // cuTensorMapEncodeTiled, for Hopper's copy engine; NULL where the driver has none.
-  int (*tensor_map_encode)(void* map, int type, uint32_t rank, void* address, const uint64_t* size,
-                           const uint64_t* stride, const uint32_t* box, const uint32_t* step,
-                           int interleave, int swizzle, int promotion, int fill);
   hy__gpu_compiler compiler;
   int driver_number, compiler_number;
   char compiler_path[256];
-  int visible[HY__GPU_MAX_DEVICES];  // the driver's ordinals
-  int n_visible;
+  int n_devices;
   struct hy__gpu_device* opened[HY__GPU_MAX_DEVICES];
 };
 
@@ -69,8 +65,8 @@ typedef struct hy__gpu_function hy__gpu_function;
 #define HY__GPU_FUNCTIONS 2048  // entry points loaded at once, at most
 typedef struct hy__gpu_device {
   hy__gpu_api* api;
-  int index, ordinal;  // among the visible ones, and the driver's own
-  void* context;       // the primary one, shared with whoever else uses this GPU in the process
+  int index;      // the driver's ordinal
+  void* context;  // the primary one, shared with whoever else uses this GPU in the process
   int compute_major, compute_minor;
   int multiprocessors, warp_size, max_threads;
   int max_shared;  // bytes a block can have when the launch asks for them
@@ -212,8 +208,7 @@ hy_status hy__gpu_run_family(void* device, void* stream, const hy_call* call,
 // ---- The functions of a backend's table ----
 
 // Reads devices through the bound driver; `report` is at SYMBOLS when it is called.
-hy_status hy__gpu_probe(hy__gpu_api* api, const char* visible_variables, hy_probe* report,
-                        int* device_count);
+hy_status hy__gpu_probe(hy__gpu_api* api, hy_probe* report, int* device_count);
 hy_status hy__gpu_device_info(hy__gpu_api* api, int index, hy_device_info* info);
 hy_status hy__gpu_device_open(hy__gpu_api* api, int index, void** device);
 void hy__gpu_device_close(void* device);

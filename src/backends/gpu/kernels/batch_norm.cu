@@ -1,5 +1,7 @@
 // Batch norm over contiguous [outer, channels, inner], channel by channel: statistics by Welford's
 // recurrence in parts that meet in a fixed order, then one elementwise pass.
+//
+// types: f32 f64 f16 bf16
 
 typedef traits<T>::math M;
 

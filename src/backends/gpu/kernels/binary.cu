@@ -1,6 +1,8 @@
 // Elementwise arithmetic and comparison of two tensors, or of a tensor and a number. T is the type
 // the op computes in; every op has a kernel for contiguous tensors of T (linear_<op>, and
 // linear_<op>_scalar where b is a number), and one kernel takes any types and strides (any).
+//
+// types: f32 f64 f16 bf16 i8 i16 i32 i64 u8 b8
 
 typedef traits<T>::math M;
 

@@ -1,5 +1,7 @@
 // Elementwise ops that choose or bound: where, masked_fill, clamp, tril and triu, predicates; and
 // addcmul and addcdiv, which have three inputs too. T is the type the op computes in; any strides.
+//
+// types: f32 f64 f16 bf16 i8 i16 i32 i64 u8 b8
 
 typedef traits<T>::math M;
 

@@ -1,5 +1,7 @@
 // Layer norm and rms norm over rows, and their gradients. A block has a row; what it reads again comes
 // from the caches. T is the type of x; statistics have the type of computation.
+//
+// types: f32 f64 f16 bf16
 
 typedef traits<T>::math M;
 enum { N = lanes16<T>::n };

@@ -1,5 +1,7 @@
 // One step of an optimizer, in the type of computation throughout; the parameter moves by the state
 // before that is rounded to its type. T is f32, or f64 for parameters of f64.
+//
+// types: f32 f64
 
 typedef T M;
 

@@ -5,6 +5,8 @@
 // for elements that lie close together; reduce_thread gives it to a thread, for outputs that lie
 // close together. With one split the result is final; with more, partial results of the type of
 // computation follow each other in memory, and a second launch reduces those.
+//
+// types: f32 f64 f16 bf16 i8 i16 i32 i64 u8 b8
 
 typedef traits<T>::math M;
 

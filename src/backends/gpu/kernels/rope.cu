@@ -1,4 +1,6 @@
 // Rotary positions: a thread turns a pair of elements. T is the type of x.
+//
+// types: f32 f64 f16 bf16
 
 typedef traits<T>::math M;
 

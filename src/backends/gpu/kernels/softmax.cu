@@ -3,6 +3,8 @@
 // A lane belongs to a warp (short ones, kept in registers), to a block (long ones, by the online
 // recurrence of maximum and sum, so that x is read twice), or, where neighbours of a lane lie apart,
 // to a thread, so that threads read neighbouring lanes.
+//
+// types: f32 f64 f16 bf16
 
 typedef traits<T>::math M;
 
