@@ -69,24 +69,28 @@ KERNEL void rows_1(char* out, const char* table, const char* ids, int id_dtype, 
 
 // Where each of the indexed positions goes, in elements of the output, as keys to sort by; `skip`
 // (~0) for one that is out of bounds or names the padding.
+DEVICE u64 scatter_key(const hy_gpu_index& g, i64 i) {
+  i64 left = i, position[HY_GPU_DIMS], to_at = 0;
+  bool inside = true;
+  for (int d = g.ndim - 1; d >= 0; d--) {
+    position[d] = left % g.shape[d];
+    left /= g.shape[d];
+    to_at += position[d] * g.out_stride[d];
+  }
+  for (int k = 0; k < g.count; k++) {
+    i64 offset = 0;
+    for (int d = 0; d < g.ndim; d++) offset += position[d] * g.index_stride[k][d];
+    i64 index = load_index(g.index_dtype[k], g.index[k], offset);
+    inside = inside && check_index(g.fault, g.op, &index, g.dim[k], g.size[k], g.wraps);
+    if (index == g.padding) inside = false;
+    to_at += index * g.x_stride[k];
+  }
+  return inside ? (u64)(to_at + g.bias) : ~0ull;
+}
+
 KERNEL void scatter_keys(const hy_gpu_index g, u64* keys, u32* places) {
   GRID_STRIDE(i, g.n_indexed) {
-    i64 left = i, position[HY_GPU_DIMS], to_at = 0;
-    bool inside = true;
-    for (int d = g.ndim - 1; d >= 0; d--) {
-      position[d] = left % g.shape[d];
-      left /= g.shape[d];
-      to_at += position[d] * g.out_stride[d];
-    }
-    for (int k = 0; k < g.count; k++) {
-      i64 offset = 0;
-      for (int d = 0; d < g.ndim; d++) offset += position[d] * g.index_stride[k][d];
-      i64 index = load_index(g.index_dtype[k], g.index[k], offset);
-      inside = inside && check_index(g.fault, g.op, &index, g.dim[k], g.size[k], g.wraps);
-      if (index == g.padding) inside = false;
-      to_at += index * g.x_stride[k];
-    }
-    keys[i] = inside ? (u64)(to_at + g.bias) : ~0ull;
+    keys[i] = scatter_key(g, i);
     places[i] = (u32)i;
   }
 }
@@ -111,6 +115,15 @@ DEVICE void add_run(const hy_gpu_index& g, const u64* keys, const u32* places, i
   store_any(g.dtype, g.out, to_at, total);
 }
 
+DEVICE void put_element(const hy_gpu_index& g, i64 to_at, i64 from) {
+  switch (g.dtype) {
+#define AS_CASE(value, type) \
+  case value: ((type*)g.out)[to_at] = ((const type*)g.x)[from]; break;
+    EACH_DTYPE(AS_CASE)
+#undef AS_CASE
+  }
+}
+
 KERNEL void scatter_runs(const hy_gpu_index g, const u64* keys, const u32* places, int adds) {
   GRID_STRIDE(e, g.n_indexed * g.rest.n) {
     i64 first = g.rest_inner ? e / g.rest.n : e % g.n_indexed;
@@ -121,10 +134,9 @@ KERNEL void scatter_runs(const hy_gpu_index g, const u64* keys, const u32* place
     walk_offsets<2>(g.rest, r, at);
     i64 to_at = (i64)key - g.bias + at[0];
     if (adds) {
-      bool is_float = g.dtype <= DT_BF16;
       if (g.dtype == DT_F64)
         add_run<f64>(g, keys, places, first, to_at, at[1]);
-      else if (is_float)
+      else if (g.dtype <= DT_BF16)
         add_run<f32>(g, keys, places, first, to_at, at[1]);
       else
         add_run<i64>(g, keys, places, first, to_at, at[1]);
@@ -132,12 +144,25 @@ KERNEL void scatter_runs(const hy_gpu_index g, const u64* keys, const u32* place
     }
     i64 last = first;
     while (last + 1 < g.n_indexed && keys[last + 1] == key) last++;
-    i64 from = source_offset(g, places[last]) + at[1];
-    switch (g.dtype) {
-#define AS_CASE(value, type) \
-  case value: ((type*)g.out)[to_at] = ((const type*)g.x)[from]; break;
-      EACH_DTYPE(AS_CASE)
-#undef AS_CASE
-    }
+    put_element(g, to_at, source_offset(g, places[last]) + at[1]);
+  }
+}
+
+// Few positions, as when a cache takes new tokens: every block finds all keys, and what another
+// position after it overwrites is not written.
+enum { FEW = 512 };
+KERNEL void scatter_few(const hy_gpu_index g) {
+  __shared__ u64 keys[FEW];
+  for (int i = threadIdx.x; i < g.n_indexed; i += blockDim.x) keys[i] = scatter_key(g, i);
+  __syncthreads();
+  GRID_STRIDE(e, g.n_indexed * g.rest.n) {
+    i64 i = g.rest_inner ? e / g.rest.n : e % g.n_indexed;
+    i64 r = g.rest_inner ? e % g.rest.n : e / g.n_indexed;
+    bool stays = keys[i] != ~0ull;
+    for (i64 j = i + 1; j < g.n_indexed && stays; j++) stays = keys[j] != keys[i];
+    if (!stays) continue;
+    i64 at[2];
+    walk_offsets<2>(g.rest, r, at);
+    put_element(g, (i64)keys[i] - g.bias + at[0], source_offset(g, i) + at[1]);
   }
 }

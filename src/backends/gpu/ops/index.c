@@ -5,7 +5,7 @@
 #include "ops/internal.h"
 #include "ops/rules/indexing.h"
 
-enum { THREADS = 256 };
+enum { THREADS = 256, FEW = 512 };  // FEW as in index.cu
 
 static bool strided(const hy_tensor* t) {
   return t->layout == HY_LAYOUT_STRIDED && hy_dtype_size(t->dtype) > 0;
@@ -92,6 +92,12 @@ static void scatter(hy__gpu_task* task, hy_gpu_index* g, int adds) {
     if (g->out_stride[d] < 0) g->bias -= (g->shape[d] - 1) * g->out_stride[d];
   for (int k = 0; k < g->count; k++)
     if (g->x_stride[k] < 0) g->bias -= (g->size[k] - 1) * g->x_stride[k];
+  if (!adds && g->n_indexed <= FEW) {
+    hy__gpu_launch(task, hy__gpu_kernel(task, "index", "scatter_few", ""),
+                   hy__gpu_1d(hy__gpu_blocks(task, g->n_indexed * g->rest.n, THREADS, 1)),
+                   hy__gpu_1d(THREADS), 0, HY__GPU_ARGS(g));
+    return;
+  }
   hy__gpu_pairs pairs = hy__gpu_pairs_take(task, g->n_indexed);
   hy__gpu_launch(task, hy__gpu_kernel(task, "index", "scatter_keys", ""),
                  hy__gpu_1d(hy__gpu_blocks(task, g->n_indexed, THREADS, 1)), hy__gpu_1d(THREADS), 0,
