@@ -452,6 +452,9 @@ static void correctness(void) {
     moe(h, 70, 64, 96, 4, 2);
   }
   linear(HY_F32, 130, 200, 328, true);
+  linear(HY_F32, 1, 67, 1501, true);
+  linear(HY_F32, 5, 130, 2048, true);
+  product(HY_F64, 3, 77, 600, false, true);
   product(HY_F32, 200, 130, 77, false, false);
   product(HY_F32, 600, 700, 130, true, false);
   product(HY_F64, 100, 130, 77, false, true);
@@ -472,6 +475,8 @@ static void speed(void) {
     product(HY_BF16, sizes[i], sizes[i], sizes[i], true, false);
   }
   product(HY_F32, 4096, 4096, 4096, false, true);
+  linear(HY_F32, 1, 9728, 896, false);
+  linear(HY_F32, 1, 151936, 896, false);
   // Qwen2.5-0.5B: qkv, o, gate_up, down, head; a prompt and decoding.
   static const int64_t layers[][2] = {
       {1152, 896}, {896, 896}, {9728, 896}, {896, 4864}, {151936, 896}};

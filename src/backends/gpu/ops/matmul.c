@@ -153,6 +153,23 @@ static bool run_skinny(hy__gpu_task* task, const hy_gemm* g, const operand* a, c
   return true;
 }
 
+// Few rows of f32 or f64 against rows that lie along k.
+static bool run_gemv(hy__gpu_task* task, const hy_gemm* g, const operand* a, const operand* b) {
+  bool is_float = a->t.dtype == HY_F32 || a->t.dtype == HY_F64;
+  if (!is_float || g->m > 8 || !a->k_first || !b->k_first || g->batch > MOST_Z) return false;
+  int64_t each = 16 / (int64_t)hy_dtype_size(a->t.dtype);
+  bool wide = lines_are(&a->t, 1, 2, each) && lines_are(&b->t, 1, 2, each);
+  char options[48];
+  snprintf(options, sizeof options, "-DT=%s -DROWS=%d -DWIDE=%d", hy__gpu_type_name(a->t.dtype),
+           g->m == 1 ? 1 : 8, wide);
+  hy_gemm gemm = *g;
+  hy__gpu_launch(task, hy__gpu_kernel(task, "gemv", "gemv", options),
+                 (hy__gpu_dim3){tiles(g->n, 4), (unsigned)g->batch, 1},
+                 (hy__gpu_dim3){4 * (unsigned)task->device->warp_size, 1, 1}, 0,
+                 HY__GPU_ARGS(&gemm));
+  return true;
+}
+
 static bool fits_int(int64_t n) {
   return n >= 0 && n < INT32_MAX - 256;
 }
@@ -193,7 +210,7 @@ hy_support hy__gpu_product(hy__gpu_task* task, const hy__gpu_matmul* m) {
   if (half && hy__gpu_wgmma(task, &g, a.t.dtype, a.k_first, b.k_first)) return HY_SUPPORT_YES;
   if (half)
     run_mma(task, &g, &a, &b, out, addend);
-  else
+  else if (!run_gemv(task, &g, &a, &b))
     run_simt(task, &g, &a, &b, out, addend);
   return HY_SUPPORT_YES;
 }
