@@ -2,10 +2,10 @@
 // weights meet all of its tokens in one matrix product. Four steps: group, gate_up with SiLU, down
 // with the choice's weight, and a sum over each token's choices in a fixed order. Option: T.
 #include "params.h"
+#include "moe_tiles.cuh"
 #include "simt_gemm.cuh"
 
 typedef accumulator<T>::type acc;
-#define TILE 64
 
 // ---- grouping, by one block an expert ----
 
@@ -55,21 +55,6 @@ KERNEL void moe_order(hy_moe p) {
 
 // ---- products ----
 
-// The expert and the first of its choices for tile `tile` of all experts' tiles; false past the end.
-DEVICE bool tile_of(const hy_moe& p, int tile, int* expert, int* row0, int* rows) {
-  for (int e = 0; e < p.experts; e++) {
-    int n = p.first[e + 1] - p.first[e], own = (n + TILE - 1) / TILE;
-    if (tile < own) {
-      *expert = e;
-      *row0 = tile * TILE;
-      *rows = n;
-      return true;
-    }
-    tile -= own;
-  }
-  return false;
-}
-
 struct token_rows {
   const hy_moe& p;
   const int* choice;
@@ -101,7 +86,7 @@ DEVICE f64 gated(f64 gate, f64 up) { return gate / (1 + exp(-gate)) * up; }
 // Rows of `gate` to inner, then rows of `up` on top: two products of one tile.
 KERNEL void __launch_bounds__(SIMT_THREADS) moe_gate_up(hy_moe p) {
   int expert, row0, rows;
-  if (!tile_of(p, blockIdx.x, &expert, &row0, &rows)) return;
+  if (!moe_tile(p, blockIdx.x, &expert, &row0, &rows)) return;
   const int* choice = p.order + p.first[expert];
   const T* gate = (const T*)p.gate_up + (i64)expert * 2 * p.hidden * p.size;
   acc* inner = (acc*)p.inner;
@@ -121,7 +106,7 @@ KERNEL void __launch_bounds__(SIMT_THREADS) moe_gate_up(hy_moe p) {
 
 KERNEL void __launch_bounds__(SIMT_THREADS) moe_down(hy_moe p) {
   int expert, row0, rows;
-  if (!tile_of(p, blockIdx.x, &expert, &row0, &rows)) return;
+  if (!moe_tile(p, blockIdx.x, &expert, &row0, &rows)) return;
   const int* choice = p.order + p.first[expert];
   inner_rows a = {p, choice};
   weight_rows b = {(const T*)p.down + (i64)expert * p.size * p.hidden, p.hidden};
