@@ -1,5 +1,5 @@
 // GEMM on tensor cores by mma.sync, for f16 and bf16 on every GPU since sm_80: tiles of BM x BN x BK,
-// a ring of STAGES filled by cp.async, 8 warps (4 where a tile is small), accumulators and epilogue
+// a ring of STAGES filled by cp.async, 8 warps (4 for tiles of 64), accumulators and epilogue
 // in f32. Options: T, A_K and B_K (1 where the operand's neighbours in memory are along k), BM, BN.
 // Lines of both operands begin at multiples of 16 bytes.
 #include "params.h"
@@ -7,7 +7,7 @@
 
 #define BK 64
 #define STAGES 3
-#define WARPS_M (BM / 64 > 0 ? BM / 64 : 1)
+#define WARPS_M 2
 #define WARPS_N (BN / 32)
 #define THREADS (WARPS_M * WARPS_N * 32)
 #define WM (BM / WARPS_M)
@@ -51,7 +51,7 @@ struct epilogue {
   }
 };
 
-KERNEL void __launch_bounds__(THREADS) gemm_mma(hy_gemm g) {
+KERNEL void __launch_bounds__(THREADS, 2) gemm_mma(hy_gemm g) {
   extern __shared__ __align__(128) char shared[];
   const i64 batch = blockIdx.z;
   const u16* a = (const u16*)g.a + batch * g.a_batch;

@@ -125,7 +125,7 @@ static void run_mma(hy__gpu_task* task, const hy_gemm* g, const operand* a, cons
   snprintf(options, sizeof options, "-DT=%s -DA_K=%d -DB_K=%d -DBM=%d -DBN=%d",
            hy__gpu_type_name(a->t.dtype), a->k_first, b->k_first, tile, tile);
   hy__gpu_function* kernel = hy__gpu_kernel(task, "gemm_mma", "gemm_mma", options);
-  unsigned threads = (unsigned)(tile / 64 * (tile / 32) * 32);
+  unsigned threads = (unsigned)tile * 2;
   size_t shared = (size_t)3 * 2 * (size_t)tile * 64 * 2;  // stages, operands, rows, depth, bytes
   launch(task, kernel, (hy__gpu_dim3){tiles(g->m, tile) * tiles(g->n, tile), 1, 1}, threads, shared,
          *g, &a->t, &b->t, out, addend);

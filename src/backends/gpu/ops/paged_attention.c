@@ -28,10 +28,10 @@ static hy_tensor input_of(hy__gpu_task* task, const hy_tensor* t, bool aligned) 
 
 // How many parts a context falls into, so that few rows fill the device.
 static int splits_for(const hy__gpu_task* task, const hy_paged* p, int64_t blocks, int rows) {
-  int64_t most = tiles((int64_t)p->most_blocks * p->block, 2 * BKV);
+  int64_t most = tiles((int64_t)p->most_blocks * p->block, BKV);
   int64_t wanted = (int64_t)task->device->multiprocessors * (rows == 16 ? 8 : 2) / blocks;
   if (wanted > most) wanted = most;
-  return wanted < 1 ? 1 : wanted > 64 ? 64 : (int)wanted;
+  return wanted < 1 ? 1 : wanted > 32 ? 32 : (int)wanted;
 }
 
 static void run_flash(hy__gpu_task* task, hy_paged* p, hy_dtype dtype) {
