@@ -71,9 +71,7 @@ static const char op_numbers[] =
 #define HY_IN_LIST(name)
 #define HY_OUT(name)
 #define HY_OUT_OPT(name)
-#define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
-  "  OP_" #name " = " #id ",\n"
+#define HY_OP(id, name, ...) "  OP_" #name " = " #id ",\n"
 #include "halyard/ops.def"
     "};\n";
 

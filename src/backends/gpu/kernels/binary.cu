@@ -4,7 +4,11 @@
 //
 // types: f32 f64 f16 bf16 i8 i16 i32 i64 u8 b8
 
+#ifdef WIDE  // an input is f64, though T is narrower
+typedef f64 M;
+#else
 typedef traits<T>::math M;
+#endif
 
 enum { ROUND_NONE, ROUND_TRUNC, ROUND_FLOOR };
 
@@ -180,8 +184,8 @@ DEVICE void any_of(const hy_gpu_elementwise& e) {
   GRID_STRIDE(i, e.walk.n) {
     i64 at[3];
     walk_offsets<3>(e.walk, (I)i, at);
-    M a = operand<T>(e.walk.dtype[1], e.walk.data[1], at[1]), b = value_of(e);
-    if (e.walk.count > 2) b = operand<T>(e.walk.dtype[2], e.walk.data[2], at[2]);
+    M a = operand<T, M>(e.walk.dtype[1], e.walk.data[1], at[1]), b = value_of(e);
+    if (e.walk.count > 2) b = operand<T, M>(e.walk.dtype[2], e.walk.data[2], at[2]);
     M result = 0;
     switch (e.which) {
 #define AS_CASE(name, expression) \

@@ -3,10 +3,14 @@
 //
 // types: f32 f64 f16 bf16 i8 i16 i32 i64 u8 b8
 
+#ifdef WIDE  // an input is f64, though T is narrower
+typedef f64 M;
+#else
 typedef traits<T>::math M;
+#endif
 
 DEVICE M operand_of(const hy_gpu_walk& w, int k, i64 offset) {
-  return operand<T>(w.dtype[k], w.data[k], offset);
+  return operand<T, M>(w.dtype[k], w.data[k], offset);
 }
 
 // A NaN on either side wins; where the bounds cross, the upper one does.

@@ -321,11 +321,10 @@ DEVICE i64 load_index(int dtype, const char* data, i64 i) {
                            : load_any<i64>(dtype, data, i);
 }
 
-// An element of run-time type as an op that computes in T takes it: integers as T would hold them,
-// floats as they are, for the op's type is never narrower by choice.
-template <class T>
-DEVICE typename traits<T>::math operand(int dtype, const char* data, i64 i) {
-  typedef typename traits<T>::math M;
+// An element of run-time type as an op that computes for T takes it: integers as T would hold them,
+// floats as they are.
+template <class T, class M>
+DEVICE M operand(int dtype, const char* data, i64 i) {
   M x = load_any<M>(dtype, data, i);
   return traits<T>::is_float && dtype <= DT_BF16 ? x : rounded<T>(x);
 }

@@ -4,7 +4,11 @@
 //
 // types: f32 f64 f16 bf16 i8 i16 i32 i64 u8 b8
 
+#ifdef WIDE  // an input is f64, though T is narrower
+typedef f64 M;
+#else
 typedef traits<T>::math M;
+#endif
 
 #ifdef INTEGER
 #define UNARY(X)                                    \
@@ -140,8 +144,8 @@ DEVICE void any_of(const hy_gpu_elementwise& e) {
   GRID_STRIDE(i, e.walk.n) {
     i64 at[3];
     walk_offsets<3>(e.walk, (I)i, at);
-    M x = operand<T>(e.walk.dtype[1], e.walk.data[1], at[1]);
-    M y = e.walk.count > 2 ? operand<T>(e.walk.dtype[2], e.walk.data[2], at[2]) : x;
+    M x = operand<T, M>(e.walk.dtype[1], e.walk.data[1], at[1]);
+    M y = e.walk.count > 2 ? operand<T, M>(e.walk.dtype[2], e.walk.data[2], at[2]) : x;
     M result = x;
     int attribute = e.attribute;
     switch (e.op) {

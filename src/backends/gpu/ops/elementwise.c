@@ -40,15 +40,19 @@ static bool is_plain(const hy_gpu_elementwise* e, hy_dtype type, hy_dtype out_ty
   return true;
 }
 
-// A float wider than the type of computation enters as it is, so that f32 will not do for the sums.
-static bool is_wider(const hy_call* call, hy_dtype type) {
-  for (int i = 0; i < call->n_in; i++)
-    if (call->in[i].dtype == HY_F64 && hy_dtype_is_float(type) && type != HY_F64) return true;
-  return false;
+// An f64 enters as it is where the op's type is narrower, so that f32 will not do to compute in.
+static const char* any_option(const hy_gpu_elementwise* e, hy_dtype type, char* text, size_t size) {
+  bool wide = false;
+  for (int k = 1; k < e->walk.count; k++) wide = wide || e->walk.dtype[k] == (int)HY_F64;
+  wide = wide && hy_dtype_is_float(type) && type != HY_F64;
+  snprintf(text, size, "%s%s", hy__gpu_option(type), wide ? " -DWIDE" : "");
+  return text;
 }
 
 static void launch_any(hy__gpu_task* task, const char* file, hy_gpu_elementwise* e, hy_dtype type) {
-  hy__gpu_launch(task, hy__gpu_kernel(task, file, "any", hy__gpu_option(type)),
+  char option[48];
+  hy__gpu_launch(task,
+                 hy__gpu_kernel(task, file, "any", any_option(e, type, option, sizeof option)),
                  hy__gpu_1d(hy__gpu_blocks(task, e->walk.n, THREADS, 1)), hy__gpu_1d(THREADS), 0,
                  HY__GPU_ARGS(e));
 }
@@ -65,7 +69,6 @@ hy_support hy__gpu_unary(hy__gpu_task* task, const hy_call* call) {
   hy_dtype type = makes_float ? hy__to_float(call->in[0].dtype) : call->in[0].dtype;
   if (op >= HY_OP_sigmoid_backward && op <= HY_OP_gelu_backward) type = call->out[0].dtype;
   HY__GPU_NEED(strided(call), NO_LAYOUT);
-  HY__GPU_NEED(!is_wider(call, type), NO_DTYPE);
   hy_gpu_elementwise e = begin(task, call);
   if (!task->stream || e.walk.n == 0) return HY_SUPPORT_YES;
   bool gelu = op == HY_OP_gelu || op == HY_OP_gelu_backward;
@@ -109,7 +112,6 @@ hy_support hy__gpu_binary(hy__gpu_task* task, const hy_call* call) {
   hy_dtype type = hy__compute_dtype(call);
   hy_scalar alpha = has_alpha ? call->attrs.alpha.alpha : hy_int(1);
   HY__GPU_NEED(strided(call), NO_LAYOUT);
-  HY__GPU_NEED(!is_wider(call, type), NO_DTYPE);
   HY__GPU_NEED(hy_dtype_is_float(type) || alpha.kind != HY_F64, NO_ATTRIBUTE);
   hy_gpu_elementwise e = begin(task, call);
   if (!task->stream || e.walk.n == 0) return HY_SUPPORT_YES;
@@ -146,7 +148,6 @@ hy_support hy__gpu_scalar(hy__gpu_task* task, const hy_call* call) {
   hy_scalar value = call->attrs.value.value;  // the first field of each of these kinds
   hy_scalar alpha = has_alpha ? call->attrs.value_alpha.alpha : hy_int(1);
   HY__GPU_NEED(strided(call), NO_LAYOUT);
-  HY__GPU_NEED(!is_wider(call, type), NO_DTYPE);
   if (!hy_dtype_is_float(type)) {  // what the reference refuses is left to it
     HY__GPU_NEED(alpha.kind != HY_F64, NO_ATTRIBUTE);
     HY__GPU_NEED(op != HY_OP_div_scalar || hy__number_i(value, type) != 0, NO_ATTRIBUTE);
@@ -179,7 +180,6 @@ hy_support hy__gpu_choose(hy__gpu_task* task, const hy_call* call) {
     default: type = call->in[0].dtype;  // masked_fill, tril, triu and the predicates
   }
   HY__GPU_NEED(strided(call), NO_LAYOUT);
-  HY__GPU_NEED(!is_wider(call, type), NO_DTYPE);
   bool in_float = hy_dtype_is_float(type), adds = op == HY_OP_addcmul || op == HY_OP_addcdiv;
   HY__GPU_NEED(!adds || in_float || call->attrs.value.value.kind != HY_F64, NO_ATTRIBUTE);
   hy_gpu_elementwise e = begin(task, call);
@@ -212,8 +212,10 @@ hy_support hy__gpu_choose(hy__gpu_task* task, const hy_call* call) {
       break;
     default: break;
   }
-  hy__gpu_launch(task, hy__gpu_kernel(task, "choose", "choose", hy__gpu_option(type)),
-                 hy__gpu_1d(hy__gpu_blocks(task, e.walk.n, THREADS, 1)), hy__gpu_1d(THREADS), 0,
-                 HY__GPU_ARGS(&e, &rows, &columns));
+  char option[48];
+  hy__gpu_launch(
+      task, hy__gpu_kernel(task, "choose", "choose", any_option(&e, type, option, sizeof option)),
+      hy__gpu_1d(hy__gpu_blocks(task, e.walk.n, THREADS, 1)), hy__gpu_1d(THREADS), 0,
+      HY__GPU_ARGS(&e, &rows, &columns));
   return HY_SUPPORT_YES;
 }
