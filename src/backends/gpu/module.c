@@ -25,43 +25,43 @@ static uint64_t hash_text(uint64_t hash, const char* text) {
 }
 
 // The caller holds the device's mutex, here and below.
-static hy_status load(hy__gpu_device* device, const char* file, const char* options,
-                      hy__gpu_module** module) {
-  for (hy__gpu_module* m = device->modules; m; m = m->next) {
-    if (strcmp(m->file, file) || strcmp(m->options, options)) continue;
-    *module = m;
-    return HY_OK;
-  }
-  hy__gpu_module* m = calloc(1, sizeof *m);
-  if (!m) return hy__gpu_host->fail(HY_OUT_OF_MEMORY, "no host memory for a module");
-  if ((size_t)snprintf(m->file, sizeof m->file, "%s", file) >= sizeof m->file ||
-      (size_t)snprintf(m->options, sizeof m->options, "%s", options) >= sizeof m->options) {
-    free(m);
-    return hy__gpu_host->fail(HY_INTERNAL, "%s.cu: its options are too long: %s", file, options);
-  }
+static hy_status load_image(hy__gpu_device* device, hy__gpu_module* m) {
+  const hy__gpu_driver* driver = &device->api->driver;
   void* image = NULL;
-  int error = 0;
-  hy_status status = hy__gpu_compile(device, file, options, false, &image);
-  if (status == HY_OK) error = device->api->driver.module_load(&m->handle, image);
-  if (status == HY_OK && error) {  // the cache's file may be damaged
-    free(image);
-    status = hy__gpu_compile(device, file, options, true, &image);
-    if (status == HY_OK) error = device->api->driver.module_load(&m->handle, image);
-  }
+  HY_TRY(hy__gpu_compile(device, m->file, m->options, false, &image));
+  int error = driver->module_load(&m->handle, image);
   free(image);
-  if (status == HY_OK && error) {
-    char what[96];
-    snprintf(what, sizeof what, "loading %.31s.cu", file);
-    status = hy__gpu_fail(device, error, what);
+  if (!error) return HY_OK;
+  // The cache's file may be damaged.
+  HY_TRY(hy__gpu_compile(device, m->file, m->options, true, &image));
+  error = driver->module_load(&m->handle, image);
+  free(image);
+  char what[96];
+  snprintf(what, sizeof what, "loading %.31s.cu", m->file);
+  return error ? hy__gpu_fail(device, error, what) : HY_OK;
+}
+
+static hy__gpu_module* load(hy__gpu_device* device, const char* file, const char* options,
+                            hy_status* status) {
+  for (hy__gpu_module* m = device->modules; m; m = m->next)
+    if (!strcmp(m->file, file) && !strcmp(m->options, options)) return m;
+  hy__gpu_module* m = calloc(1, sizeof *m);
+  if (!m) {
+    *status = hy__gpu_host->fail(HY_OUT_OF_MEMORY, "no host memory for a module");
+    return NULL;
   }
-  if (status != HY_OK) {
+  if ((size_t)snprintf(m->file, sizeof m->file, "%s", file) >= sizeof m->file ||
+      (size_t)snprintf(m->options, sizeof m->options, "%s", options) >= sizeof m->options)
+    *status = hy__gpu_host->fail(HY_INTERNAL, "%s.cu: its options are too long: %s", file, options);
+  else
+    *status = load_image(device, m);
+  if (*status != HY_OK) {
     free(m);
-    return status;
+    return NULL;
   }
   m->next = device->modules;
   device->modules = m;
-  *module = m;
-  return HY_OK;
+  return m;
 }
 
 static hy_status find(hy__gpu_device* device, const char* file, const char* entry,
@@ -77,8 +77,9 @@ static hy_status find(hy__gpu_device* device, const char* file, const char* entr
     *function = f;
     return HY_OK;
   }
-  hy__gpu_module* module = NULL;
-  HY_TRY(load(device, file, options, &module));
+  hy_status status = HY_OK;
+  hy__gpu_module* module = load(device, file, options, &status);
+  if (!module) return status;
   hy__gpu_function* fresh = calloc(1, sizeof *fresh);
   if (!fresh || device->functions[at]) {
     free(fresh);

@@ -74,7 +74,7 @@ typedef struct hy_gpu_cross_entropy {
 // parameters have the type of computation instead of x's: bit 0 weight, 1 bias.
 typedef struct hy_gpu_norm {
   const char *x, *dy, *weight, *bias;
-  char *out, *mean, *rstd;             // out is dx in a backward
+  char *out, *mean, *rstd;              // out is dx in a backward
   char *partial_weight, *partial_bias;  // [splits, columns] of a backward
   long long rows, columns, splits;
   double eps;
@@ -85,15 +85,16 @@ typedef struct hy_gpu_norm {
 typedef struct hy_gpu_batch_norm {
   const char *x, *dy;
   char *out, *partial;  // partial: [channels, splits, 3]
-  hy_gpu_view weight, bias, mean, var;  // vectors, absent ones without data; var is rstd in a backward
-  hy_gpu_view out_mean, out_var;        // what is written: statistics, gradients, or running ones
+  hy_gpu_view weight, bias, mean,
+      var;                        // vectors, absent ones without data; var is rstd in a backward
+  hy_gpu_view out_mean, out_var;  // what is written: statistics, gradients, or running ones
   long long outer, channels, inner, splits;
   double eps, momentum;
   int training;
 } hy_gpu_batch_norm;
 
-// Indexing by up to HY_GPU_DIMS index tensors, broadcast to `shape`; `rest` walks the dimensions that
-// no index takes, of the output first, then of what is read. Strides are in elements.
+// Indexing by up to HY_GPU_DIMS index tensors, broadcast to `shape`; `rest` walks the dimensions
+// that no index takes, of the output first, then of what is read. Strides are in elements.
 typedef struct hy_gpu_index {
   char* out;
   const char* x;  // what is read: the table, or in a scatter the source
