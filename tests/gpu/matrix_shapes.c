@@ -413,6 +413,10 @@ static void correctness(void) {
     product(h, 384, 512, 256, false, true);
     product(h, 320, 400, 192, false, false);
     product(h, 256, 264, 136, true, false);
+    product(h, 96, 100, 4000, true, false);  // split-K
+    product(h, 24, 200, 2000, true, true);
+    linear(h, 500, 16, 896, false);  // few columns
+    product(h, 300, 40, 520, false, true);
     for (int t = 0; t < 4; t++) product(h, 1104, 1208, 200, t & 1, t & 2);  // Hopper's own tiles
     product(h, 1100, 2200, 72, false, true);
     linear(h, 2000, 1152, 96, true);
@@ -492,6 +496,14 @@ static void speed(void) {
       int8_layer(HY_I4, 32, 32, rows[r], layers[l][0], layers[l][1], HY_BF16);
       quantized(HY_BF16, HY_F8E4M3, layers[l][1], rows[r], layers[l][0], layers[l][1]);
     }
+  // LoRA of rank 16 at 8 x 512 tokens: down, up, and the gradients of both.
+  linear(HY_BF16, 4096, 16, 896, false);
+  linear(HY_BF16, 4096, 896, 16, false);
+  product(HY_BF16, 16, 896, 4096, true, false);
+  product(HY_BF16, 896, 16, 4096, true, false);
+  product(HY_BF16, 4096, 16, 896, false, false);
+  product(HY_BF16, 4096, 896, 9728, false, false);
+  product(HY_BF16, 4096, 4864, 896, false, false);
   static const int64_t heads[] = {64, 128};
   for (int d = 0; d < 2; d++)
     for (int64_t t = 1024; t <= 16384; t *= 4) {

@@ -1,7 +1,8 @@
 // GEMM on tensor cores by mma.sync, for f16 and bf16 on every GPU since sm_80: tiles of BM x BN x BK,
 // a ring of STAGES filled by cp.async, 8 warps (4 for tiles of 64), accumulators and epilogue
-// in f32. Options: T, A_K and B_K (1 where the operand's neighbours in memory are along k), BM, BN.
-// Lines of both operands begin at multiples of 16 bytes.
+// in f32. Where the output alone does not fill the device, blocks split k and gemm_mma_sum adds their
+// parts in order. Options: T, A_K and B_K (1 where the operand's neighbours in memory are along k), BM,
+// BN. Lines of both operands begin at multiples of 16 bytes.
 #include "params.h"
 #include "mma_tile.cuh"
 
@@ -58,7 +59,9 @@ KERNEL void __launch_bounds__(THREADS, 2) gemm_mma(hy_gemm g) {
   const u16* b = (const u16*)g.b + batch * g.b_batch;
   int tile_m, tile_n;
   tile_of((g.m + BM - 1) / BM, (g.n + BN - 1) / BN, &tile_m, &tile_n);
-  const int row0 = tile_m * BM, column0 = tile_n * BN, steps = (g.k + BK - 1) / BK;
+  const int row0 = tile_m * BM, column0 = tile_n * BN, all = (g.k + BK - 1) / BK;
+  const int part = (all + g.splits - 1) / g.splits, first = min((int)blockIdx.y * part, all);
+  const int steps = min(first + part, all) - first;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_m = warp / WARPS_N * WM, warp_n = warp % WARPS_N * WN;
 
@@ -73,8 +76,9 @@ KERNEL void __launch_bounds__(THREADS, 2) gemm_mma(hy_gemm g) {
   auto stage = [&](int s) { return shared + s % STAGES * (a_tile::BYTES + b_tile::BYTES); };
   auto copy = [&](int s) {
     if (s < steps) {
-      a_tile::copy<THREADS>(stage(s), a, g.a_step, row0, g.m, s * BK, g.k);
-      b_tile::copy<THREADS>(stage(s) + a_tile::BYTES, b, g.b_step, column0, g.n, s * BK, g.k);
+      int k = (first + s) * BK;
+      a_tile::copy<THREADS>(stage(s), a, g.a_step, row0, g.m, k, g.k);
+      b_tile::copy<THREADS>(stage(s) + a_tile::BYTES, b, g.b_step, column0, g.n, k, g.k);
     }
     copy_async_commit();  // an empty group too, so that counts stay in step
   };
@@ -102,6 +106,20 @@ KERNEL void __launch_bounds__(THREADS, 2) gemm_mma(hy_gemm g) {
   }
   copy_async_wait<0>();
 
+  if (g.splits > 1) {
+    f32* partial = g.partial + ((i64)blockIdx.y * gridDim.z + batch) * g.m * g.n;
+#pragma unroll
+    for (int i = 0; i < WM / 16; i++)
+#pragma unroll
+      for (int j = 0; j < WN / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          int m = row0 + warp_m + 16 * i + lane / 4 + e / 2 * 8;
+          int n = column0 + warp_n + 8 * j + lane % 4 * 2 + e % 2;
+          if (m < g.m && n < g.n) partial[(i64)m * g.n + n] = sum[i][j][e];
+        }
+    return;
+  }
   epilogue e = {g, g.addend ? (const T*)g.addend + batch * g.addend_batch : 0,
                 (T*)g.out + batch * g.out_batch};
 #pragma unroll
@@ -112,4 +130,17 @@ KERNEL void __launch_bounds__(THREADS, 2) gemm_mma(hy_gemm g) {
       e.put(m, n, sum[i][j][0], sum[i][j][1]);
       e.put(m + 8, n, sum[i][j][2], sum[i][j][3]);
     }
+}
+
+KERNEL void gemm_mma_sum(hy_gemm g) {
+  const i64 each = (i64)g.m * g.n, all = each * g.batch;
+  GRID_STRIDE(i, all) {
+    f32 sum = 0;
+    for (int s = 0; s < g.splits; s++) sum += g.partial[s * all + i];
+    i64 batch = i / each;
+    int m = (int)(i % each / g.n), n = (int)(i % g.n);
+    epilogue e = {g, g.addend ? (const T*)g.addend + batch * g.addend_batch : 0,
+                  (T*)g.out + batch * g.out_batch};
+    e.out[m * g.out_row + n * g.out_column] = from<T>(e.value(m, n, sum));
+  }
 }

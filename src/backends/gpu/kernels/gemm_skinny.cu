@@ -94,6 +94,6 @@ KERNEL void __launch_bounds__(THREADS) gemm_skinny(hy_quantized_linear p) {
   finish_tile(p, (f32*)shared, sum, m0, n0, split, [&](int m, int n, f32 value) {
     if (!GROUPED && p.scale) value *= p.scale[n * p.scale_row];
     if (p.bias) value += to<f32>(((const X*)p.bias)[n * p.bias_step]);
-    ((X*)p.out)[m * p.out_row + n] = from<X>(value);
+    ((X*)p.out)[m * p.out_row + n * p.out_column] = from<X>(value);
   });
 }

@@ -111,6 +111,6 @@ KERNEL void __launch_bounds__(THREADS) gemm_skinny_int8(hy_quantized_linear p) {
   __syncthreads();
   finish_tile(p, (f32*)shared, sum, m0, n0, split, [&](int m, int n, f32 value) {
     if (p.bias) value += to<f32>(((const T*)p.bias)[n * p.bias_step]);
-    ((T*)p.out)[m * p.out_row + n] = from<T>(value);
+    ((T*)p.out)[m * p.out_row + n * p.out_column] = from<T>(value);
   });
 }

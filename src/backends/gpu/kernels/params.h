@@ -15,6 +15,8 @@ typedef struct hy_gemm {
   long long out_row, out_column, out_batch;
   double alpha, beta;
   long long alpha_int, beta_int;
+  int splits;      // split-K: parts of k, each a block's
+  float* partial;  // their sums, [splits, batch, m, n], where there are several
 } hy_gemm;
 
 // out[m, n] = x[m, k] weight[n, k] + bias[n], where the weight is `q`, a number of few bits, times
@@ -25,7 +27,7 @@ typedef struct hy_quantized_linear {
   void* out;
   int m, n, k;
   int x_group, group;
-  long long x_row, q_row, out_row;
+  long long x_row, q_row, out_row, out_column;
   long long x_scale_row, scale_row, bias_step;
   // Split-K among blocks: sums of a part each, [splits, m, n], and a word of 0 for each tile.
   int splits;

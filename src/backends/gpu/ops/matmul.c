@@ -117,39 +117,57 @@ static void run_simt(hy__gpu_task* task, const hy_gemm* g, const operand* a, con
          &b->t, out, addend);
 }
 
-static void run_mma(hy__gpu_task* task, const hy_gemm* g, const operand* a, const operand* b,
+// How many parts k falls into, so that few tiles fill the device.
+static int splits_for(const hy__gpu_task* task, const hy_gemm* g, int64_t tile_count) {
+  int64_t steps = (g->k + 63) / 64, splits = 2 * task->device->multiprocessors / tile_count;
+  if (splits > steps / 4) splits = steps / 4;
+  return splits < 2 || g->batch > MOST_Z ? 1 : splits > 32 ? 32 : (int)splits;
+}
+
+static void run_mma(hy__gpu_task* task, hy_gemm* g, const operand* a, const operand* b,
                     const hy_tensor* out, const hy_tensor* addend) {
   int64_t large = (int64_t)tiles(g->m, 128) * tiles(g->n, 128) * g->batch;
   int tile = large < task->device->multiprocessors ? 64 : 128;
+  unsigned count = tiles(g->m, tile) * tiles(g->n, tile), threads = (unsigned)tile * 2;
+  g->splits = splits_for(task, g, (int64_t)count * g->batch);
+  int64_t results = (int64_t)g->m * g->n * g->batch;
+  if (g->splits > 1)
+    g->partial = (float*)(uintptr_t)hy__gpu_workspace(
+        task, (size_t)g->splits * (size_t)results * sizeof(float));
   char options[96];
   snprintf(options, sizeof options, "-DT=%s -DA_K=%d -DB_K=%d -DBM=%d -DBN=%d",
            hy__gpu_type_name(a->t.dtype), a->k_first, b->k_first, tile, tile);
   hy__gpu_function* kernel = hy__gpu_kernel(task, "gemm_mma", "gemm_mma", options);
-  unsigned threads = (unsigned)tile * 2;
   size_t shared = (size_t)3 * 2 * (size_t)tile * 64 * 2;  // stages, operands, rows, depth, bytes
-  launch(task, kernel, (hy__gpu_dim3){tiles(g->m, tile) * tiles(g->n, tile), 1, 1}, threads, shared,
-         *g, &a->t, &b->t, out, addend);
+  launch(task, kernel, (hy__gpu_dim3){count, (unsigned)g->splits, 1}, threads, shared, *g, &a->t,
+         &b->t, out, addend);
+  if (g->splits > 1)
+    hy__gpu_launch(task, hy__gpu_kernel(task, "gemm_mma", "gemm_mma_sum", options),
+                   (hy__gpu_dim3){hy__gpu_blocks(task, results, 256, 1), 1, 1},
+                   (hy__gpu_dim3){256, 1, 1}, 0, HY__GPU_ARGS(g));
 }
 
-// Few rows of halves against a weight whose rows lie along k, with at most a bias.
-static bool run_skinny(hy__gpu_task* task, const hy_gemm* g, const operand* a, const operand* b,
-                       const hy_tensor* out, const hy_tensor* addend) {
-  bool layer = g->batch == 1 && a->k_first && b->k_first && g->out_column == 1 && g->alpha == 1 &&
-               (!addend || (g->beta == 1 && g->addend_row == 0));
-  if (g->m > 64 || !layer) return false;
-  hy_quantized_linear p = {.x = a->t.data, .q = b->t.data, .out = out->data};
-  p.m = g->m;
-  p.n = g->n;
-  p.k = g->k;
-  p.x_row = g->a_step;
-  p.q_row = g->b_step;
-  p.out_row = g->out_row;
+// Few rows of halves against many that lie along k, with at most a bias; either operand may be the
+// one of few rows.
+static bool run_skinny(hy__gpu_task* task, hy_gemm g, operand a, operand b, const hy_tensor* out,
+                       const hy_tensor* addend) {
+  if (g.m > 64 && g.n <= 64) swap_operands(&g, &a, &b);
+  bool bias = !addend || (g.beta == 1 && g.addend_row == 0);
+  if (g.m > 64 || g.batch != 1 || !a.k_first || !b.k_first || g.alpha != 1 || !bias) return false;
+  hy_quantized_linear p = {.x = a.t.data, .q = b.t.data, .out = out->data};
+  p.m = g.m;
+  p.n = g.n;
+  p.k = g.k;
+  p.x_row = a.t.stride[1];
+  p.q_row = b.t.stride[1];
+  p.out_row = g.out_row;
+  p.out_column = g.out_column;
   if (addend) {
     p.bias = addend->data;
-    p.bias_step = g->addend_column;
+    p.bias_step = g.addend_column;
   }
-  if (!hy__gpu_skinny_takes(&p, a->t.dtype, b->t.dtype)) return false;
-  hy__gpu_skinny(task, &p, a->t.dtype, b->t.dtype, out->dtype);
+  if (!hy__gpu_skinny_takes(&p, a.t.dtype, b.t.dtype)) return false;
+  hy__gpu_skinny(task, &p, a.t.dtype, b.t.dtype, out->dtype);
   return true;
 }
 
@@ -202,7 +220,7 @@ hy_support hy__gpu_product(hy__gpu_task* task, const hy__gpu_matmul* m) {
   g.a_batch = a.t.stride[0];
   g.b_step = b.t.stride[b.k_first ? 1 : 2];
   g.b_batch = b.t.stride[0];
-  if (half && run_skinny(task, &g, &a, &b, out, addend)) return HY_SUPPORT_YES;
+  if (half && run_skinny(task, g, a, b, out, addend)) return HY_SUPPORT_YES;
   g.a = a.t.data;
   g.b = b.t.data;
   g.out = out->data;

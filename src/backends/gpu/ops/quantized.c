@@ -80,6 +80,7 @@ static hy_support run_layer(hy__gpu_task* task, const layer* l) {
   p.out = held.data;
   p.x_row = p.q_row = k;
   p.out_row = n;
+  p.out_column = 1;
   p.group = group_size(&weight, &scale);
   p.scale_row = scale.shape[1];
   if (l->x_scale) {
