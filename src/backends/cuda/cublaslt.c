@@ -119,13 +119,16 @@ static hy_support set_product(problem* p, const hy_tensor* a, const hy_tensor* b
 }
 
 static hy_support read_call(const hy_call* call, problem* p) {
+  HY__GPU_NEED(call->op == HY_OP_mm || call->op == HY_OP_bmm || call->op == HY_OP_addmm ||
+                   call->op == HY_OP_linear,
+               NO_OP);
   *p = (problem){.alpha = 1, .dtype = call->in[0].dtype};
   const hy_tensor *in = call->in, *out = &call->out[0];
   HY__GPU_NEED(HY_DTYPE_BIT(p->dtype) & HY_FLOATS, NO_DTYPE);
   for (int i = 0; i < call->n_in; i++)
     HY__GPU_NEED(!hy__gpu_present(&in[i]) || in[i].dtype == p->dtype, NO_DTYPE);
   HY__GPU_NEED(out->dtype == p->dtype, NO_DTYPE);
-  hy_support answer = HY_SUPPORT_NO_OP;
+  hy_support answer = HY_SUPPORT_YES;
   if (call->op == HY_OP_mm || call->op == HY_OP_bmm) {
     answer = set_product(p, &in[0], &in[1], out);
   } else if (call->op == HY_OP_addmm) {
@@ -136,7 +139,7 @@ static hy_support read_call(const hy_call* call, problem* p) {
                  NO_SHAPE);
     answer = set_product(p, &in[1], &in[2], out);
     HY__GPU_NEED(matrix_of(x, &p->c) && p->c.by_rows, NO_LAYOUT);
-  } else if (call->op == HY_OP_linear) {
+  } else {
     const hy_tensor *weight = &in[1], *bias = &in[2];
     hy_tensor x, to, turned = *weight;
     HY__GPU_NEED(in[0].ndim >= 1 && weight->ndim == 2, NO_SHAPE);

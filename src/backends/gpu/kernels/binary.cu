@@ -157,7 +157,8 @@ DEVICE numbers numbers_of(const hy_gpu_elementwise& e) {
   return numbers{traits<T>::is_float ? (M)e.f[1] : (M)e.i[1], e.attribute, e.op, e.fault};
 }
 DEVICE M value_of(const hy_gpu_elementwise& e) {
-  return traits<T>::is_float ? (M)e.f[0] : (M)e.i[0];
+  if (!traits<T>::is_float) return (M)e.i[0];
+  return e.rounds ? to<M>(from<T>(e.f[0])) : (M)e.f[0];
 }
 
 #define AS_KERNEL(name, expression)                                              \

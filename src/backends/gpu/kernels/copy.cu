@@ -127,32 +127,29 @@ KERNEL void convert_any(const hy_gpu_walk w, int via) {
 
 // ---- Tensors made from a number ----
 
-template <class W, class I>
-DEVICE void fill_words(const hy_gpu_walk& w, W pattern) {
-  GRID_STRIDE(i, w.n) {
+DEVICE void put_number(int dtype, char* data, i64 at, f64 f, i64 i, bool in_float) {
+  if (in_float)
+    store_any(dtype, data, at, f);
+  else
+    store_any(dtype, data, at, i);
+}
+
+KERNEL void fill_any(const hy_gpu_walk w, f64 f, i64 i, int in_float) {
+  GRID_STRIDE(e, w.n) {
     i64 at[1];
-    walk_offsets<1>(w, (I)i, at);
-    ((W*)w.data[0])[at[0]] = pattern;
+    walk_offsets<1>(w, e, at);
+    put_number(w.dtype[0], w.data[0], at[0], f, i, in_float);
   }
 }
 
-#define AS_KERNEL(name, type)                                 \
-  KERNEL void fill_##name(const hy_gpu_walk w, u64 pattern) { \
-    if (w.n < 0x80000000ll)                                   \
-      fill_words<type, u32>(w, (type)pattern);                \
-    else                                                      \
-      fill_words<type, i64>(w, (type)pattern);                \
-  }
-AS_KERNEL(1, u8)
-AS_KERNEL(2, u16)
-AS_KERNEL(4, u32)
-AS_KERNEL(8, u64)
-#undef AS_KERNEL
-
-// Contiguous memory in words of 16 bytes, each a repetition of the pattern.
-KERNEL void fill_linear(vec<u64, 2>* out, u64 pattern, i64 words) {
+// Contiguous memory in words of 16 bytes that repeat the element.
+KERNEL void fill_linear(vec<u64, 2>* out, i64 words, int dtype, i64 bytes, f64 f, i64 i,
+                        int in_float) {
+  u64 pattern = 0;
+  put_number(dtype, (char*)&pattern, 0, f, i, in_float);
+  for (int bits = (int)bytes * 8; bits < 64; bits *= 2) pattern |= pattern << bits;
   vec<u64, 2> both = {{pattern, pattern}};
-  GRID_STRIDE(i, words) out[i] = both;
+  GRID_STRIDE(e, words) out[e] = both;
 }
 
 KERNEL void arange(const hy_gpu_walk w, f64 start_f, f64 step_f, i64 start_i, i64 step_i) {

@@ -30,6 +30,7 @@ typedef struct hy_gpu_elementwise {
   hy_gpu_walk walk;
   int op;         // hy_op
   int which;      // the op in two tensors behind one with a number
+  int rounds;     // the number is rounded to the type of computation first
   int attribute;  // rounding, or whether gelu approximates, or which bounds clamp has
   double f[2];
   long long i[2];

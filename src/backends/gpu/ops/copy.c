@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "backends/gpu/gpu.h"
-#include "ops/reference/element.h"
 
 enum { THREADS = 256 };
 
@@ -111,28 +110,22 @@ hy_support hy__gpu_fill(hy__gpu_task* task, const hy_call* call) {
   HY__GPU_NEED(strided(out), NO_LAYOUT);
   hy_gpu_walk walk = hy__gpu_walk(out, 1, (const hy_tensor*[]){out});
   if (!task->stream || walk.n == 0) return HY_SUPPORT_YES;
-  size_t bytes = hy_dtype_size(out->dtype);
-  uint64_t pattern = 0;
-  if (hy_dtype_is_float(out->dtype) || value.kind == HY_F64)
-    hy__store_f(out->dtype, &pattern, hy_scalar_f(value));
-  else
-    hy__store_i(out->dtype, &pattern, hy_scalar_i(value));
-  for (size_t at = bytes; at < sizeof pattern; at *= 2) memcpy((char*)&pattern + at, &pattern, at);
-  long long words = walk.n * (long long)bytes / 16;
+  double f = hy_scalar_f(value);
+  long long i = value.kind == HY_F64 ? 0 : hy_scalar_i(value);
+  int in_float = hy_dtype_is_float(out->dtype) || value.kind == HY_F64;
+  long long bytes = (long long)hy_dtype_size(out->dtype), words = walk.n * bytes / 16;
   if (hy__gpu_walk_is_linear(&walk) && aligned(walk.data[0], NULL) && words > 0) {
     hy__gpu_launch(task, hy__gpu_kernel(task, "copy", "fill_linear", ""),
                    hy__gpu_1d(hy__gpu_blocks(task, words, THREADS, 1)), hy__gpu_1d(THREADS), 0,
-                   HY__GPU_ARGS(&walk.data[0], &pattern, &words));
+                   HY__GPU_ARGS(&walk.data[0], &words, &walk.dtype[0], &bytes, &f, &i, &in_float));
     walk.data[0] += words * 16;
-    walk.n -= words * 16 / (long long)bytes;
+    walk.n -= words * 16 / bytes;
     walk.shape[0] = walk.n;
   }
-  char entry[32];
   if (walk.n > 0)
-    hy__gpu_launch(task,
-                   hy__gpu_kernel(task, "copy", sized(entry, sizeof entry, "fill", bytes), ""),
+    hy__gpu_launch(task, hy__gpu_kernel(task, "copy", "fill_any", ""),
                    hy__gpu_1d(hy__gpu_blocks(task, walk.n, THREADS, 1)), hy__gpu_1d(THREADS), 0,
-                   HY__GPU_ARGS(&walk, &pattern));
+                   HY__GPU_ARGS(&walk, &f, &i, &in_float));
   return HY_SUPPORT_YES;
 }
 

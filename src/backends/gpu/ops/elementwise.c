@@ -4,9 +4,7 @@
 #include <string.h>
 
 #include "backends/gpu/gpu.h"
-#include "ops/reference/element.h"
-#include "ops/reference/operand.h"
-#include "ops/rules/promote.h"
+#include "backends/gpu/rules.h"
 
 enum { THREADS = 256 };
 
@@ -66,7 +64,7 @@ static unsigned vector_blocks(hy__gpu_task* task, int64_t n, hy_dtype type) {
 hy_support hy__gpu_unary(hy__gpu_task* task, const hy_call* call) {
   hy_op op = call->op;
   bool makes_float = op >= HY_OP_sqrt && op <= HY_OP_erf;
-  hy_dtype type = makes_float ? hy__to_float(call->in[0].dtype) : call->in[0].dtype;
+  hy_dtype type = makes_float ? hy__gpu_to_float(call->in[0].dtype) : call->in[0].dtype;
   if (op >= HY_OP_sigmoid_backward && op <= HY_OP_gelu_backward) type = call->out[0].dtype;
   HY__GPU_NEED(strided(call), NO_LAYOUT);
   hy_gpu_elementwise e = begin(task, call);
@@ -109,14 +107,14 @@ static void launch_binary(hy__gpu_task* task, hy_gpu_elementwise* e, hy_dtype ty
 hy_support hy__gpu_binary(hy__gpu_task* task, const hy_call* call) {
   hy_op op = call->op;
   bool compares = op >= HY_OP_eq, has_alpha = op == HY_OP_add || op == HY_OP_sub;
-  hy_dtype type = hy__compute_dtype(call);
+  hy_dtype type = hy__gpu_compute_dtype(call);
   hy_scalar alpha = has_alpha ? call->attrs.alpha.alpha : hy_int(1);
   HY__GPU_NEED(strided(call), NO_LAYOUT);
   HY__GPU_NEED(hy_dtype_is_float(type) || alpha.kind != HY_F64, NO_ATTRIBUTE);
   hy_gpu_elementwise e = begin(task, call);
   if (!task->stream || e.walk.n == 0) return HY_SUPPORT_YES;
   e.attribute = op == HY_OP_div ? (int)call->attrs.rounding.rounding : 0;
-  e.f[1] = hy__number_f(alpha, type);
+  e.f[1] = hy__gpu_number_f(alpha, type);
   e.i[1] = hy_scalar_i(alpha);
   launch_binary(task, &e, type, compares ? HY_BOOL : type, hy__gpu_host->op_name(op));
   return HY_SUPPORT_YES;
@@ -144,13 +142,13 @@ hy_support hy__gpu_scalar(hy__gpu_task* task, const hy_call* call) {
   hy_op op = call->op;
   bool compares = op >= HY_OP_eq_scalar;
   bool has_alpha = op >= HY_OP_add_scalar && op <= HY_OP_rsub_scalar;
-  hy_dtype type = hy__compute_dtype(call);
+  hy_dtype type = hy__gpu_compute_dtype(call);
   hy_scalar value = call->attrs.value.value;  // the first field of each of these kinds
   hy_scalar alpha = has_alpha ? call->attrs.value_alpha.alpha : hy_int(1);
   HY__GPU_NEED(strided(call), NO_LAYOUT);
   if (!hy_dtype_is_float(type)) {  // what the reference refuses is left to it
     HY__GPU_NEED(alpha.kind != HY_F64, NO_ATTRIBUTE);
-    HY__GPU_NEED(op != HY_OP_div_scalar || hy__number_i(value, type) != 0, NO_ATTRIBUTE);
+    HY__GPU_NEED(op != HY_OP_div_scalar || hy__gpu_number_i(value, type) != 0, NO_ATTRIBUTE);
     HY__GPU_NEED(op != HY_OP_pow_scalar || hy_scalar_i(value) >= 0, NO_ATTRIBUTE);
   }
   hy_gpu_elementwise e = begin(task, call);
@@ -158,10 +156,10 @@ hy_support hy__gpu_scalar(hy__gpu_task* task, const hy_call* call) {
   e.which = (int)between_tensors(op);
   e.attribute = op == HY_OP_div_scalar ? (int)call->attrs.value_rounding.rounding : 0;
   bool in_float = hy_dtype_is_float(type);
-  e.f[0] =
-      compares && in_float ? hy__round_to(type, hy_scalar_f(value)) : hy__number_f(value, type);
-  e.i[0] = in_float ? 0 : hy__number_i(value, type);
-  e.f[1] = hy__number_f(alpha, type);
+  e.f[0] = compares ? hy_scalar_f(value) : hy__gpu_number_f(value, type);
+  e.rounds = compares;
+  e.i[0] = in_float ? 0 : hy__gpu_number_i(value, type);
+  e.f[1] = hy__gpu_number_f(alpha, type);
   e.i[1] = hy_scalar_i(alpha);
   launch_binary(task, &e, type, compares ? HY_BOOL : type, hy__gpu_host->op_name(op));
   return HY_SUPPORT_YES;
@@ -173,10 +171,10 @@ hy_support hy__gpu_choose(hy__gpu_task* task, const hy_call* call) {
   hy_op op = call->op;
   hy_dtype type;
   switch (op) {
-    case HY_OP_where: type = hy__promote_tensors(call->in + 1, 2); break;
+    case HY_OP_where: type = hy__gpu_promote_tensors(call->in + 1, 2); break;
     case HY_OP_addcmul:
     case HY_OP_addcdiv:
-    case HY_OP_clamp: type = hy__compute_dtype(call); break;
+    case HY_OP_clamp: type = hy__gpu_compute_dtype(call); break;
     default: type = call->in[0].dtype;  // masked_fill, tril, triu and the predicates
   }
   HY__GPU_NEED(strided(call), NO_LAYOUT);
@@ -189,19 +187,19 @@ hy_support hy__gpu_choose(hy__gpu_task* task, const hy_call* call) {
     case HY_OP_clamp: {
       hy_scalar low = call->attrs.clamp.low, high = call->attrs.clamp.high;
       e.attribute = (low.kind != HY_NONE) | (high.kind != HY_NONE) << 1;
-      e.f[0] = hy__number_f(low, type);
-      e.f[1] = hy__number_f(high, type);
-      e.i[0] = in_float ? 0 : hy__number_i(low, type);
-      e.i[1] = in_float ? 0 : hy__number_i(high, type);
+      e.f[0] = hy__gpu_number_f(low, type);
+      e.f[1] = hy__gpu_number_f(high, type);
+      e.i[0] = in_float ? 0 : hy__gpu_number_i(low, type);
+      e.i[1] = in_float ? 0 : hy__gpu_number_i(high, type);
       break;
     }
     case HY_OP_masked_fill:
       e.f[0] = hy_scalar_f(call->attrs.value.value);
-      e.i[0] = in_float ? 0 : hy__number_i(call->attrs.value.value, type);
+      e.i[0] = in_float ? 0 : hy__gpu_number_i(call->attrs.value.value, type);
       break;
     case HY_OP_addcmul:
     case HY_OP_addcdiv:
-      e.f[0] = hy__number_f(call->attrs.value.value, type);
+      e.f[0] = hy__gpu_number_f(call->attrs.value.value, type);
       e.i[0] = hy_scalar_i(call->attrs.value.value);
       break;
     case HY_OP_tril:

@@ -2,8 +2,7 @@
 #include <stdio.h>
 
 #include "backends/gpu/ops/sort.h"
-#include "ops/internal.h"
-#include "ops/rules/indexing.h"
+#include "backends/gpu/rules.h"
 
 enum { THREADS = 256, FEW = 512 };  // FEW as in index.cu
 
@@ -166,7 +165,7 @@ hy_support hy__gpu_gather(hy__gpu_task* task, const hy_call* call) {
   hy_tensor out = at_least_1d(&call->out[0]), nothing = {.ndim = 0};
   HY__GPU_NEED(strided(&x) && strided(&out), NO_LAYOUT);
   if (!task->stream || hy_tensor_numel(&index) == 0) return HY_SUPPORT_YES;
-  int dim = hy__wrap_dim(call->attrs.dim.dim, x.ndim);
+  int dim = hy__gpu_wrap_dim(call->attrs.dim.dim, x.ndim);
   hy_gpu_index g = begin(task, call, &out, &x);
   set_shape(&g, index.ndim, index.shape);
   for (int d = 0; d < index.ndim; d++) {
@@ -186,7 +185,7 @@ hy_support hy__gpu_scatter(hy__gpu_task* task, const hy_call* call) {
   HY__GPU_NEED(strided(&x) && strided(&out), NO_LAYOUT);
   HY__GPU_NEED(hy_tensor_numel(&index) < (1ll << 32), NO_SHAPE);
   if (!task->stream) return HY_SUPPORT_YES;
-  int dim = hy__wrap_dim(call->attrs.scatter.dim, x.ndim);
+  int dim = hy__gpu_wrap_dim(call->attrs.scatter.dim, x.ndim);
   if (!same_place(&out, &x)) hy__gpu_copy(task, &out, &x);
   hy_gpu_index g = begin(task, call, &out, &src);
   g.adds_to_out = true;
@@ -206,7 +205,7 @@ hy_support hy__gpu_index_select(hy__gpu_task* task, const hy_call* call) {
   hy_tensor out = at_least_1d(&call->out[0]);
   HY__GPU_NEED(strided(&x) && strided(&out), NO_LAYOUT);
   if (!task->stream || hy_tensor_numel(&out) == 0) return HY_SUPPORT_YES;
-  int dim = hy__wrap_dim(call->attrs.dim.dim, x.ndim);
+  int dim = hy__gpu_wrap_dim(call->attrs.dim.dim, x.ndim);
   hy_gpu_index g = begin(task, call, &out, &x);
   set_shape(&g, 1, index.shape);
   g.out_stride[0] = out.stride[dim];
@@ -222,7 +221,7 @@ hy_support hy__gpu_index_add(hy__gpu_task* task, const hy_call* call) {
   hy_tensor src = at_least_1d(&call->in[2]), out = at_least_1d(&call->out[0]);
   HY__GPU_NEED(strided(&x) && strided(&out), NO_LAYOUT);
   if (!task->stream) return HY_SUPPORT_YES;
-  int dim = hy__wrap_dim(call->attrs.dim.dim, x.ndim);
+  int dim = hy__gpu_wrap_dim(call->attrs.dim.dim, x.ndim);
   if (!same_place(&out, &x)) hy__gpu_copy(task, &out, &x);
   hy_gpu_index g = begin(task, call, &out, &src);
   g.adds_to_out = true;
@@ -245,8 +244,9 @@ static bool has_room(const hy_call* call, int first) {
 
 // The plan's dimensions of `result`, a tensor of the plan's shape: those of the indices into
 // `stride`, the others into `rest`, and beside them the dimensions of `x` into `x_rest`.
-static void split_result(const hy__index_plan* plan, const hy_tensor* result, const hy_tensor* x,
-                         long long* stride, hy_tensor* rest, hy_tensor* x_rest) {
+static void split_result(const hy__gpu_index_plan* plan, const hy_tensor* result,
+                         const hy_tensor* x, long long* stride, hy_tensor* rest,
+                         hy_tensor* x_rest) {
   *rest = *result;
   *x_rest = *x;
   rest->ndim = x_rest->ndim = 0;
@@ -271,9 +271,8 @@ static void add_indices(hy_gpu_index* g, const hy_call* call, int first, const h
 
 hy_support hy__gpu_index_list(hy__gpu_task* task, const hy_call* call) {
   const hy_tensor *x = &call->in[0], *out = &call->out[0];
-  hy__index_plan plan;
+  hy__gpu_index_plan plan = hy__gpu_plan_index(call, 1);
   HY__GPU_NEED(strided(x) && strided(out) && has_room(call, 1), NO_LAYOUT);
-  HY__GPU_NEED(hy__plan_index(call, 1, &plan) == HY_OK, NO_SHAPE);
   if (!task->stream || hy_tensor_numel(out) == 0) return HY_SUPPORT_YES;
   hy_gpu_index g = begin(task, call, out, x);
   hy_tensor to, from;
@@ -287,10 +286,9 @@ hy_support hy__gpu_index_list(hy__gpu_task* task, const hy_call* call) {
 
 hy_support hy__gpu_index_put(hy__gpu_task* task, const hy_call* call) {
   const hy_tensor *x = &call->in[0], *out = &call->out[0];
-  hy__index_plan plan;
+  hy__gpu_index_plan plan = hy__gpu_plan_index(call, 2);
   hy_tensor values = call->in[1];
   HY__GPU_NEED(strided(x) && strided(out) && has_room(call, 2), NO_LAYOUT);
-  HY__GPU_NEED(hy__plan_index(call, 2, &plan) == HY_OK, NO_SHAPE);
   HY__GPU_NEED(hy_tensor_numel(&plan.indexed) < (1ll << 32), NO_SHAPE);
   HY__GPU_NEED(hy_expand(&values, &values, plan.result.ndim, plan.result.shape) == HY_OK, NO_SHAPE);
   if (!task->stream) return HY_SUPPORT_YES;

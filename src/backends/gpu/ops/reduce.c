@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "backends/gpu/gpu.h"
-#include "ops/rules/common.h"
+#include "backends/gpu/rules.h"
 
 // The type that sums of `dtype` have.
 static hy_dtype math_of(hy_dtype dtype) {
@@ -125,9 +125,8 @@ static bool strided(const hy_call* call) {
 
 hy_support hy__gpu_reduction(hy__gpu_task* task, const hy_call* call) {
   const hy_tensor* x = &call->in[0];
-  uint32_t mask;
+  uint32_t mask = hy__gpu_dims_mask(&call->attrs.reduce.dims, x->ndim);
   HY__GPU_NEED(strided(call) && x->ndim < HY_MAX_DIMS, NO_LAYOUT);
-  HY__GPU_NEED(hy__dims_mask(call, &call->attrs.reduce.dims, x->ndim, &mask) == HY_OK, NO_SHAPE);
   if (!task->stream) return HY_SUPPORT_YES;
   double n = (double)plan(x, mask).length;
   hy__gpu_reduce(task, function_of(call->op), x, mask, &call->out[0],
@@ -138,9 +137,8 @@ hy_support hy__gpu_reduction(hy__gpu_task* task, const hy_call* call) {
 // In two passes: the mean, then the squares around it.
 hy_support hy__gpu_var(hy__gpu_task* task, const hy_call* call) {
   const hy_tensor* x = &call->in[0];
-  uint32_t mask;
+  uint32_t mask = hy__gpu_dims_mask(&call->attrs.var.dims, x->ndim);
   HY__GPU_NEED(strided(call) && x->ndim < HY_MAX_DIMS, NO_LAYOUT);
-  HY__GPU_NEED(hy__dims_mask(call, &call->attrs.var.dims, x->ndim, &mask) == HY_OK, NO_SHAPE);
   if (!task->stream) return HY_SUPPORT_YES;
   hy_tensor kept = keep(x, x->ndim, mask);
   hy_tensor mean = hy__gpu_temporary(task, math_of(x->dtype), kept.ndim, kept.shape);
@@ -155,9 +153,8 @@ hy_support hy__gpu_extremum(hy__gpu_task* task, const hy_call* call) {
   const hy_tensor* x = &call->in[0];
   bool values = call->op == HY_OP_max_dim || call->op == HY_OP_min_dim;
   int greatest = call->op == HY_OP_max_dim || call->op == HY_OP_argmax;
-  uint32_t mask;
+  uint32_t mask = hy__gpu_dims_mask(&call->attrs.reduce.dims, x->ndim);
   HY__GPU_NEED(strided(call) && x->ndim < HY_MAX_DIMS, NO_LAYOUT);
-  HY__GPU_NEED(hy__dims_mask(call, &call->attrs.reduce.dims, x->ndim, &mask) == HY_OK, NO_SHAPE);
   if (!task->stream) return HY_SUPPORT_YES;
   hy_gpu_reduce r = plan(x, mask);
   hy_tensor kept_x = keep(x, x->ndim, mask);
@@ -197,7 +194,7 @@ hy_support hy__gpu_cumsum(hy__gpu_task* task, const hy_call* call) {
                    .length = 1,
                    .inner = 1};
   if (x.ndim > 0) {
-    int dim = hy__wrap_dim(call->attrs.scan.dim, x.ndim);
+    int dim = hy__gpu_wrap_dim(call->attrs.scan.dim, x.ndim);
     s.length = x.shape[dim];
     for (int d = dim + 1; d < x.ndim; d++) s.inner *= x.shape[d];
   }

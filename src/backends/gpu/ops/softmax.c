@@ -1,6 +1,6 @@
 // Softmax and cross entropy on a GPU.
 #include "backends/gpu/gpu.h"
-#include "ops/internal.h"
+#include "backends/gpu/rules.h"
 
 enum { WARP_LANE = 1024 };  // as in softmax.cu
 
@@ -41,7 +41,7 @@ hy_support hy__gpu_softmax(hy__gpu_task* task, const hy_call* call) {
   if (!task->stream || hy_tensor_numel(&call->in[0]) == 0) return HY_SUPPORT_YES;
   hy_tensor x = hy__gpu_contiguous(task, &call->in[0]);
   hy_tensor out = hy__gpu_out_begin(task, &call->out[0]);
-  lanes l = lanes_along(&x, hy__wrap_dim(call->attrs.dim.dim, x.ndim));
+  lanes l = lanes_along(&x, hy__gpu_wrap_dim(call->attrs.dim.dim, x.ndim));
   int log_form = call->op == HY_OP_log_softmax;
   const char* option = hy__gpu_option(x.dtype);
   if (l.inner == 1 && l.length <= WARP_LANE) {
@@ -69,7 +69,7 @@ hy_support hy__gpu_softmax_backward(hy__gpu_task* task, const hy_call* call) {
   if (!task->stream || hy_tensor_numel(&call->in[0]) == 0) return HY_SUPPORT_YES;
   hy_tensor dy = hy__gpu_contiguous(task, &call->in[0]), y = hy__gpu_contiguous(task, &call->in[1]);
   hy_tensor dx = hy__gpu_out_begin(task, &call->out[0]);
-  lanes l = lanes_along(&y, hy__wrap_dim(call->attrs.dim.dim, y.ndim));
+  lanes l = lanes_along(&y, hy__gpu_wrap_dim(call->attrs.dim.dim, y.ndim));
   int log_form = call->op == HY_OP_log_softmax_backward;
   unsigned threads = threads_for(l.length);
   hy__gpu_launch(

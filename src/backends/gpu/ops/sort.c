@@ -1,7 +1,7 @@
 // sort and topk on a GPU: lanes in batches that the workspace holds.
 #include "backends/gpu/ops/sort.h"
 
-#include "ops/internal.h"
+#include "backends/gpu/rules.h"
 
 enum { THREADS = 256, TILE = 1024, MERGE_EACH = 8 };  // as in sort.cu
 enum { BATCH = 1 << 26 };  // pairs sorted at once, unless a lane is longer
@@ -38,7 +38,7 @@ void hy__gpu_sort_pairs(hy__gpu_task* task, hy__gpu_pairs* pairs, long long lane
 hy_support hy__gpu_sort(hy__gpu_task* task, const hy_call* call) {
   const hy_tensor* in = &call->in[0];
   bool top = call->op == HY_OP_topk;
-  int dim = hy__wrap_dim(top ? call->attrs.topk.dim : call->attrs.sort.dim, in->ndim);
+  int dim = hy__gpu_wrap_dim(top ? call->attrs.topk.dim : call->attrs.sort.dim, in->ndim);
   int descending = top ? call->attrs.topk.largest : call->attrs.sort.descending;
   HY__GPU_NEED(in->layout == HY_LAYOUT_STRIDED && hy_dtype_size(in->dtype) > 0, NO_LAYOUT);
   long long length = in->ndim > 0 ? in->shape[dim] : 1, inner = 1;
