@@ -2,14 +2,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json_write.h"
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
 #include "cli/model_options.h"
-#include "core/internal.h"
 #include "model/chat.h"
 #include "model/model.h"
-#include "verify/json.h"
 
 static int run(int argc, char** argv);
 const cli_command cli_chat = {"chat", "", "Talk with a model",
@@ -31,7 +31,7 @@ typedef struct conversation {
   char system[4096];
   int32_t* ids;
   int64_t n, capacity;
-  text answer;  // the last one, for --json
+  string_builder answer;  // the last one, for --json
 } conversation;
 
 // ---- what was said ----
@@ -83,7 +83,7 @@ static bool on_token(void* context, int32_t id, const char* words, size_t length
   conversation* c = context;
   (void)id;
   if (cli.json) {
-    if (!text_append(&c->answer, words, length)) return false;
+    if (!string_append(&c->answer, words, length)) return false;
   } else {
     fwrite(words, 1, length, stdout);
     fflush(stdout);
@@ -97,7 +97,7 @@ static void print_result(const conversation* c, const hy_generate_result* r) {
     printf("%s\n", r->stop == HY_STOP_CALLER ? " ..." : "");
     return;
   }
-  json j = json_to(stdout);
+  json_writer j = json_to(stdout);
   json_begin_object(&j, NULL);
   json_bytes(&j, "text", c->answer.bytes ? c->answer.bytes : "", c->answer.length);
   json_int(&j, "prompt_tokens", r->prompt_tokens);

@@ -1,3 +1,4 @@
+// The texts that the demo learns from, embedded.
 #include "cli/corpus.h"
 
 // HALYARD_CORPUS is the build's folder of gathered texts.

@@ -1,8 +1,9 @@
+// Loss curves, on the terminal and as SVG.
 #include "cli/curve.h"
 
 #include <string.h>
 
-#include "model/file.h"
+#include "base/file.h"
 
 enum { COLUMNS = 64, ROWS = 8, DOTS_X = 2 * COLUMNS, DOTS_Y = 4 * ROWS };
 

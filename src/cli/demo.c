@@ -3,24 +3,25 @@
 // Learns a tokenizer and a model of Qwen2's shape from the project's own C, then an adapter from
 // its own Verilog, and writes both as folders that `halyard run` and transformers load.
 #include <errno.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/bench.h"
+#include "base/env.h"
+#include "base/file.h"
+#include "base/json_write.h"
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/corpus.h"
 #include "cli/curve.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
-#include "cli/shapes.h"
-#include "core/internal.h"
 #include "model/adapter.h"
 #include "model/byte_tokenizer.h"
 #include "model/create.h"
-#include "model/file.h"
 #include "model/load.h"
+#include "model/shapes.h"
 #include "model/train.h"
-#include "verify/json.h"
 
 static int run(int argc, char** argv);
 const cli_command cli_demo = {"demo", "",
@@ -121,6 +122,10 @@ static hy_status step(hy__trainer* trainer, hy__dataset* data, double* loss) {
 
 // Tokens a second of the size that is measured: of its best step, since the first ones warm up,
 // less what a long run loses beside it.
+static double seconds_now(void) {
+  return 1e-9 * (double)hy__now_ns();
+}
+
 static hy_status measure(demo* d, double* rate) {
   hy__train_options options = {.batch = BATCH,
                                .length = LENGTH,
@@ -132,12 +137,12 @@ static hy_status measure(demo* d, double* rate) {
   hy__trainer* trainer = NULL;
   HY_TRY(hy__trainer_create(d->model->stream, &d->model->transformer, &options, &trainer));
   hy_status status = HY_OK;
-  double begin = bench_now();
+  double begin = seconds_now();
   *rate = 0;
-  while (status == HY_OK && (bench_now() - begin < 1.5 || hy__trainer_steps(trainer) < 3)) {
-    double loss, start = bench_now();
+  while (status == HY_OK && (seconds_now() - begin < 1.5 || hy__trainer_steps(trainer) < 3)) {
+    double loss, start = seconds_now();
     status = step(trainer, d->code, &loss);
-    double here = BATCH * LENGTH / (bench_now() - start);
+    double here = BATCH * LENGTH / (seconds_now() - start);
     if (here > *rate) *rate = here;
   }
   *rate *= 0.85;
@@ -372,7 +377,7 @@ static hy_status show(demo* d) {
   return save_adapter(d, &adapter, path);
 }
 
-static void write_phase(json* j, const char* key, const phase* p) {
+static void write_phase(json_writer* j, const char* key, const phase* p) {
   json_begin_object(j, key);
   json_int(j, "steps", p->steps);
   json_real(j, "first_loss", p->losses[0]);
@@ -382,7 +387,7 @@ static void write_phase(json* j, const char* key, const phase* p) {
 }
 
 static void write_json(const demo* d) {
-  json j = json_to(stdout);
+  json_writer j = json_to(stdout);
   json_begin_object(&j, NULL);
   json_text(&j, "device", hy_device_selector(d->device));
   json_int(&j, "parameters", d->parameters);

@@ -3,17 +3,17 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/file.h"
+#include "base/json_write.h"
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/hub_folder.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
-#include "core/internal.h"
 #include "model/adapter.h"
-#include "model/file.h"
 #include "model/load.h"
 #include "model/model.h"
 #include "model/train.h"
-#include "verify/json.h"
 
 static int run(int argc, char** argv);
 const cli_command cli_finetune = {
@@ -183,7 +183,7 @@ typedef struct report {
 
 static void write_step(const progress* p, const report* r) {
   if (!cli.json) return;
-  json j = json_to(stdout);
+  json_writer j = json_to(stdout);
   json_begin_object(&j, NULL);
   json_int(&j, "step", r->step);
   json_real(&j, "loss", r->loss);

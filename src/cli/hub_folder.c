@@ -1,6 +1,7 @@
+// The files of a model's folder beside its weights: config.json and the tokenizer's.
 #include "cli/hub_folder.h"
 
-#include "model/file.h"
+#include "base/file.h"
 
 static hy_status copy(const char* from, const char* to) {
   hy__mapped file;

@@ -1,8 +1,8 @@
 // halyard info: devices, capabilities, and for each missing backend the reason and the remedy.
 #include <string.h>
 
+#include "base/json_write.h"
 #include "cli/cli.h"
-#include "verify/json.h"
 
 static int run(int argc, char** argv);
 const cli_command cli_info = {"info", "",
@@ -47,7 +47,7 @@ static const char* default_selector(void) {
 
 // ---- for machines ----
 
-static void write_device(json* j, const char* backend, int index) {
+static void write_device(json_writer* j, const char* backend, int index) {
   hy_device_info info;
   if (hy_backend_device_info(backend, index, &info) != HY_OK) return;
   json_begin_object(j, NULL);
@@ -69,7 +69,7 @@ static void write_device(json* j, const char* backend, int index) {
   json_end_object(j);
 }
 
-static void write_backend(json* j, const hy_backend_report* backend) {
+static void write_backend(json_writer* j, const hy_backend_report* backend) {
   json_begin_object(j, NULL);
   json_text(j, "name", backend->name);
   json_text(j, "version", backend->version);
@@ -97,7 +97,7 @@ static void write_backend(json* j, const hy_backend_report* backend) {
 }
 
 static void write_json(const hy_hardware* hardware, int n_hardware) {
-  json j = json_to(stdout);
+  json_writer j = json_to(stdout);
   json_begin_object(&j, NULL);
   json_text(&j, "version", hy_version());
   json_text(&j, "default", default_selector());

@@ -1,3 +1,4 @@
+// Ctrl-C: finish what must be whole, then leave.
 #include "cli/interrupt.h"
 
 #include <signal.h>

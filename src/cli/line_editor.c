@@ -1,3 +1,4 @@
+// A line editor for chat: raw terminal, history, UTF-8.
 #include "cli/line_editor.h"
 
 #include <errno.h>

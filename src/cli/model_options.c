@@ -1,3 +1,4 @@
+// Command-line options that the model commands share.
 #include "cli/model_options.h"
 
 #include <string.h>
@@ -67,7 +68,7 @@ static int64_t parse_ids(const char* text, int32_t* ids) {
   return n;
 }
 
-bool text_append(text* t, const char* more, size_t length) {
+bool string_append(string_builder* t, const char* more, size_t length) {
   char* grown = realloc(t->bytes, t->length + length + 1);
   if (!grown) return false;
   t->bytes = grown;

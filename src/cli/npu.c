@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/shapes.h"
+#include "model/shapes.h"
 #include "echo_report.h"
 #include "model/create.h"
 #include "model/load.h"

@@ -1,9 +1,9 @@
 // halyard ops: what runs natively, by which provider, what falls back and why.
 #include <string.h>
 
+#include "base/json_write.h"
 #include "cli/cli.h"
 #include "verify/compare.h"
-#include "verify/json.h"
 
 static int run(int argc, char** argv);
 const cli_command cli_ops = {"ops", "",
@@ -110,7 +110,7 @@ static bool depends(const prober* p, const fate* f) {
          (!hy_device_is_host(p->device) || __builtin_popcount(f->runners) > 1);
 }
 
-static void write_op(json* j, const prober* p, const hy_op_info* op, const fate* fates) {
+static void write_op(json_writer* j, const prober* p, const hy_op_info* op, const fate* fates) {
   json_begin_object(j, NULL);
   json_text(j, "op", op->name);
   json_bool(j, "differentiable", op->differentiable);
@@ -174,7 +174,7 @@ static void print_op(const prober* p, const hy_op_info* op, const fate* fates) {
 static hy_status show(prober* p) {
   int declared = 0, some = 0, pairs = 0;
   uint32_t reference = runner_bit(p, "reference");
-  json j = json_to(stdout);
+  json_writer j = json_to(stdout);
   if (cli.json) {
     json_begin_object(&j, NULL);
     json_text(&j, "backend", hy_device_backend(p->device));

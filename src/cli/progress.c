@@ -1,9 +1,10 @@
+// Progress of long work: rate and ETA, plain where it is no terminal.
 #include "cli/progress.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cli/bench.h"
+#include "bench/bench.h"
 
 progress progress_begin(const char* title, hy_device* device, int64_t first, int64_t last,
                         int64_t tokens, bool quiet) {

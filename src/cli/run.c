@@ -1,10 +1,10 @@
 // halyard run: a model continues a prompt.
 #include <string.h>
 
+#include "base/json_write.h"
 #include "cli/cli.h"
 #include "cli/model_options.h"
 #include "model/model.h"
-#include "verify/json.h"
 
 static int run(int argc, char** argv);
 const cli_command cli_run = {
@@ -13,7 +13,7 @@ const cli_command cli_run = {
 
 static bool on_token(void* context, int32_t id, const char* words, size_t length) {
   (void)id;
-  if (cli.json) return text_append(context, words, length);
+  if (cli.json) return string_append(context, words, length);
   fwrite(words, 1, length, stdout);
   fflush(stdout);
   return true;
@@ -29,7 +29,7 @@ static const char* stop_name(hy_stop_reason reason) {
   return "?";
 }
 
-static void write_ids(json* j, const char* key, const int32_t* ids, int64_t n) {
+static void write_ids(json_writer* j, const char* key, const int32_t* ids, int64_t n) {
   json_begin_array(j, key);
   for (int64_t i = 0; i < n; i++) json_int(j, NULL, ids[i]);
   json_end_array(j);
@@ -39,11 +39,11 @@ static double rate(int64_t tokens, double seconds) {
   return seconds > 0 ? (double)tokens / seconds : 0;
 }
 
-static void write_result(hy_device* device, const hy_model* model, const text* answer,
+static void write_result(hy_device* device, const hy_model* model, const string_builder* answer,
                          const int32_t* prompt, const int32_t* ids, const hy_generate_result* r) {
   hy_memory_stats memory = {0};
   hy_memory_get_stats(device, &memory);
-  json j = json_to(stdout);
+  json_writer j = json_to(stdout);
   json_begin_object(&j, NULL);
   write_ids(&j, "prompt_ids", prompt, r->prompt_tokens);
   write_ids(&j, "ids", ids, r->tokens);
@@ -59,12 +59,12 @@ static void write_result(hy_device* device, const hy_model* model, const text* a
 static int generate(hy_device* device, hy_model* model, const model_options* o) {
   int32_t *prompt = NULL, *ids = NULL;
   int64_t n;
-  text answer = {0};
+  string_builder answer = {0};
   int code = model_prompt(&cli_run, model, o, &prompt, &n);
   if (code != CLI_DONE) return code;
   ids = malloc((size_t)o->generate.max_tokens * sizeof *ids);
   hy_generate_result result;
-  hy_status status = ids && text_append(&answer, "", 0)
+  hy_status status = ids && string_append(&answer, "", 0)
                          ? HY_OK
                          : hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens",
                                    (long long)o->generate.max_tokens);

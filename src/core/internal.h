@@ -1,36 +1,17 @@
-// What the parts of the library share with one another and with nobody else.
+// Devices, streams, allocators and traces as core and src/ops see them; src/model and above use the
+// public headers and src/base alone.
 #ifndef HALYARD_CORE_INTERNAL_H_
 #define HALYARD_CORE_INTERNAL_H_
 
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 
+#include "base/env.h"
+#include "base/log.h"
+#include "base/memory.h"
 #include "halyard/stream.h"
 
-// ---- host memory: malloc with fault injection ----
-
-void* hy__malloc(size_t bytes);
-void* hy__calloc(size_t count, size_t size);
-void* hy__realloc(void* p, size_t bytes);
-char* hy__strdup(const char* text);
-void hy__mfree(void* p);
-
-// ---- faults: counts an event of that kind and says whether it must fail ----
-
-extern atomic_int
-    hy__faults_armed;  // non-zero while any fault is armed, so that the usual path is one load
-bool hy__fault_now(hy_fault fault);
-static inline bool hy__fault(hy_fault fault) {
-  return atomic_load_explicit(&hy__faults_armed, memory_order_relaxed) && hy__fault_now(fault);
-}
-
-// ---- log and trace ----
-
-// One line on standard error, or to the sink that the program has set.
-void hy__log(int level, const char* format, ...) __attribute__((format(printf, 2, 3)));
-void hy__vlog(int level, const char* format, va_list arguments);
-int hy__log_level(void);
+// ---- trace ----
 
 // What a traced call did, for the trace file and for HALYARD_LOG=3. Strings are only read during
 // the call; any but `name` may be NULL.
@@ -51,8 +32,6 @@ typedef struct hy__trace_event {
   uint64_t bytes;
 } hy__trace_event;
 
-extern atomic_int hy__watching;  // non-zero while a trace file or HALYARD_LOG=3 wants events
-int64_t hy__now_ns(void);        // monotonic, never 0
 // Zero when nobody watches, at the cost of one relaxed load; else pass it to hy__trace_end when the
 // call is done. Times are the host's: an asynchronous device's work may still be running.
 static inline int64_t hy__trace_begin(void) {
@@ -77,22 +56,52 @@ struct hy_device {
   hy_stream* default_stream;
   hy_stream* streams;  // all of them, newest first
   hy_device* older;    // the device opened before this one
-  // Available providers in the order they are asked, NULL behind the last. Load the pointer once
-  // and walk that array: hy_set_preferred_provider may switch to another at any time.
-  const hy_provider* const* _Atomic providers;
-  // The backend's own order, then one for each of its providers put first, filled when first
-  // preferred, under the backend's lock.
-  const hy_provider* orders[HY__MAX_PROVIDERS + 1][HY__MAX_PROVIDERS + 1];
+  // Available providers in the order they are asked, NULL behind the last.
+  const hy_provider* providers[HY__MAX_PROVIDERS + 1];
+  // Itself; for a device that was opened by a provider's name, the one whose handle and allocator
+  // it shares.
+  hy_device* root;
+  const char* provider;                    // asked first; NULL in the root
+  hy_device* variants[HY__MAX_PROVIDERS];  // of the root, by provider, under the backend's lock
+  struct hy_comm* comms;                   // of the root: all of them, newest first, under `mutex`
 };
+
+// Whether memory and streams of the one are the other's too.
+static inline bool hy__same_device(const hy_device* a, const hy_device* b) {
+  return a->root == b->root;
+}
+
+// A capture under way on a stream; src/graph makes it. Each function records one piece of work, and
+// keeps copies of what it is given.
+typedef struct hy__capture {
+  // `provider` runs the call; NULL: the reference on a host device.
+  hy_status (*call)(hy_stream* stream, const hy_call* call, const hy_provider* provider);
+  hy_status (*work)(hy_stream* stream, const hy_graph_node* node);  // COPY, SET, LAUNCH
+  void (*drop)(hy_stream* stream);  // ends the capture without a graph
+  hy_status failed;                 // of the first call that could not be captured
+  char failure[320];
+} hy__capture;
+
+// Refuses a call that cannot be captured, for the reason given; the capture then ends without a
+// graph. Only where stream->capture is set.
+hy_status hy__capture_refuse(hy_stream* stream, const char* what, const char* why);
 
 struct hy_stream {
   hy_device* device;
+  hy__capture* capture;      // NULL while work is run
   hy_stream *newer, *older;  // on the same device
   void* handle;              // the backend's
-  struct hy__cache* cache;   // free memory that work on this stream may take at once
-  hy_status failed;          // the sticky error, HY_OK when there is none
+  bool foreign;              // over `native`, which somebody else owns
+  void* native;
+  int32_t priority;
+  struct hy__alloc_cache* cache;  // free memory that work on this stream may take at once
+  hy_status failed;               // the sticky error, HY_OK when there is none
   char failure[320];
 };
+
+// Makes what the device's communicators have under way end, so that its streams can be closed.
+void hy__comms_abort(hy_device* root);
+void hy__comms_close(hy_device* root);
 
 // Destroys every stream of the device, after its work.
 void hy__streams_close(hy_device* device);
@@ -104,14 +113,23 @@ hy_status hy__stream_check(hy_stream* stream);
 hy_status hy__allocator_create(hy_device* device, hy__allocator** allocator);
 // Gives everything back to the backend, memory still in use included. The device's work is done.
 void hy__allocator_destroy(hy__allocator* allocator);
-// Whether `address` lies in memory this allocator took from the backend.
+// Whether `address` is in memory this allocator took from the backend.
 bool hy__allocator_owns(hy__allocator* allocator, const void* address);
 // Gives the stream its cache; a stream that has one gets a new handle known, the work on the old
 // one being done. Detach once the stream's work is done and before its handle is destroyed.
 hy_status hy__allocator_attach(hy__allocator* allocator, hy_stream* stream);
 void hy__allocator_detach(hy__allocator* allocator, hy_stream* stream);
-// The open device with memory of its own in which `address` lies; NULL for host memory.
+// From capture_begin to capture_end what the stream allocates comes from, and goes back to, a
+// private cache, which nobody else takes from. The stream is idle. Released once the work that uses
+// it is done: what is free then, and what is freed later, is the stream's again.
+hy_status hy__allocator_capture_begin(hy__allocator* allocator, hy_stream* stream);
+struct hy__alloc_cache* hy__allocator_capture_end(hy__allocator* allocator, hy_stream* stream);
+uint64_t hy__allocator_private_bytes(hy__allocator* allocator, const struct hy__alloc_cache* cache);
+void hy__allocator_private_release(hy__allocator* allocator, struct hy__alloc_cache* cache);
+// The open device with memory of its own that holds `address`; NULL for host memory.
 hy_device* hy__memory_owner(const void* address);
+// The same, devices that compute in host memory included.
+hy_device* hy__memory_of_any(const void* address);
 
 // The host services table handed to plugins.
 const hy_host* hy__host(void);
@@ -123,7 +141,5 @@ typedef struct hy__op_services {
   void (*shutdown)(void);  // forgets fallback counts and the like
 } hy__op_services;
 extern const hy__op_services hy__ops;  // defined in src/ops
-
-const char* hy__env(const char* name);  // NULL when unset or empty
 
 #endif  // HALYARD_CORE_INTERNAL_H_

@@ -1,27 +1,16 @@
 // Starting and stopping the library, and the services it offers to backends.
-#include <stdlib.h>
-
 #include "core/registry.h"
 #include "halyard/trace.h"
-
-#ifndef HALYARD_VERSION
-#error "the build defines HALYARD_VERSION"
-#endif
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool ready;
 
 const char* hy_version(void) {
-  return HALYARD_VERSION;
-}
-
-const char* hy__env(const char* name) {
-  const char* value = secure_getenv(name);
-  return value && *value ? value : NULL;
+  return HY_VERSION_STRING;
 }
 
 static hy_status start(void) {
-  hy__log_init();
+  hy__log_level();  // warns of a HALYARD_LOG that is none
   hy_status status = hy__registry_init();
   if (status != HY_OK) return status;
   status = hy__plugin_scan();

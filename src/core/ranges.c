@@ -1,3 +1,4 @@
+// An ordered set of address ranges, for finding whose memory an address is.
 #include "core/ranges.h"
 
 #include <string.h>

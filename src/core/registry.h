@@ -32,6 +32,7 @@ const hy__known_backend* hy__known_backend_at(int index);  // NULL past the end
 const hy__known_backend* hy__known_backend_find(const char* name);
 const hy__known_provider* hy__known_provider_at(int index);
 const hy__known_provider* hy__known_provider_find(const char* name);
+bool hy__is_left_out(const char* provider);  // by USE_<PROVIDER>=OFF
 // Backends compiled into the library: the same query function as a plugin's, linked in.
 const hy__builtin* hy__builtin_at(int index);
 
@@ -127,14 +128,14 @@ bool hy__pci_name(uint16_t vendor, uint16_t device, char* name, size_t size);
 
 // ---- Devices ----
 
-// The backend is available and has that index. `device` lives until hy__devices_close.
-hy_status hy__device_open(hy__backend_entry* entry, int index, hy_device** device);
+// The backend is available and has that index. `provider` is the index of an available provider
+// that is asked first; -1: none. `device` lives until hy__devices_close.
+hy_status hy__device_open(hy__backend_entry* entry, int index, int provider, hy_device** device);
 void hy__devices_close(void);
 void hy__choice_clear(void);  // forgets the default
 // A change of the registry may change the default.
 void hy__choice_changed(void);
 
-void hy__log_init(void);
 hy_status hy__trace_init(void);
 
 #endif  // HALYARD_CORE_REGISTRY_H_

@@ -3,10 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "core/log.h"
 #include "core/registry.h"
 
 static struct {
@@ -16,12 +14,6 @@ static struct {
   int64_t start;
   int64_t events;
 } trace = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-
-int64_t hy__now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec + 1;
-}
 
 // Small numbers in order of appearance, easier to read than the system's.
 static int thread_number(void) {
@@ -45,6 +37,29 @@ static void put_string(FILE* f, const char* key, const char* value) {
   fputc('"', f);
 }
 
+// "[NPU] add f32[2, 3] cuda:0 cublas 24 B 12.3 us"
+static void log_event(const hy__trace_event* e, int64_t ns) {
+  static const struct {
+    const char *tag, *colour;
+  } tags[] = {{"[NPU] ", "\033[32m"},
+              {"[CPU] ", "\033[31m"},
+              {"[COPY] ", "\033[34m"},
+              {"[VIEW] ", "\033[36m"}};
+  int tag = e->kind;
+  if (e->kind == HY__TRACE_OP && e->device && e->device->is_host) tag = HY__TRACE_FALLBACK;
+  char text[1200], bytes[32] = "", why[400] = "";
+  if (e->bytes) snprintf(bytes, sizeof bytes, " %llu B", (unsigned long long)e->bytes);
+  if (e->kind == HY__TRACE_FALLBACK)
+    snprintf(why, sizeof why, " (fallback: %s)", e->reason ? e->reason : "no reason given");
+  // A call in words starts with the op's name.
+  bool named = e->detail && !strncmp(e->detail, e->name, strlen(e->name));
+  snprintf(text, sizeof text, "%s%s%s%s%s%s%s%s %.1f us%s", named ? "" : e->name,
+           e->detail && !named ? " " : "", e->detail ? e->detail : "", e->device ? " " : "",
+           e->device ? e->device->selector : "", e->provider ? " " : "",
+           e->provider ? e->provider : "", bytes, (double)ns / 1e3, why);
+  hy__log_line(3, tags[tag].colour, tags[tag].tag, text);
+}
+
 static void put_event(const hy__trace_event* e, int64_t begin, int64_t end) {
   static const char* const categories[] = {"op", "fallback", "copy", "view"};
   FILE* f = trace.file;
@@ -65,7 +80,7 @@ void hy__trace_end(int64_t begin, const hy__trace_event* event) {
   if (!begin) return;
   int64_t end = hy__now_ns();
   int watching = atomic_load_explicit(&hy__watching, memory_order_relaxed);
-  if (watching & HY__WATCH_LOG) hy__log_event(event, end - begin);
+  if (watching & HY__WATCH_LOG) log_event(event, end - begin);
   if (!(watching & HY__WATCH_TRACE)) return;
   pthread_mutex_lock(&trace.mutex);
   // A call that began before the trace did is not part of it.

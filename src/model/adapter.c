@@ -6,9 +6,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/internal.h"
-#include "model/file.h"
-#include "model/json.h"
+#include "base/file.h"
+#include "base/json_read.h"
+#include "base/memory.h"
 #include "model/safetensors.h"
 
 // The last part of a layer's name: "q_proj".

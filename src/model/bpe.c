@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/memory.h"
 
 typedef struct token {
   const char* bytes;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/memory.h"
 #include "model/regex.h"
 
 enum { BORDER = -1 };  // between two pieces of the text

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/memory.h"
 
 struct hy__cache {
   int64_t n_layers, n_blocks;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/memory.h"
 
 bool hy__chat_is_role(const char* role) {
   static const char* const roles[] = {"system", "user", "assistant", "tool"};

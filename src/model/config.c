@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/internal.h"
-#include "model/file.h"
-#include "model/json.h"
+#include "base/file.h"
+#include "base/json_read.h"
+#include "base/memory.h"
 
 static const struct {
   const char *name, *architecture;

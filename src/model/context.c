@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/memory.h"
 
 hy_status hy_context_create(hy_model* model, hy_context** out) {
   if (!model || !out) return hy_fail(HY_INVALID_ARGUMENT, "hy_context_create: an argument is NULL");

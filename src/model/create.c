@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/memory.h"
 #include "model/pack.h"
 
 typedef struct creating {

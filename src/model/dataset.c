@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/file.h"
+#include "base/json_read.h"
+#include "base/memory.h"
 #include "model/chat.h"
-#include "model/file.h"
-#include "model/json.h"
 
 // Tokens one behind the other, and for each whether the model is to learn to say it.
 typedef struct flow {

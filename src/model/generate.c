@@ -1,7 +1,8 @@
 // Generating text: prefill, then one token at a time, for one or several sequences.
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/env.h"
+#include "base/memory.h"
 #include "model/context.h"
 #include "model/sample.h"
 

@@ -1,5 +1,4 @@
 // Layers that read the same input as rows of one matrix.
-#include "core/internal.h"
 #include "model/pack.h"
 #include "ops/autograd/internal.h"
 

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/internal.h"
-#include "model/file.h"
+#include "base/file.h"
+#include "base/memory.h"
 #include "model/pack.h"
 
 typedef struct loading {

@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/file.h"
+#include "base/json_read.h"
+#include "base/memory.h"
 #include "model/adapter.h"
-#include "model/file.h"
-#include "model/json.h"
 #include "model/load.h"
 
 // ---- loading ----

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/memory.h"
 
 typedef struct decomposition {
   uint32_t from, to[4];

@@ -3,8 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/internal.h"
-#include "model/file.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
 #include "model/load.h"
 
 // Bytes of a file's weights that are on the device at once while they are packed.

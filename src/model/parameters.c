@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/memory.h"
 #include "model/transformer.h"
 
 hy_status hy__transformer_init(hy__transformer* model, const hy__config* config) {

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "core/internal.h"
+#include "base/memory.h"
 
 // What is used of PCRE2's interface, which has not changed since 10.20.
 enum {

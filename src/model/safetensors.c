@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/internal.h"
-#include "model/file.h"
-#include "model/json.h"
+#include "base/file.h"
+#include "base/json_read.h"
+#include "base/memory.h"
 
 enum { HEADER_LIMIT = 100000000, INDEX_LIMIT = 100000000, MAX_SHARDS = 4096 };
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/memory.h"
 
 typedef struct candidate {
   float logit;

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/file.h"
+#include "base/json_read.h"
+#include "base/memory.h"
 #include "model/bpe.h"
-#include "model/file.h"
-#include "model/json.h"
 #include "model/nfc.h"
 #include "model/regex.h"
 

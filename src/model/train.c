@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/memory.h"
 #include "model/safetensors.h"
 
 struct hy__trainer {

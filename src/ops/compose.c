@@ -1,3 +1,4 @@
+// Composite ops: an op that no provider has, made of ops that one has, on the same device.
 #include "ops/compose.h"
 
 #include "core/internal.h"

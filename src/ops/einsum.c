@@ -1,3 +1,4 @@
+// einsum: parsing subscripts.
 #include "ops/einsum.h"
 
 #include <ctype.h>

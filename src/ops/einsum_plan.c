@@ -1,3 +1,4 @@
+// einsum: the cheapest order of pairwise contractions.
 #include "ops/einsum_plan.h"
 
 #define EXHAUSTIVE 8

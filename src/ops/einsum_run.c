@@ -1,3 +1,4 @@
+// einsum: a planned sequence of pairwise contractions as bmm on any device.
 #include "ops/einsum_run.h"
 
 // A view whose dimensions have distinct labels and no size of 1, and memory to free with it.

@@ -8,13 +8,14 @@
 // optional outputs are filled too. May use call->in and call->attrs, and call->out only in the
 // rules `output`, `vector` and `random`.
 typedef hy_status (*hy__rule)(const hy_call* call, hy_tensor* out);
-// Computes a checked call whose tensors lie in host memory.
+// Computes a checked call whose tensors are in host memory.
 typedef hy_status (*hy__kernel)(const hy_call* call);
 
 typedef struct hy__row {
   hy_op_info info;
   hy__rule dtype_rule, shape_rule;
   hy__kernel kernel;
+  const struct hy__grad_rule* grad;  // &hy__grad_none: not differentiable
 } hy__row;
 
 const hy__row* hy__op_row(hy_op op);  // NULL for a number that is no op
@@ -28,18 +29,20 @@ hy_status hy__check_call(const hy_call* call);
 // The same, and running it, with the outputs that hy_infer gave for the call.
 hy_status hy__check_inferred(const hy_call* call, const hy_tensor* expected);
 hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tensor* expected);
+// The first provider that supports the call, or NULL and the first one's reason why not.
+const hy_provider* hy__choose_provider(const hy_device* device, const hy_call* call,
+                                       hy_support* reason);
+// Runs a checked call by that provider; NULL: by the reference, on a host device.
+hy_status hy__run_by(hy_stream* stream, const hy_call* call, const hy_provider* provider);
 
 // The declarations of every rule and kernel named in the table.
-#define HY_IN(name)
-#define HY_IN_OPT(name)
-#define HY_IN_LIST(name)
-#define HY_OUT(name)
-#define HY_OUT_OPT(name)
+extern const struct hy__grad_rule hy__grad_none;
 #define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
+              split, grad, ...)                                                                \
   hy_status hy__dtype_##dtype_rule(const hy_call* call, hy_tensor* out);                       \
   hy_status hy__shape_##shape_rule(const hy_call* call, hy_tensor* out);                       \
-  hy_status hy__ref_##kernel(const hy_call* call);
+  hy_status hy__ref_##kernel(const hy_call* call);                                             \
+  extern const struct hy__grad_rule hy__grad_##grad;
 #include "halyard/ops.def"
 
 static inline bool hy__present(const hy_tensor* t) {

@@ -1,3 +1,4 @@
+// Optimizers over arrays: AdamW and SGD, gradient clipping.
 #include "halyard/optim.h"
 
 #include <math.h>
@@ -49,7 +50,7 @@ static hy_status check_parameters(const char* what, const hy_stream* stream,
     if (!parameters[i] || !parameters[i]->slot || parameters[i]->slot->node)
       return hy_fail(HY_INVALID_ARGUMENT,
                      "%s: parameter %d is no leaf; hy_array_set_requires_grad makes one", what, i);
-    if (parameters[i]->storage->device != hy_stream_device(stream))
+    if (!hy__same_device(parameters[i]->storage->device, hy_stream_device(stream)))
       return hy_fail(HY_INVALID_ARGUMENT, "%s: parameter %d lies on %s, not on the stream's %s",
                      what, i, hy_device_selector(parameters[i]->storage->device),
                      hy_device_selector(hy_stream_device(stream)));

@@ -10,9 +10,8 @@
 #define HY_IN(name) {#name, HY_ARGUMENT_REQUIRED},
 #define HY_IN_OPT(name) {#name, HY_ARGUMENT_OPTIONAL},
 #define HY_IN_LIST(name) {#name, HY_ARGUMENT_LIST},
-#define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
-  static const hy_argument name##_inputs[] = {inputs{NULL, HY_ARGUMENT_REQUIRED}};             \
+#define HY_OP(id, name, outputs, inputs, ...)                                      \
+  static const hy_argument name##_inputs[] = {inputs{NULL, HY_ARGUMENT_REQUIRED}}; \
   static const hy_argument name##_outputs[] = {outputs{NULL, HY_ARGUMENT_REQUIRED}};
 #include "halyard/ops.def"
 
@@ -26,17 +25,10 @@ HY_AS_FIELDS(none)
 #undef HY_AS_FIELD
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof(list)[0]) - 1)
-// No other rule has four letters and begins with "no".
-#define HAS_GRAD(grad) (sizeof(#grad) != sizeof("none") || #grad[0] != 'n' || #grad[1] != 'o')
 
 static const hy__row rows[HY_OP_END] = {
-#define HY_OUT(name)
-#define HY_OUT_OPT(name)
-#define HY_IN(name)
-#define HY_IN_OPT(name)
-#define HY_IN_LIST(name)
 #define HY_OP(id, op_name, op_outputs, op_inputs, kind, op_dtypes, op_dtype_rule, op_shape_rule, \
-              op_alias, op_kernel, grad, cases)                                                  \
+              op_alias, op_kernel, split, op_grad, cases, tolerance)                             \
   [id] = {.info = {.op = HY_OP_##op_name,                                                        \
                    .name = #op_name,                                                             \
                    .inputs = op_name##_inputs,                                                   \
@@ -48,23 +40,17 @@ static const hy__row rows[HY_OP_END] = {
                    .n_attrs = COUNT(kind##_fields),                                              \
                    .dtypes = op_dtypes,                                                          \
                    .alias = HY_ALIAS_##op_alias,                                                 \
-                   .differentiable = HAS_GRAD(grad)},                                            \
+                   .differentiable = &hy__grad_##op_grad != &hy__grad_none},                     \
           .dtype_rule = hy__dtype_##op_dtype_rule,                                               \
           .shape_rule = hy__shape_##op_shape_rule,                                               \
-          .kernel = hy__ref_##op_kernel},
+          .kernel = hy__ref_##op_kernel,                                                         \
+          .grad = &hy__grad_##op_grad},
 #include "halyard/ops.def"
 };
 
 // Op numbers in the order of the table, without its gaps.
 static const hy_op order[] = {
-#define HY_OUT(name)
-#define HY_OUT_OPT(name)
-#define HY_IN(name)
-#define HY_IN_OPT(name)
-#define HY_IN_LIST(name)
-#define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
-  HY_OP_##name,
+#define HY_OP(id, name, ...) HY_OP_##name,
 #include "halyard/ops.def"
 };
 

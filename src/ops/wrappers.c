@@ -41,8 +41,7 @@ static hy_status put_list(hy_call* call, hy_tensor* in, const hy_tensor* list, i
 #define HY_IN(name) (IN, name)
 #define HY_IN_OPT(name) (IN, name)
 #define HY_IN_LIST(name) (LIST, name)
-#define HY_OP(id, name, outputs, inputs, kind, dtypes, dtype_rule, shape_rule, alias, kernel,    \
-              grad, cases)                                                                       \
+#define HY_OP(id, name, outputs, inputs, kind, ...)                                              \
   hy_status hy_##name(hy_stream* stream HY__EACH(PARAMETER, outputs) HY__EACH(PARAMETER, inputs) \
                           HY_ATTRS_##kind(PARAMETER_ATTR, kind)) {                               \
     hy_tensor ins[HY_MAX_INPUTS], outs[HY_MAX_OUTPUTS];                                          \

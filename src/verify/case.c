@@ -83,7 +83,7 @@ static void* take(hy__case* c, size_t bytes) {
 }
 
 // Strides of a view in the manner of `style`: which order the dimensions have in memory, how much
-// room lies between elements, which way they run.
+// gaps are between elements, which way they run.
 static void stride_like(hy__case* c, hy_tensor* t, hy__flavour style, bool is_output) {
   int order[HY_MAX_DIMS];
   for (int d = 0; d < t->ndim; d++) order[d] = d;
@@ -370,13 +370,8 @@ static const char* mistake_text(int mistake) {
 
 typedef void (*generator)(hy__case* c);
 static const generator generators[HY_OP_END] = {
-#define HY_IN(name)
-#define HY_IN_OPT(name)
-#define HY_IN_LIST(name)
-#define HY_OUT(name)
-#define HY_OUT_OPT(name)
 #define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
+              split, grad, cases, ...)                                                         \
   [id] = hy__cases_##cases,
 #include "halyard/ops.def"
 };

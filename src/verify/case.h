@@ -1,7 +1,7 @@
 // Conformance cases: calls of an op with data, made from a seed and a number.
 //
 // A case is the same on every machine: all choices come from splitmix64 of seed, op and index. Its
-// tensors lie in one image of memory; every byte of it that is no element of an output must survive
+// tensors are in one image of memory; every byte of it that is no element of an output must survive
 // the call, so that writes outside the outputs, into gaps between strided elements or into inputs
 // are seen.
 #ifndef HALYARD_VERIFY_CASE_H_
@@ -68,7 +68,8 @@ typedef struct hy__case {
 
 hy_status hy__case_create(hy__case** c);
 void hy__case_destroy(hy__case* c);
-// How many indices an op has: valid ones first, the dtypes of its row by turns, then mistakes.
+// How many indices an op has: valid ones first, cycling through the dtypes of its row, then
+// mistakes.
 int hy__case_count(hy_op op);
 // HY_NOT_FOUND: this number is a mistake that this op cannot make. Reuses the memory of `c`.
 hy_status hy__case_make(hy__case* c, const hy__case_key* key);
@@ -118,13 +119,8 @@ bool hy__mistake(hy__case* c, int n, hy_status status, const char* what);
 bool hy__mistake_in_data(hy__case* c, int n, hy_status status, const char* what);
 
 // The generators named in the op table.
-#define HY_IN(name)
-#define HY_IN_OPT(name)
-#define HY_IN_LIST(name)
-#define HY_OUT(name)
-#define HY_OUT_OPT(name)
 #define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
+              split, grad, cases, ...)                                                         \
   void hy__cases_##cases(hy__case* c);
 #include "halyard/ops.def"
 

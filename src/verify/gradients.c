@@ -1,3 +1,4 @@
+// Gradients checked against finite differences.
 #include "verify/gradients.h"
 
 #include <stdlib.h>
@@ -9,22 +10,10 @@
 #include "ops/reference/element.h"
 #include "ops/reference/walk.h"
 
-static const hy__grad_rule* const rules[HY_OP_END] = {
-#define HY_IN(name)
-#define HY_IN_OPT(name)
-#define HY_IN_LIST(name)
-#define HY_OUT(name)
-#define HY_OUT_OPT(name)
-#define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
-  [id] = &hy__grad_##grad,
-#include "halyard/ops.def"
-};
-
 bool hy__input_has_gradient(const hy__case* c, int input) {
   int declared = input < c->info->n_inputs ? input : c->info->n_inputs - 1;
   return (HY_DTYPE_BIT(c->in[input].dtype) & HY_FLOATS) &&
-         !(rules[c->call.op]->needs[declared] & HY__NO_GRADIENT);
+         !(hy__op_row(c->call.op)->grad->needs[declared] & HY__NO_GRADIENT);
 }
 
 bool hy__case_has_gradients(const hy__case* c) {

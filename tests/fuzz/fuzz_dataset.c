@@ -1,6 +1,7 @@
+// Fuzz target: JSONL datasets.
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/memory.h"
 #include "fuzz/fuzz.h"
 #include "model/byte_tokenizer.h"
 #include "model/dataset.h"

@@ -1,7 +1,8 @@
+// Fuzz target: the JSON reader.
 #include <string.h>
 
+#include "base/json_read.h"
 #include "fuzz/fuzz.h"
-#include "model/json.h"
 
 static size_t walk(const hy__json* value) {
   size_t count = 1;

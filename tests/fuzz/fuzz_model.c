@@ -1,6 +1,5 @@
 // A good folder of which one file is changed: config.json, generation_config.json, the index of
 // shards, a shard, an adapter, or the packed weights kept beside the model. What loads also runs.
-#include "core/internal.h"
 #include "fuzz/edit.h"
 #include "fuzz/folder.h"
 #include "fuzz/tiny.h"

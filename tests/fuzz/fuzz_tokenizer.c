@@ -1,7 +1,8 @@
+// Fuzz target: tokenizer.json, encoding and decoding.
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/memory.h"
 #include "fuzz/fuzz.h"
 #include "model/byte_tokenizer.h"
 #include "model/nfc.h"

@@ -1,5 +1,4 @@
 // The state of a training with bytes changed: what is accepted goes on from a step that exists.
-#include "core/internal.h"
 #include "fuzz/edit.h"
 #include "fuzz/folder.h"
 #include "fuzz/tiny.h"

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_write.h"
 #include "ops/internal.h"
 #include "verify/case.h"
 #include "verify/gradients.h"
-#include "verify/json.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -91,7 +91,7 @@ EXPORT void* hyv_gradient(int i) {
 
 // ---- description ----
 
-static void put_tensor(json* j, const hy_tensor* t, const char* name) {
+static void put_tensor(json_writer* j, const hy_tensor* t, const char* name) {
   if (!hy__present(t)) {
     json_null(j, NULL);
     return;
@@ -112,7 +112,7 @@ static void put_tensor(json* j, const hy_tensor* t, const char* name) {
 }
 
 // In hexadecimal digits: nothing is lost, infinities and NaN included.
-static void put_double(json* j, const char* name, double value) {
+static void put_double(json_writer* j, const char* name, double value) {
   char digits[40];
   snprintf(digits, sizeof digits, "%a", value);
   json_begin_object(j, name);
@@ -120,7 +120,7 @@ static void put_double(json* j, const char* name, double value) {
   json_end_object(j);
 }
 
-static void put_attr(json* j, const hy_attr_field* field, const hy_attrs* attrs) {
+static void put_attr(json_writer* j, const hy_attr_field* field, const hy_attrs* attrs) {
   const char* at = (const char*)attrs + field->offset;
 #define IS(name) (strcmp(field->type, #name) == 0)
 #define AS(type) (*(const type*)at)
@@ -170,7 +170,7 @@ EXPORT char* hyv_describe(hy__case* c) {
   if (!file) return NULL;
   const hy_op_info* info = c->info;
   char words[800];
-  json j = json_to(file);
+  json_writer j = json_to(file);
   json_begin_object(&j, NULL);
   json_text(&j, "op", info->name);
   json_text(&j, "call", hy_call_describe(&c->call, words, sizeof words));

@@ -1,7 +1,6 @@
 // The reference of every op when host memory runs out at its first, second, ... allocation: an
 // error that says so, nothing leaked (which the address sanitizer sees), nothing broken for the
 // call that follows.
-#include "core/internal.h"
 #include "ops/internal.h"
 #include "support/check.h"
 #include "verify/case.h"

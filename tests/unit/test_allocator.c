@@ -1,3 +1,4 @@
+// The caching allocator: reuse, splitting, streams, limits, out of memory.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

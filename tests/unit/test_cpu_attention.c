@@ -2,9 +2,10 @@
 // reference, at every level of instructions and with one thread or several.
 #include <stdio.h>
 
+#include "backends/cpu/simd/half.h"
+#include "support/every_level.h"
+
 enum { HEADS = 4, KV_HEADS = 2, MOST = 230, SIZE = 24, VALUE = 20, COUNT = HEADS * MOST * SIZE };
-enum { OUTPUT_BYTES = COUNT * 4 };
-#include "every_level.h"
 
 typedef struct sizes {
   int64_t queries, keys;
@@ -52,18 +53,18 @@ static void attention_agrees(const sizes* s, hy_dtype dtype) {
   hy_tensor forward[4] = {in[1], in[2], in[3], masks};
   hy_call call = {.op = HY_OP_sdpa, .n_in = 4, .n_out = 2, .in = forward, .out = out};
   call.attrs.attention = (hy_attrs_attention){.causal = s->causal};
-  attention_call_agrees(&hy__cpu_attention, call, what);
+  attention_call_agrees(&hy__cpu_sdpa, call, what);
   assert_int_equal(hy__reference(&call), HY_OK);
   in[4] = out[0];
   in[5] = out[1];
   in[6] = masks;
-  hy_tensor slopes[3] = {in[1], in[2], in[3]};
+  hy_tensor grads[3] = {in[1], in[2], in[3]};
   call.op = HY_OP_sdpa_backward;
   call.n_in = 7;
   call.n_out = 3;
   call.in = in;
-  call.out = slopes;
-  attention_call_agrees(&hy__cpu_attention_backward, call, what);
+  call.out = grads;
+  attention_call_agrees(&hy__cpu_sdpa_backward, call, what);
 }
 
 static void panels_agree(void** state) {

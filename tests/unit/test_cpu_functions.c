@@ -9,8 +9,9 @@
 
 #include <cmocka.h>
 
-#include "backends/cpu/half.h"
-#include "backends/cpu/kernels.h"
+#include "backends/cpu/simd/half.h"
+#include "halyard/ops.h"
+#include "support/isa_levels.h"
 
 static double sigmoid(double x) {
   return 1 / (1 + exp(-x));
@@ -71,8 +72,8 @@ static void f32_stays_within_the_stated_units(void** state) {
   static float x[N], y[N];
   for (size_t f = 0; f < sizeof functions / sizeof functions[0]; f++) {
     const function* g = &functions[f];
-    for (int level = HY__ISA_AVX2; level <= (int)hy__cpu_isa()->level; level++) {
-      const char* rows = (const char*)hy__cpu_kernels_up_to((hy__isa_level)level)->rows;
+    for (isa_level level = ISA_AVX2; level < ISA_LEVELS; level++) {
+      const char* rows = (const char*)kernels_up_to(level)->rows;
       hy__map* const* map = (hy__map* const*)(rows + g->offset);
       double worst = 0;
       float where = 0;
@@ -87,8 +88,8 @@ static void f32_stays_within_the_stated_units(void** state) {
           }
         }
       }
-      print_message("%-10s %s %.2f units, at %g\n", g->name, hy__isa_name((hy__isa_level)level),
-                    worst, (double)where);
+      print_message("%-10s %s %.2f units, at %g\n", g->name, hy__isa_name(isa_up_to(level)), worst,
+                    (double)where);
       if (!(worst <= g->units))
         fail_msg("%s is off by %.2f units at %.9g, %.2f are stated", g->name, worst, (double)where,
                  g->units);
@@ -102,8 +103,8 @@ static void bf16_stays_within_the_stated_units(void** state) {
   for (int i = 0; i < 65536; i++) x[i] = (uint16_t)i;
   for (size_t f = 0; f < sizeof functions / sizeof functions[0]; f++) {
     const function* g = &functions[f];
-    for (int level = HY__ISA_SCALAR; level <= (int)hy__cpu_isa()->level; level++) {
-      const char* rows = (const char*)hy__cpu_kernels_up_to((hy__isa_level)level)->rows;
+    for (isa_level level = ISA_SCALAR; level < ISA_LEVELS; level++) {
+      const char* rows = (const char*)kernels_up_to(level)->rows;
       hy__map* const* map = (hy__map* const*)(rows + g->offset);
       double worst = 0;
       int where = 0;
@@ -116,9 +117,8 @@ static void bf16_stays_within_the_stated_units(void** state) {
           where = i;
         }
       }
-      print_message("%-10s bf16 %s %.3f units, at %g\n", g->name,
-                    hy__isa_name((hy__isa_level)level), worst,
-                    (double)hy__from_bf16((uint16_t)where));
+      print_message("%-10s bf16 %s %.3f units, at %g\n", g->name, hy__isa_name(isa_up_to(level)),
+                    worst, (double)hy__from_bf16((uint16_t)where));
       if (!(worst <= g->bf16_units))
         fail_msg("%s of bf16 is off by %.3f units at %.9g, %.3f are stated", g->name, worst,
                  (double)hy__from_bf16((uint16_t)where), g->bf16_units);
@@ -126,8 +126,31 @@ static void bf16_stays_within_the_stated_units(void** state) {
   }
 }
 
+// A row of rows.h that is an op has a row in the cpu's ops.def too, where it is found; the rest of
+// the family is the arithmetic with a number.
+static void every_map_is_offered_and_every_offer_has_a_map(void** state) {
+  (void)state;
+  static const bool has_map[HY_OP_END] = {
+#define OF(name, ...) [HY_OP_##name] = true,
+      HY__OP_MAPS(OF) HY__TESTS(OF)
+#undef OF
+#define OF(name, ...) [HY_OP_##name##_scalar] = true,
+          HY__COMPARISONS(OF) OF(add) OF(sub) OF(rsub) OF(mul) OF(div) OF(pow) OF(rpow)
+#undef OF
+  };
+  bool offered[HY_OP_END] = {false};
+#define HY_CPU_OP(op, family, dtypes) \
+  offered[HY_OP_##op] = &hy__cpu_##family == &hy__cpu_elementwise;
+#include "backends/cpu/ops.def"
+  for (int op = 0; op < HY_OP_END; op++) {
+    if (offered[op] != has_map[op])
+      fail_msg("%s is in %s alone", hy_op_name((hy_op)op), offered[op] ? "ops.def" : "rows.h");
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_map_is_offered_and_every_offer_has_a_map),
       cmocka_unit_test(f32_stays_within_the_stated_units),
       cmocka_unit_test(bf16_stays_within_the_stated_units),
   };

@@ -10,8 +10,9 @@
 
 #include <cmocka.h>
 
-#include "backends/cpu/half.h"
-#include "backends/cpu/kernels.h"
+#include "backends/cpu/simd/half.h"
+#include "support/close.h"
+#include "support/isa_levels.h"
 
 enum { MAX_A = 70 * 1700 * 2, MAX_B = 1700 * 70 * 2 };
 static unsigned char a_memory[MAX_A * 4], b_memory[MAX_B * 4];
@@ -48,7 +49,7 @@ static void check(const hy__gemm_kernel* kernel, hy_dtype dtype, int64_t m, int6
     a = (hy__matrix){a_memory, dtype, 2 * k, 2};
     b = (hy__matrix){b_memory, dtype, 2, 2 * k};
   }
-  hy__gemm g = {.m = m, .n = n, .k = k, .a = a, .b = b, .c = sums, .c_row = n + 1};
+  hy__gemm g = {.m = m, .n = n, .k = k, .a = a, .b = b, .c = sums, .ldc = n + 1};
   memset(sums, 0xff, sizeof sums);
   assert_true(hy__gemm_run(kernel, &g));
   for (int64_t i = 0; i < m; i++) {
@@ -59,7 +60,7 @@ static void check(const hy__gemm_kernel* kernel, hy_dtype dtype, int64_t m, int6
       memcpy(&whole, &sums[i * (n + 1) + j], sizeof whole);
       got = dtype == HY_I8 ? whole : (double)sums[i * (n + 1) + j];
       double allowed = dtype == HY_I8 ? 0 : 1e-6 * (double)k;
-      if (fabs(want - got) > allowed)
+      if (!is_close(got, want, (tolerance){0, allowed}))
         fail_msg("%lldx%lldx%lld, strides %d: [%lld, %lld] is %.9g and should be %.9g",
                  (long long)m, (long long)n, (long long)k, how, (long long)i, (long long)j, got,
                  want);
@@ -94,10 +95,11 @@ static void keep_tile(const void* context, int64_t i, int64_t j, int m, int n, f
 
 static void sums_of_several_passes(void** state) {
   (void)state;
-  const hy__gemm_kernel* kernel = hy__cpu_kernels_up_to(HY__ISA_AVX512)->gemm;
+  const hy__gemm_kernel* kernel = kernels_up_to(ISA_AVX512)->gemm.f32;
   hy__matrix a = {a_memory, HY_BF16, 1, DEEP_ROWS}, b = {b_memory, HY_BF16, 3, 1};
   hy__gemm g = {.m = DEEP_ROWS, .n = DEEP_COLUMNS, .k = DEEP, .a = a, .b = b};
-  g.finish = keep_tile;
+  g.epilogue = keep_tile;
+  memset(sums, 0xff, sizeof sums);
   fill(a_memory, HY_BF16, MAX_A);
   fill(b_memory, HY_BF16, MAX_B);
   assert_true(hy__gemm_run(kernel, &g));
@@ -105,20 +107,20 @@ static void sums_of_several_passes(void** state) {
     for (int j = 0; j < DEEP_COLUMNS; j++) {
       double want = 0;
       for (int p = 0; p < DEEP; p++) want += number(&a, i, p) * number(&b, p, j);
-      assert_true(fabs(want - (double)sums[i * DEEP_COLUMNS + j]) < 1e-6 * DEEP);
+      assert_true(is_close((double)sums[i * DEEP_COLUMNS + j], want, (tolerance){0, 1e-6 * DEEP}));
     }
   }
 }
 
 static void plain(void** state) {
   (void)state;
-  check_kernel(&hy__gemm_scalar, HY_F32);
-  check_kernel(&hy__gemm_scalar, HY_BF16);
+  check_kernel(&hy__sgemm_generic, HY_F32);
+  check_kernel(&hy__sgemm_generic, HY_BF16);
 }
 
 static void plain_int8(void** state) {
   (void)state;
-  check_kernel(&hy__gemm_int8_scalar, HY_I8);
+  check_kernel(&hy__gemm_int8_generic, HY_I8);
 }
 
 #if defined(__x86_64__)
@@ -133,36 +135,36 @@ static void run_or_skip(bool available, const char* what, const hy__gemm_kernel*
 
 static void avx2(void** state) {
   (void)state;
-  bool available = hy__cpu_isa()->level >= HY__ISA_AVX2;
-  run_or_skip(available, "AVX2", &hy__gemm_avx2, HY_F32);
-  run_or_skip(available, "AVX2", &hy__gemm_avx2, HY_BF16);
+  bool available = hy__cpu_isa() & HY__ISA_AVX2;
+  run_or_skip(available, "AVX2", &hy__sgemm_avx2, HY_F32);
+  run_or_skip(available, "AVX2", &hy__sgemm_avx2, HY_BF16);
 }
 
 static void avx512(void** state) {
   (void)state;
-  bool available = hy__cpu_isa()->level >= HY__ISA_AVX512;
-  run_or_skip(available, "AVX-512", &hy__gemm_avx512, HY_F32);
-  run_or_skip(available, "AVX-512", &hy__gemm_avx512, HY_BF16);
+  bool available = hy__cpu_isa() & HY__ISA_AVX512;
+  run_or_skip(available, "AVX-512", &hy__sgemm_avx512, HY_F32);
+  run_or_skip(available, "AVX-512", &hy__sgemm_avx512, HY_BF16);
 }
 
 static void vnni(void** state) {
   (void)state;
-  run_or_skip(hy__cpu_isa()->vnni, "AVX-512 VNNI", &hy__gemm_vnni, HY_I8);
+  run_or_skip(hy__cpu_isa() & HY__ISA_AVX512_VNNI, "AVX-512 VNNI", &hy__gemm_int8_vnni, HY_I8);
 }
 
 static void avx512_bf16(void** state) {
   (void)state;
-  run_or_skip(hy__cpu_isa()->avx512_bf16, "AVX-512 BF16", &hy__gemm_bf16, HY_BF16);
+  run_or_skip(hy__cpu_isa() & HY__ISA_AVX512_BF16, "AVX-512 BF16", &hy__gemm_bf16_avx512, HY_BF16);
 }
 
 static void amx_int8(void** state) {
   (void)state;
-  run_or_skip(hy__cpu_isa()->amx_int8, "AMX INT8", &hy__gemm_amx_int8, HY_I8);
+  run_or_skip(hy__cpu_isa() & HY__ISA_AMX_INT8, "AMX INT8", &hy__gemm_int8_amx, HY_I8);
 }
 
 static void amx_bf16(void** state) {
   (void)state;
-  run_or_skip(hy__cpu_isa()->amx_bf16, "AMX BF16", &hy__gemm_amx_bf16, HY_BF16);
+  run_or_skip(hy__cpu_isa() & HY__ISA_AMX_BF16, "AMX BF16", &hy__gemm_bf16_amx, HY_BF16);
 }
 #endif
 

@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SLOTS = 16, LARGEST = 1 << 19, OUTPUT_BYTES = LARGEST * 8 };
-#include "every_level.h"
+#include "backends/cpu/simd/half.h"
+#include "support/every_level.h"
+
+enum { SLOTS = 16, LARGEST = 1 << 19 };
 
 static unsigned char memory[SLOTS][LARGEST * 8];
 
@@ -45,11 +47,11 @@ static void convolve(hy_dtype dtype, int64_t n, int64_t channels, int64_t h, int
   hy_call call = {.op = HY_OP_conv2d, .n_in = 3, .n_out = 1, .in = in, .out = &y};
   call.attrs.conv = attrs;
   images_agree(&hy__cpu_conv, call, 1024);
-  hy_tensor back[3] = {y, x, weight}, slopes[3] = {dx, weight, bias};
+  hy_tensor back[3] = {y, x, weight}, grads[3] = {dx, weight, bias};
   call.op = HY_OP_conv2d_backward;
   call.n_out = 3;
   call.in = back;
-  call.out = slopes;
+  call.out = grads;
   images_agree(&hy__cpu_conv_backward, call, 16384);
 }
 

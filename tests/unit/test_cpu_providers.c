@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "backends/cpu/isa.h"
+#include "backends/cpu/runtime/isa.h"
 #include "halyard/halyard.h"
 
 static const char* const names[] = {"xeon", "native", "openmp", "openblas", "mkl", "mkldnn"};
@@ -125,9 +125,8 @@ static void libraries_wait_to_be_named(void** state) {
   hy_device* device;
   hy_placement placement;
   assert_int_equal(hy_device_get("cpu", &device), HY_OK);
-  assert_int_equal(hy_set_preferred_provider(device, NULL), HY_OK);
   assert_int_equal(hy_place_op(device, HY_OP_mm, HY_F32, &placement), HY_OK);
-  const char* own = hy__cpu_isa()->level == HY__ISA_AVX512 ? "xeon" : "native";
+  const char* own = hy__cpu_isa() & HY__ISA_AVX512 ? "avx512" : "native";
   assert_string_equal(placement.provider, own);
 }
 

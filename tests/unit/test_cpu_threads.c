@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cpu/half.h"
-#include "backends/cpu/pool.h"
+#include "backends/cpu/runtime/thread_pool.h"
+#include "backends/cpu/simd/half.h"
 #include "reference_call.h"
 
 enum { COUNT = 1 << 19, OUTPUTS = 3, MOST_THREADS = 3 };
@@ -139,10 +139,10 @@ static void images(void** state) {
     same_bits(&call, out);
     hy_tensor back[5] = {tensor(inputs[2], dtypes[d], 3, 37, 40, 41), x, statistic, statistic,
                          vector};
-    hy_tensor slopes[3] = {x, vector, vector};
+    hy_tensor grads[3] = {x, vector, vector};
     call.op = HY_OP_batch_norm_backward;
     call.in = back;
-    same_bits(&call, slopes);
+    same_bits(&call, grads);
     hy_tensor pooled[2] = {tensor(NULL, dtypes[d], 3, 37, 20, 20),
                            tensor(NULL, HY_I64, 3, 37, 20, 20)};
     call = (hy_call){.op = HY_OP_max_pool2d, .n_in = 1, .n_out = 2, .in = &x};

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/memory.h"
 #include "model/byte_tokenizer.h"
 #include "model/dataset.h"
 #include "support/check.h"

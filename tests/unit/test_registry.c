@@ -311,15 +311,67 @@ static void shutdown_forgets_everything(void** state) {
   hy_shutdown();
 }
 
+// Numbers are for ever, and name what names name.
+static void backends_have_numbers(void** state) {
+  (void)state;
+  static const struct {
+    hy_backend_type type;
+    int number;
+    const char* name;
+  } rows[] = {
+      {HY_BACKEND_TYPE_cuda, 0, "cuda"},      {HY_BACKEND_TYPE_mps, 1, "mps"},
+      {HY_BACKEND_TYPE_cudnn, 2, "cudnn"},    {HY_BACKEND_TYPE_cusparselt, 3, "cusparselt"},
+      {HY_BACKEND_TYPE_ascend, 4, "ascend"},  {HY_BACKEND_TYPE_hip, 6, "hip"},
+      {HY_BACKEND_TYPE_cpu, 10, "cpu"},       {HY_BACKEND_TYPE_mkl, 11, "mkl"},
+      {HY_BACKEND_TYPE_mkldnn, 12, "mkldnn"}, {HY_BACKEND_TYPE_openmp, 13, "openmp"},
+      {HY_BACKEND_TYPE_xeon, 14, "xeon"},     {HY_BACKEND_TYPE_openblas, 15, "openblas"},
+      {HY_BACKEND_TYPE_native, 16, "native"}, {HY_BACKEND_TYPE_nki, 20, "nki"},
+      {HY_BACKEND_TYPE_triton, 21, "triton"}, {HY_BACKEND_TYPE_mha, 22, "mha"},
+      {HY_BACKEND_TYPE_nnpack, 23, "nnpack"}, {HY_BACKEND_TYPE_opt_einsum, 24, "opt_einsum"},
+      {HY_BACKEND_TYPE_hygon, 40, "hygon"},   {HY_BACKEND_TYPE_cambricon, 41, "cambricon"},
+      {HY_BACKEND_TYPE_echo, 42, "echo"},
+  };
+  enum { N = sizeof rows / sizeof rows[0] };
+  int known = 0;
+  for (int i = 0; i < N; i++) {
+    assert_int_equal(rows[i].type, rows[i].number);
+    assert_int_equal(hy_backend_type_of(rows[i].name), rows[i].number);
+    assert_string_equal(hy_backend_type_name(rows[i].type), rows[i].name);
+  }
+  while (hy__known_backend_at(known)) known++;
+  for (int i = 0; hy__known_provider_at(i); i++) known++;
+  assert_int_equal(known, N);  // a new name is written down here
+  assert_int_equal(hy_backend_type_of("nobody"), HY_BACKEND_TYPE_NONE);
+  assert_int_equal(hy_backend_type_of(NULL), HY_BACKEND_TYPE_NONE);
+  assert_null(hy_backend_type_name((hy_backend_type)5));
+
+  hy_backend_report report;
+  hy_device *by_type, *by_name;
+  CHECK_OK(hy_backend_find_by_type(HY_BACKEND_TYPE_cpu, &report));
+  assert_string_equal(report.name, "cpu");
+  assert_int_equal(report.type, HY_BACKEND_TYPE_cpu);
+  CHECK_OK(hy_backend_find_by_type(HY_BACKEND_TYPE_cudnn, &report));
+  assert_int_equal(report.type, HY_BACKEND_TYPE_cuda);  // a provider stands for its backend
+  CHECK_FAILS(HY_NOT_FOUND, "5 is no type", hy_backend_find_by_type((hy_backend_type)5, &report));
+  CHECK_OK(hy_device_get_by_type(HY_BACKEND_TYPE_native, 0, &by_type));
+  CHECK_OK(hy_device_get("native", &by_name));
+  assert_ptr_equal(by_type, by_name);
+  CHECK_FAILS(HY_NOT_FOUND, "-1", hy_device_get_by_type(HY_BACKEND_TYPE_cpu, -1, &by_type));
+  CHECK_FAILS(HY_NOT_FOUND, "cpu:3", hy_device_get_by_type(HY_BACKEND_TYPE_cpu, 3, &by_type));
+  CHECK_FAILS(HY_NOT_FOUND, "no type", hy_device_get_by_type(HY_BACKEND_TYPE_NONE, 0, &by_type));
+  hy_backend backend = stub_backend("numberless");
+  CHECK_OK(hy_register_backend(&backend));
+  CHECK_OK(hy_backend_find("numberless", &report));
+  assert_int_equal(report.type, HY_BACKEND_TYPE_NONE);
+}
+
 static void* choose(void* result) {
   hy_device* device = NULL;
   hy_backend_report report;
   for (int i = 0; i < 50; i++) {
-    if (hy_device_get("busy", &device) != HY_OK ||
-        hy_set_preferred_provider(device, i % 2 ? "fast" : NULL))
+    if (hy_device_get(i % 2 ? "fast" : "busy", &device) != HY_OK ||
+        strcmp(device->providers[0]->name, i % 2 ? "fast" : "slow") != 0)
       return NULL;
-    const hy_provider* const* order = atomic_load(&device->providers);
-    if (order[0] == order[1]) return NULL;
     for (int b = 0; hy_backend_at(b, &report) == HY_OK; b++) continue;
     if (hy_device_get(NULL, &device) != HY_OK) return NULL;
   }
@@ -401,9 +453,10 @@ int main(void) {
       TEST(refuses_bad_tables),          TEST(accepts_a_shorter_table),
       TEST(failed_probes_are_reported),  TEST(a_probe_must_reach_ready),
       TEST(no_devices_is_missing),       TEST(lists_providers),
-      TEST(lists_known_providers),       TEST(discovers_each_device_once),
-      TEST(a_device_that_does_not_open), TEST(shutdown_forgets_everything),
-      TEST(many_threads_at_once),        TEST(survives_lack_of_memory),
+      TEST(lists_known_providers),       TEST(backends_have_numbers),
+      TEST(discovers_each_device_once),  TEST(a_device_that_does_not_open),
+      TEST(shutdown_forgets_everything), TEST(many_threads_at_once),
+      TEST(survives_lack_of_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

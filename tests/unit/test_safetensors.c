@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "model/file.h"
+#include "base/file.h"
 #include "model/safetensors.h"
 #include "support/check.h"
 

@@ -1,44 +1,32 @@
 // The cpu backend: the host itself as a device. Always there; its kernels of last resort are the
 // library's reference, so that it runs every op.
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/common/host.h"
+#include "backends/common/smoke_test.h"
 #include "backends/cpu/host_info.h"
-#include "backends/cpu/kernels.h"
-#include "backends/cpu/pages.h"
-#include "backends/cpu/providers.h"
+#include "backends/cpu/peak.h"
+#include "backends/cpu/provider.h"
+#include "backends/cpu/runtime/huge_pages.h"
+#include "backends/cpu/runtime/scratch.h"
+#include "backends/cpu/runtime/thread_pool.h"
+#include "base/env.h"
+#include "use_providers.h"
 
-static const hy_host* host;
-const hy_host* hy__cpu_host_services;
-
-// A small add through the same reference that will run everything else.
-static hy_status smoke_test(void) {
-  float a[2] = {1, 2}, b[2] = {3, 5}, out[2] = {0, 0};
-  hy_tensor in[2] = {
-      {.data = a, .dtype = HY_F32, .ndim = 1, .shape = {2}, .stride = {1}},
-      {.data = b, .dtype = HY_F32, .ndim = 1, .shape = {2}, .stride = {1}},
-  };
-  hy_tensor sum = {.data = out, .dtype = HY_F32, .ndim = 1, .shape = {2}, .stride = {1}};
-  hy_call call = {.op = HY_OP_add, .n_in = 2, .n_out = 1, .in = in, .out = &sum};
-  call.attrs.alpha.alpha = hy_int(1);
-  HY_TRY(host->reference(&call));
-  if (out[0] != 4 || out[1] != 7)
-    return host->fail(HY_INTERNAL, "cpu: [1, 2] + [3, 5] gave [%g, %g]", (double)out[0],
-                      (double)out[1]);
-  return HY_OK;
-}
+static const hy_backend backend;
 
 static hy_status probe(hy_probe* report, int* device_count) {
   report->stage = HY_STAGE_DEVICES;
   *device_count = 1;
-  HY_TRY(smoke_test());
-  report->stage = HY_STAGE_READY;
-  return HY_OK;
+  return hy__smoke_test(&backend, 0, report);
 }
 
 static hy_status device_info(int index, hy_device_info* info) {
-  if (index != 0) return host->fail(HY_NOT_FOUND, "cpu: there is no device %d, only 0", index);
+  if (index != 0)
+    return hy__backend_host->fail(HY_NOT_FOUND, "cpu: there is no device %d, only 0", index);
   hy__cpu_host h;
   hy__cpu_read_host("", &h);
   snprintf(info->name, sizeof info->name, "%s", h.model);
@@ -54,22 +42,61 @@ static hy_status device_info(int index, hy_device_info* info) {
   return HY_OK;
 }
 
+static hy_status set_threads(void* device, int32_t n) {
+  (void)device;
+  if (n < 1 || n > HY__MAX_THREADS)
+    return hy__backend_host->fail(
+        HY_INVALID_ARGUMENT, "cpu: %d threads; give a number from 1 to %d", n, HY__MAX_THREADS);
+  hy__pool_set_threads(n);
+  return HY_OK;
+}
+
+static hy_status threads(void* device, int32_t* n) {
+  (void)device;
+  *n = hy__pool_threads();
+  return HY_OK;
+}
+
+// HALYARD_THREADS; where it is not set, the cores that affinity and control groups leave us.
+static hy_status choose_threads(void) {
+  const char* text = hy__env("HALYARD_THREADS");
+  if (!text) {
+    hy__pool_set_threads(hy__cpu_usable_cores(""));
+    return HY_OK;
+  }
+  char* end;
+  errno = 0;
+  long n = strtol(text, &end, 10);
+  if (errno || end == text || *end || n < 1 || n > HY__MAX_THREADS)
+    return hy__backend_host->fail(HY_INVALID_ARGUMENT,
+                                  "HALYARD_THREADS is \"%s\"; give a number from 1 to %d", text,
+                                  HY__MAX_THREADS);
+  hy__pool_set_threads((int)n);
+  return HY_OK;
+}
+
 static hy_status device_open(int index, void** device) {
   static char the_device;
-  if (index != 0) return host->fail(HY_NOT_FOUND, "cpu: there is no device %d, only 0", index);
+  if (index != 0)
+    return hy__backend_host->fail(HY_NOT_FOUND, "cpu: there is no device %d, only 0", index);
+  HY_TRY(choose_threads());
   *device = &the_device;
   return HY_OK;
 }
 
+// The pool's threads, and with them their scratch; the caller's scratch too. Other threads of the
+// program keep theirs until they end.
 static void device_close(void* device) {
   (void)device;
+  hy__pool_stop();
+  hy__scratch_release();
 }
 
 static hy_status memory_alloc(void* device, size_t bytes, void** address) {
   (void)device;
-  *address = hy__pages_get(bytes);
+  *address = hy__page_alloc(bytes);
   if (!*address)
-    return host->fail(HY_OUT_OF_MEMORY, "cpu: the system has no %zu bytes left", bytes);
+    return hy__backend_host->fail(HY_OUT_OF_MEMORY, "cpu: the system has no %zu bytes left", bytes);
   return HY_OK;
 }
 
@@ -100,16 +127,28 @@ static hy_status set(void* device, void* stream, void* dst, int value, size_t by
   return HY_OK;
 }
 
+// In the order in which they are asked, less what USE_<PROVIDER>=OFF leaves out.
+// clang-format off
 static const hy_provider* const providers[] = {
-    &hy__cpu_xeon,   &hy__cpu_native, &hy__cpu_openblas,   &hy__cpu_mkl,  &hy__cpu_mkldnn,
-    &hy__cpu_openmp, &hy__cpu_nnpack, &hy__cpu_opt_einsum, &hy__cpu_parts};
+    HY_IF_XEON(&hy__cpu_avx512)
+    HY_IF_NATIVE(&hy__cpu_native)
+    HY_IF_OPENBLAS(&hy__cpu_openblas)
+    HY_IF_MKL(&hy__cpu_mkl)
+    HY_IF_MKLDNN(&hy__cpu_mkldnn)
+    HY_IF_OPENMP(&hy__cpu_openmp)
+    HY_IF_NNPACK(&hy__cpu_nnpack)
+    HY_IF_OPT_EINSUM(&hy__cpu_opt_einsum)
+    HY_IF_XEON(&hy__cpu_xeon)
+    &hy__cpu_reference_mt,
+};
+// clang-format on
 
 static const hy_backend backend = {
     .size = sizeof(hy_backend),
     .abi = HY_ABI_VERSION,
     .flags = HY_BACKEND_HOST_MEMORY,
     .name = "cpu",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .description = "the host's processor",
     .probe = probe,
     .device_info = device_info,
@@ -122,12 +161,15 @@ static const hy_backend backend = {
     .set = set,
     .providers = providers,
     .n_providers = (int)(sizeof providers / sizeof providers[0]),
+    .set_threads = set_threads,
+    .threads = threads,
+    .peak = hy__cpu_peak,
 };
 
 hy_status hy__backend_cpu(uint32_t max_abi, const hy_host* services, const hy_backend** out);
 hy_status hy__backend_cpu(uint32_t max_abi, const hy_host* services, const hy_backend** out) {
   (void)max_abi;
-  host = hy__cpu_host_services = services;
+  hy__backend_host = services;
   *out = &backend;
   return HY_OK;
 }

@@ -1,6 +1,6 @@
-// What the processor and the system say about themselves.
-#ifndef HALYARD_BACKENDS_CPU_HOST_INFO_H_
-#define HALYARD_BACKENDS_CPU_HOST_INFO_H_
+// Processor, memory and operating system, as they describe themselves.
+#ifndef HALYARD_CPU_HOST_INFO_H_
+#define HALYARD_CPU_HOST_INFO_H_
 
 #include <stdint.h>
 
@@ -13,7 +13,9 @@ typedef struct hy__cpu_host {
 
 // `root` is "" but in tests. What cannot be read stays empty or 0.
 void hy__cpu_read_host(const char* root, hy__cpu_host* host);
+// Only the cores.
+int hy__cpu_usable_cores(const char* root);
 // Only the memory; quick.
 void hy__cpu_read_memory(const char* root, uint64_t* total, uint64_t* free);
 
-#endif  // HALYARD_BACKENDS_CPU_HOST_INFO_H_
+#endif  // HALYARD_CPU_HOST_INFO_H_

@@ -37,23 +37,23 @@ static hy_status bind_driver(hy_probe* report) {
   void* library = NULL;
   bool here = on_the_bus();
   if (here) report->stage = HY_STAGE_FOUND;
-  if (hy__gpu_host->open_library("libcuda.so.1", "/usr/lib/wsl/lib /usr/local/nvidia/lib64", report,
+  if (hy__backend_host->open_library("libcuda.so.1", "/usr/lib/wsl/lib /usr/local/nvidia/lib64", report,
                                  &library) != HY_OK) {
     char reason[320];
-    snprintf(reason, sizeof reason, "%.300s", hy__gpu_host->last_error());
+    snprintf(reason, sizeof reason, "%.300s", hy__backend_host->last_error());
     snprintf(report->remedy, sizeof report->remedy,
              "%sinstall the NVIDIA driver, which brings "
              "libcuda.so.1",
              here ? "" : "on a machine with an NVIDIA GPU, ");
     report->reason[0] = 0;  // the library's own words are part of ours
-    return hy__gpu_host->fail(HY_UNAVAILABLE, "%s NVIDIA GPU is on the PCI bus, %s %s",
+    return hy__backend_host->fail(HY_UNAVAILABLE, "%s NVIDIA GPU is on the PCI bus, %s %s",
                               here ? "an" : "no", here ? "but" : "and", reason);
   }
 #define HY_CUDA_DRIVER(field, symbol)                                                       \
   *(void**)&hy__cuda_api.driver.field = dlsym(library, symbol);                             \
   if (!hy__cuda_api.driver.field) {                                                         \
     snprintf(report->remedy, sizeof report->remedy, "install a newer driver");              \
-    return hy__gpu_host->fail(HY_UNAVAILABLE, "%.200s has no %s", report->library, symbol); \
+    return hy__backend_host->fail(HY_UNAVAILABLE, "%.200s has no %s", report->library, symbol); \
   }
 #define HY_CUDA_OPTIONAL(field, symbol) \
   *(void**)&hy__cuda_api.driver.field = dlsym(library, symbol);
@@ -79,7 +79,7 @@ static hy_status device_open(int index, void** device) {
 static hy_provider own = {
     .size = sizeof(hy_provider),
     .name = "cuda",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .declares = hy__gpu_declarations,
     .supports = hy__gpu_supports,
     .run = hy__gpu_run,
@@ -91,7 +91,7 @@ static const hy_backend backend = {
     .size = sizeof(hy_backend),
     .abi = HY_ABI_VERSION,
     .name = "cuda",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .description = "NVIDIA GPUs, with kernels compiled at run time",
     .probe = probe,
     .device_info = device_info,
@@ -101,8 +101,8 @@ static const hy_backend backend = {
     .memory_alloc = hy__gpu_memory_alloc,
     .memory_free = hy__gpu_memory_free,
     .memory_info = hy__gpu_memory_info,
-    .host_alloc = hy__gpu_host_alloc,
-    .host_free = hy__gpu_host_free,
+    .host_alloc = hy__backend_host_alloc,
+    .host_free = hy__backend_host_free,
     .copy = hy__gpu_copy_bytes,
     .set = hy__gpu_set_bytes,
     .stream_create = hy__gpu_stream_create,
@@ -124,7 +124,7 @@ static const hy_backend backend = {
 hy_status hy__backend_cuda(uint32_t max_abi, const hy_host* services, const hy_backend** out);
 hy_status hy__backend_cuda(uint32_t max_abi, const hy_host* services, const hy_backend** out) {
   (void)max_abi;
-  hy__gpu_host = services;
+  hy__backend_host = services;
   own.n_declares = hy__gpu_n_declarations;
   *out = &backend;
   return HY_OK;

@@ -36,14 +36,14 @@ static hy_status probe(hy_probe* report) {
     snprintf(report->remedy, sizeof report->remedy,
              "install cuBLAS (pip install nvidia-cublas, or the CUDA toolkit); products run on the "
              "backend's own kernels meanwhile");
-    return hy__gpu_host->fail(HY_UNAVAILABLE, "no libcublasLt.so.13 or .12 was found");
+    return hy__backend_host->fail(HY_UNAVAILABLE, "no libcublasLt.so.13 or .12 was found");
   }
   hy__cuda_path(library, report->library, sizeof report->library);
   report->stage = HY_STAGE_LOADED;
 #define HY_CUBLASLT(field, symbol, parameters) \
   *(void**)&lt.field = dlsym(library, symbol); \
   if (!lt.field)                               \
-    return hy__gpu_host->fail(HY_UNAVAILABLE, "%.200s has no %s", report->library, symbol);
+    return hy__backend_host->fail(HY_UNAVAILABLE, "%.200s has no %s", report->library, symbol);
 #include "backends/cuda/cublaslt.def"
   report->stage = HY_STAGE_READY;
   return HY_OK;
@@ -342,7 +342,7 @@ static hy_status run(void* device, void* stream, const hy_call* call) {
 const hy_provider hy__cuda_cublaslt = {
     .size = sizeof(hy_provider),
     .name = "cublaslt",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .probe = probe,
     .supports = supports,
     .run = run,

@@ -104,7 +104,7 @@ hy_status hy__cuda_bind_nvrtc(hy__gpu_api* api, hy_probe* report) {
     snprintf(report->remedy, sizeof report->remedy,
              "install NVRTC (pip install nvidia-cuda-nvrtc, or the CUDA toolkit) and set CUDA_HOME "
              "or VIRTUAL_ENV where it is not found");
-    return hy__gpu_host->fail(HY_UNAVAILABLE,
+    return hy__backend_host->fail(HY_UNAVAILABLE,
                               "the driver is there, and NVRTC, which compiles the kernels, is not: "
                               "no libnvrtc.so.%d%s was found",
                               api->driver_number / 1000,
@@ -114,7 +114,7 @@ hy_status hy__cuda_bind_nvrtc(hy__gpu_api* api, hy_probe* report) {
 #define HY_NVRTC(field, symbol)                           \
   *(void**)&api->compiler.field = dlsym(library, symbol); \
   if (!api->compiler.field)                               \
-    return hy__gpu_host->fail(HY_UNAVAILABLE, "%s has no %s", api->compiler_path, symbol);
+    return hy__backend_host->fail(HY_UNAVAILABLE, "%s has no %s", api->compiler_path, symbol);
 #include "backends/cuda/cuda.def"
   int major = 0, minor = 0;
   api->compiler.version(&major, &minor);

@@ -1,32 +1,17 @@
-// The echo backend: the ECHO NPU over its SDK, whatever lies below it (a functional model, the
+// The echo backend: the ECHO NPU over its SDK, whatever is below it (a functional model, the
 // Verilog in simulation, a card). The SDK is part of this library, so that nobody else uses it.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/common/smoke_test.h"
 #include "backends/echo/echo.h"
-
-const hy_host* hy__echo_host;
 
 // ---- Probe ----
 
-// Adds on the device: memory, both copies, the queue and the vector unit at work.
-static echoNpuError smoke(bool* right) {
-  const float sent[2] = {1, 2};
-  float received[2] = {0, 0}, *memory = NULL;
-  echoNpuError error = echoNpuMalloc((void**)&memory, sizeof sent);
-  if (error) return error;
-  error = echoNpuMemcpy(memory, sent, sizeof sent, ECHO_NPU_MEMCPY_HOST_TO_DEVICE);
-  if (!error) error = echoNpuAddTensor(memory, memory, memory, 2, NULL);
-  if (!error)
-    error = echoNpuMemcpy(received, memory, sizeof received, ECHO_NPU_MEMCPY_DEVICE_TO_HOST);
-  echoNpuFree(memory);
-  *right = received[0] == 2 && received[1] == 4;
-  return error;
-}
+static hy_backend backend;
 
 static hy_status probe(hy_probe* report, int* device_count) {
-  bool right = false;
   snprintf(report->library, sizeof report->library, "built in, over %s", echoNpuGetBackendName());
   snprintf(report->remedy, sizeof report->remedy,
            "set ECHO_NPU_BACKEND to a bottom that is there: cmodel always is");
@@ -34,11 +19,7 @@ static hy_status probe(hy_probe* report, int* device_count) {
   echoNpuError error = echoNpuGetDeviceCount(device_count);
   if (error) return hy__echo_fail(error, "looking for devices");
   report->stage = HY_STAGE_DEVICES;
-  error = smoke(&right);
-  if (error) return hy__echo_fail(error, "a first command");
-  if (!right) return hy__echo_host->fail(HY_DEVICE_FAILED, "echo: [1, 2] + [1, 2] came out wrong");
-  report->stage = HY_STAGE_READY;
-  return HY_OK;
+  return hy__smoke_test(&backend, 0, report);
 }
 
 // ---- Devices ----
@@ -72,7 +53,7 @@ static hy_status device_info(int index, hy_device_info* info) {
 
 static hy_status device_open(int index, void** device) {
   hy__echo_device* fresh = calloc(1, sizeof *fresh);
-  if (!fresh) return hy__echo_host->fail(HY_OUT_OF_MEMORY, "echo: no host memory for a device");
+  if (!fresh) return hy__backend_host->fail(HY_OUT_OF_MEMORY, "echo: no host memory for a device");
   fresh->index = index;
   pthread_mutex_init(&fresh->mutex, NULL);
   *device = fresh;
@@ -100,7 +81,7 @@ static hy_status memory_alloc(void* device, size_t bytes, void** address) {
 static void memory_free(void* device, void* address) {
   (void)device;
   if (echoNpuFree(address) != ECHO_NPU_SUCCESS)
-    hy__echo_host->log(1, "echo: %s", echoNpuGetLastErrorMessage());
+    hy__backend_host->log(1, "echo: %s", echoNpuGetLastErrorMessage());
 }
 
 static hy_status memory_info(void* device, uint64_t* free_bytes, uint64_t* total_bytes) {
@@ -135,7 +116,7 @@ static hy_backend backend = {
     .size = sizeof(hy_backend),
     .abi = HY_ABI_VERSION,
     .name = "echo",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .description = "the ECHO NPU, simulated or on a card",
     .probe = probe,
     .device_info = device_info,
@@ -166,7 +147,7 @@ static hy_backend backend = {
 hy_status hy__backend_echo(uint32_t max_abi, const hy_host* services, const hy_backend** out);
 hy_status hy__backend_echo(uint32_t max_abi, const hy_host* services, const hy_backend** out) {
   (void)max_abi;
-  hy__echo_host = services;
+  hy__backend_host = services;
   const char* bottom = echoNpuGetBackendName();
   bool on_a_card = !strcmp(bottom, "fpga") || !strcmp(bottom, "asic");
   backend.flags = on_a_card ? 0 : HY_BACKEND_SIMULATED;

@@ -1,4 +1,4 @@
-// Writing to a cache and attending over it. Packets need counts and addresses that lie in index
+// Writing to a cache and attending over it. Packets need counts and addresses that come from index
 // tensors on the device: these few numbers are read back first, which waits for the stream. The
 // fallback would wait as well, and bring the whole cache along.
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static bool read_indices(hy__echo_batch* batch, const hy_tensor* t, int count, i
     numbers[i] = batch->status == HY_OK ? malloc(n * sizeof **numbers + 1) : NULL;
     if (batch->status == HY_OK && !numbers[i])
       batch->status =
-          hy__echo_host->fail(HY_OUT_OF_MEMORY, "echo: no host memory for %zu indices", n);
+          hy__backend_host->fail(HY_OUT_OF_MEMORY, "echo: no host memory for %zu indices", n);
     if (batch->status != HY_OK) continue;
     echoNpuError error = echoNpuMemcpyAsync(numbers[i], t[i].data, hy_tensor_bytes(&t[i]),
                                             ECHO_NPU_MEMCPY_DEVICE_TO_HOST, stream->queue);
@@ -54,9 +54,9 @@ static bool read_indices(hy__echo_batch* batch, const hy_tensor* t, int count, i
 static hy_status check_rows(const hy_call* call, int64_t* rows, int64_t n, int64_t size) {
   for (int64_t i = 0; i < n; i++) {
     if (rows[i] < -size || rows[i] >= size)
-      return hy__echo_host->fail(HY_INDEX, "%s: index %lld at %lld, the dimension has %lld",
-                                 hy__echo_host->op_name(call->op), (long long)rows[i], (long long)i,
-                                 (long long)size);
+      return hy__backend_host->fail(HY_INDEX, "%s: index %lld at %lld, the dimension has %lld",
+                                    hy__backend_host->op_name(call->op), (long long)rows[i],
+                                    (long long)i, (long long)size);
     if (rows[i] < 0) rows[i] += size;
   }
   return HY_OK;
@@ -119,15 +119,16 @@ static hy_status check_sequences(const paged* p) {
     for (int64_t i = 0; i * block_size < keys; i++) {
       int64_t block = p->block[b * p->most_blocks + i];
       if (block < 0 || block >= p->k.shape[0])
-        return hy__echo_host->fail(HY_INDEX, "paged_attention: block %lld of %lld",
-                                   (long long)block, (long long)p->k.shape[0]);
+        return hy__backend_host->fail(HY_INDEX, "paged_attention: block %lld of %lld",
+                                      (long long)block, (long long)p->k.shape[0]);
     }
   }
   if (right) return HY_OK;
-  return hy__echo_host->fail(HY_INDEX,
-                             "paged_attention: query_start and context_length do not describe %lld "
-                             "tokens in at most %lld blocks each",
-                             (long long)tokens, (long long)p->most_blocks);
+  return hy__backend_host->fail(
+      HY_INDEX,
+      "paged_attention: query_start and context_length do not describe %lld "
+      "tokens in at most %lld blocks each",
+      (long long)tokens, (long long)p->most_blocks);
 }
 
 // [rows, heads, size] as [heads, rows, size].
@@ -153,7 +154,7 @@ static bool in_a_row(const hy__echo_operand* cache, int64_t first, int64_t block
   return true;
 }
 
-// The keys or values of sequence b: where they lie if their blocks follow each other, else
+// The keys or values of sequence b: in place if their blocks follow each other, else
 // gathered.
 static hy_support of_sequence(hy__echo_batch* batch, const paged* p, const hy__echo_operand* cache,
                               int64_t b, hy__echo_operand* heads) {
@@ -163,17 +164,17 @@ static hy_support of_sequence(hy__echo_batch* batch, const paged* p, const hy__e
   int64_t run = 1;
   while (run < blocks && block[run] == block[0] + run) run++;
   if (run == blocks && in_a_row(cache, block[0], blocks, keys, heads)) return HY_SUPPORT_YES;
-  hy__echo_operand lines;
-  if (!hy__echo_lines(cache, 0xe, &lines)) return HY_SUPPORT_NO_LAYOUT;
+  hy__echo_operand slices;
+  if (!hy__echo_slices(cache, 0xe, &slices)) return HY_SUPPORT_NO_LAYOUT;
   int64_t shape[4] = {blocks, block_size, cache->shape[2], cache->shape[3]};
   hy__echo_operand packed = hy__echo_temporary(batch, cache->type, 4, shape), to, index = p->table;
-  hy__echo_lines(&packed, 0xe, &to);
+  hy__echo_slices(&packed, 0xe, &to);
   to = hy__echo_expand(&to, 3, (int64_t[]){1, blocks, to.shape[1]});
-  lines = hy__echo_expand(&lines, 3, (int64_t[]){1, lines.shape[0], lines.shape[1]});
+  slices = hy__echo_expand(&slices, 3, (int64_t[]){1, slices.shape[0], slices.shape[1]});
   // A table of one block would repeat it: rows are gathered by their distance.
-  if (cache->shape[0] == 1) lines.stride[1] = 0;
+  if (cache->shape[0] == 1) slices.stride[1] = 0;
   index.at += (uint64_t)(b * p->most_blocks) * (p->table64 ? 8 : 4);
-  HY__ECHO_NEED(hy__echo_gather(batch, &to, &lines, &index, p->table64));
+  HY__ECHO_NEED(hy__echo_gather(batch, &to, &slices, &index, p->table64));
   in_a_row(&packed, 0, blocks, keys, heads);
   return HY_SUPPORT_YES;
 }
@@ -196,8 +197,8 @@ static hy_support attend_all(hy__echo_batch* batch, const hy_call* call, const p
 
 // Rows of a head that the matrix engine can read, and blocks that can be gathered.
 static bool is_plain(const hy__echo_operand* t) {
-  hy__echo_operand lines;
-  return hy__echo_lines(t, t->ndim == 4 ? 0xe : 0x6, &lines);
+  hy__echo_operand slices;
+  return hy__echo_slices(t, t->ndim == 4 ? 0xe : 0x6, &slices);
 }
 
 hy_support hy__echo_paged_attention(hy__echo_batch* batch, const hy_call* call) {

@@ -4,10 +4,8 @@
 
 #include <pthread.h>
 
+#include "backends/common/host.h"
 #include "echo_npu_runtime.h"
-#include "halyard/plugin.h"
-
-extern const hy_host* hy__echo_host;
 
 typedef struct hy__echo_stream hy__echo_stream;
 

@@ -42,7 +42,7 @@ hy_support hy__echo_fill_op(hy__echo_batch* batch, const hy_call* call) {
   uint32_t word[2] = {0, 0};
   hy_tensor one = {.data = word, .dtype = call->out[0].dtype};
   hy_call single = {.op = HY_OP_fill, .n_out = 1, .out = &one, .attrs = call->attrs};
-  if (batch->stream && batch->status == HY_OK) batch->status = hy__echo_host->reference(&single);
+  if (batch->stream && batch->status == HY_OK) batch->status = hy__backend_host->reference(&single);
   if (call->out[0].dtype != HY_F64 && call->out[0].dtype != HY_I64)
     return hy__echo_fill(batch, &out, word[0]);
   for (int half = 0; half < 2; half++) {
@@ -86,26 +86,26 @@ static hy_support index_list(hy__echo_batch* batch, const hy_tensor* t, hy__echo
   if (t->dtype != HY_I64 && t->dtype != HY_I32) return HY_SUPPORT_NO_DTYPE;
   hy__echo_operand words;
   HY__ECHO_NEED(hy__echo_words(batch, t, &words));
-  return hy__echo_pack_lines(batch, &words, dims_from(0, words.ndim), list);
+  return hy__echo_pack_slices(batch, &words, dims_from(0, words.ndim), list);
 }
 
 // [count, cols] of what may have more dimensions, which must be one list of rows.
 static bool rows_of(const hy__echo_operand* t, int lead, hy__echo_operand* rows) {
-  hy__echo_operand lines;
-  if (!hy__echo_lines(t, dims_from(lead, t->ndim), &lines)) return false;
+  hy__echo_operand slices;
+  if (!hy__echo_slices(t, dims_from(lead, t->ndim), &slices)) return false;
   int64_t count = 1, step = 0;
   for (int d = lead - 1; d >= 0; d--) {
-    if (lines.shape[d] == 1) continue;
+    if (slices.shape[d] == 1) continue;
     if (count == 1)
-      step = lines.stride[d];
-    else if (lines.stride[d] != step * count)
+      step = slices.stride[d];
+    else if (slices.stride[d] != step * count)
       return false;
-    count *= lines.shape[d];
+    count *= slices.shape[d];
   }
   *rows = (hy__echo_operand){.at = t->at,
                              .type = t->type,
                              .ndim = 2,
-                             .shape = {count, lines.shape[lead]},
+                             .shape = {count, slices.shape[lead]},
                              .stride = {step, 1}};
   return step <= ECHO_NPU_MAX_STRIDE;
 }
@@ -162,17 +162,17 @@ hy_support hy__echo_embedding_backward(hy__echo_batch* batch, const hy_call* cal
 
 // x as [outer, n, inner] around the dimension; outer and inner must each be one walk.
 static bool around(const hy__echo_operand* t, int dim, hy__echo_operand* three) {
-  hy__echo_operand lines, outer;
-  if (!hy__echo_lines(t, dims_from(dim + 1, t->ndim), &lines)) return false;
-  hy__echo_operand lead = lines;
+  hy__echo_operand slices, outer;
+  if (!hy__echo_slices(t, dims_from(dim + 1, t->ndim), &slices)) return false;
+  hy__echo_operand lead = slices;
   lead.ndim = dim;
   if (!rows_of(&lead, dim, &outer)) return false;
   *three = (hy__echo_operand){.at = t->at,
                               .type = t->type,
                               .ndim = 3,
-                              .shape = {outer.shape[0], lines.shape[dim], lines.shape[dim + 1]},
-                              .stride = {outer.stride[0], lines.stride[dim], 1}};
-  return lines.stride[dim] <= ECHO_NPU_MAX_STRIDE;
+                              .shape = {outer.shape[0], slices.shape[dim], slices.shape[dim + 1]},
+                              .stride = {outer.stride[0], slices.stride[dim], 1}};
+  return slices.stride[dim] <= ECHO_NPU_MAX_STRIDE;
 }
 
 hy_support hy__echo_index_select(hy__echo_batch* batch, const hy_call* call) {

@@ -48,11 +48,11 @@ static uint64_t address(hy__echo_batch* batch, const void* pointer) {
   if (!batch->stream || batch->status != HY_OK) return 0;
   echoNpuError error = echoNpuGetAddress(pointer, &owner, &at);
   if (error != ECHO_NPU_SUCCESS)
-    batch->status = hy__echo_fail(error, hy__echo_host->op_name(batch->op));
+    batch->status = hy__echo_fail(error, hy__backend_host->op_name(batch->op));
   else if (owner != batch->stream->device->index)
-    batch->status = hy__echo_host->fail(
+    batch->status = hy__backend_host->fail(
         HY_INVALID_ARGUMENT, "echo: %s: %p is memory of device %d, the stream is of device %d",
-        hy__echo_host->op_name(batch->op), pointer, owner, batch->stream->device->index);
+        hy__backend_host->op_name(batch->op), pointer, owner, batch->stream->device->index);
   return at;
 }
 
@@ -183,29 +183,29 @@ static hy__echo_operand reorder(const hy__echo_operand* operand, uint32_t mask, 
   return moved;
 }
 
-bool hy__echo_lines(const hy__echo_operand* operand, uint32_t mask, hy__echo_operand* lines) {
+bool hy__echo_slices(const hy__echo_operand* operand, uint32_t mask, hy__echo_operand* slices) {
   int kept;
-  *lines = reorder(operand, mask, &kept);
+  *slices = reorder(operand, mask, &kept);
   int64_t length = 1;
-  for (int d = lines->ndim - 1; d >= kept; d--) {
-    if (lines->shape[d] != 1 && lines->stride[d] != length) return false;
-    length *= lines->shape[d];
+  for (int d = slices->ndim - 1; d >= kept; d--) {
+    if (slices->shape[d] != 1 && slices->stride[d] != length) return false;
+    length *= slices->shape[d];
   }
-  lines->ndim = kept + 1;
-  lines->shape[kept] = length;
-  lines->stride[kept] = 1;
+  slices->ndim = kept + 1;
+  slices->shape[kept] = length;
+  slices->stride[kept] = 1;
   return true;
 }
 
-hy_support hy__echo_pack_lines(hy__echo_batch* batch, const hy__echo_operand* operand,
-                               uint32_t mask, hy__echo_operand* lines) {
-  if (hy__echo_lines(operand, mask, lines)) return HY_SUPPORT_YES;
+hy_support hy__echo_pack_slices(hy__echo_batch* batch, const hy__echo_operand* operand,
+                                uint32_t mask, hy__echo_operand* slices) {
+  if (hy__echo_slices(operand, mask, slices)) return HY_SUPPORT_YES;
   int kept;
   hy__echo_operand moved = reorder(operand, mask, &kept);
   hy__echo_operand packed = hy__echo_temporary(batch, moved.type, moved.ndim, moved.shape);
   HY__ECHO_NEED(hy__echo_copy(batch, &packed, &moved));
   uint32_t last = ((1u << (moved.ndim - kept)) - 1) << kept;
-  hy__echo_lines(&packed, last, lines);
+  hy__echo_slices(&packed, last, slices);
   return HY_SUPPORT_YES;
 }
 
@@ -220,7 +220,7 @@ typedef struct loops {
 } loops;
 
 // The first `ndim` dimensions of operands of one shape: those of size 1 left out, in the order in
-// which dst lies in memory, joined where that is the same walk for all. An operand may be NULL.
+// of dst in memory, joined where that is the same walk for all. An operand may be NULL.
 static loops loops_over(int ndim, const hy__echo_operand* dst, const hy__echo_operand* x,
                         const hy__echo_operand* y) {
   loops l = {.n = 0};
@@ -503,7 +503,7 @@ static bool leading(const matrix* m, int64_t* stride, bool* transpose) {
 hy_support hy__echo_matmul(hy__echo_batch* batch, bool accumulate, const hy__echo_operand* c,
                            const hy__echo_operand* a, const hy__echo_operand* b) {
   matrix mc = matrix_of(c), ma = matrix_of(a), mb = matrix_of(b);
-  // Of a result that lies transposed, the transpose is computed: b^T a^T.
+  // Of a result that is transposed, the transpose is computed: b^T a^T.
   if (mc.cols > 1 && mc.col_step != 1) {
     if (mc.rows > 1 && mc.row_step != 1) return HY_SUPPORT_NO_LAYOUT;
     const hy__echo_operand* other = a;

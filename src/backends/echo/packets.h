@@ -50,10 +50,10 @@ hy__echo_operand hy__echo_slice(const hy__echo_operand* operand, int dim, int64_
                                 int64_t count);
 // The dimensions of `mask` as one last dimension of stride 1, the others before it; false where the
 // strides do not allow it.
-bool hy__echo_lines(const hy__echo_operand* operand, uint32_t mask, hy__echo_operand* lines);
+bool hy__echo_slices(const hy__echo_operand* operand, uint32_t mask, hy__echo_operand* slices);
 // The same for an input, by a copy where need be.
-hy_support hy__echo_pack_lines(hy__echo_batch* batch, const hy__echo_operand* operand,
-                               uint32_t mask, hy__echo_operand* lines);
+hy_support hy__echo_pack_slices(hy__echo_batch* batch, const hy__echo_operand* operand,
+                                uint32_t mask, hy__echo_operand* slices);
 
 // ---- Commands ----
 

@@ -93,7 +93,7 @@ static void tell(int level, echoNpuDebugTag tag, const hy_call* call, const char
   if (echoNpuGetDebugLevel() < level) return;
   char line[160];
   const hy_tensor* t = call->n_in > 0 ? &call->in[0] : &call->out[0];
-  int n = snprintf(line, sizeof line, "%s [", hy__echo_host->op_name(call->op));
+  int n = snprintf(line, sizeof line, "%s [", hy__backend_host->op_name(call->op));
   for (int d = 0; d < t->ndim && n < 100; d++)
     n += snprintf(line + n, sizeof line - (size_t)n, d ? ", %lld" : "%lld", (long long)t->shape[d]);
   snprintf(line + n, sizeof line - (size_t)n, "]%s%.40s", *what ? ": " : "", what);
@@ -128,15 +128,15 @@ static hy_status run(void* device, void* stream, const hy_call* call) {
   hy__echo_begin(&batch, stream, call->op);
   hy_support answer = kernels[call->op](&batch, call);
   if (answer != HY_SUPPORT_YES)
-    return hy__echo_host->fail(HY_INTERNAL, "echo: %s was accepted and cannot be run",
-                               hy__echo_host->op_name(call->op));
+    return hy__backend_host->fail(HY_INTERNAL, "echo: %s was accepted and cannot be run",
+                                  hy__backend_host->op_name(call->op));
   return hy__echo_end(&batch);
 }
 
 const hy_provider hy__echo_provider = {
     .size = sizeof(hy_provider),
     .name = "echo",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .declares = declarations,
     .n_declares = (int)(sizeof declarations / sizeof declarations[0]),
     .supports = supports_and_tells,

@@ -1,5 +1,5 @@
-// Along lines: reductions, softmax, norms, rotary positions. A line that is not the last dimension,
-// or not consecutive, is first copied into one that is.
+// Along slices: reductions, softmax, norms, rotary positions. A slice that is not the last
+// dimension, or not consecutive, is first copied into one that is.
 #include <math.h>
 
 #include "backends/echo/packets.h"
@@ -22,7 +22,7 @@ static hy__echo_operand without(const hy__echo_operand* t, uint32_t mask, bool k
 }
 
 hy_support hy__echo_reduce(hy__echo_batch* batch, const hy_call* call) {
-  hy__echo_operand out, x, lines;
+  hy__echo_operand out, x, slices;
   const hy_dims* dims = &call->attrs.reduce.dims;
   HY__ECHO_NEED(hy__echo_float(batch, &call->out[0], &out));
   HY__ECHO_NEED(hy__echo_float(batch, &call->in[0], &x));
@@ -35,13 +35,13 @@ hy_support hy__echo_reduce(hy__echo_batch* batch, const hy_call* call) {
     uint32_t zero = 0, nan = out.type == ECHO_NPU_F32 ? 0x7fc00000 : 0x7fc0;
     return hy__echo_fill(batch, &result, call->op == HY_OP_mean ? nan : zero);
   }
-  HY__ECHO_NEED(hy__echo_pack_lines(batch, &x, mask, &lines));
-  float share = 1 / (float)lines.shape[lines.ndim - 1];
+  HY__ECHO_NEED(hy__echo_pack_slices(batch, &x, mask, &slices));
+  float share = 1 / (float)slices.shape[slices.ndim - 1];
   switch (call->op) {
-    case HY_OP_sum: return rows(batch, ECHO_NPU_FN_ROW_SUM, 0, 0, &result, &lines, NULL);
-    case HY_OP_mean: return rows(batch, ECHO_NPU_FN_ROW_MEAN, 0, share, &result, &lines, NULL);
-    case HY_OP_max: return rows(batch, ECHO_NPU_FN_ROW_MAX, 0, 0, &result, &lines, NULL);
-    default: return rows(batch, ECHO_NPU_FN_ROW_MIN, 0, 0, &result, &lines, NULL);
+    case HY_OP_sum: return rows(batch, ECHO_NPU_FN_ROW_SUM, 0, 0, &result, &slices, NULL);
+    case HY_OP_mean: return rows(batch, ECHO_NPU_FN_ROW_MEAN, 0, share, &result, &slices, NULL);
+    case HY_OP_max: return rows(batch, ECHO_NPU_FN_ROW_MAX, 0, 0, &result, &slices, NULL);
+    default: return rows(batch, ECHO_NPU_FN_ROW_MIN, 0, 0, &result, &slices, NULL);
   }
 }
 
@@ -50,14 +50,14 @@ hy_support hy__echo_reduce(hy__echo_batch* batch, const hy_call* call) {
 // Lines to write the result to: those of the output, or temporary ones that `deliver` copies there.
 static hy__echo_operand result_lines(hy__echo_batch* batch, const hy__echo_operand* out,
                                      uint32_t mask, const hy__echo_operand* like, bool* direct) {
-  hy__echo_operand lines;
-  *direct = hy__echo_lines(out, mask, &lines);
-  return *direct ? lines : hy__echo_temporary(batch, out->type, like->ndim, like->shape);
+  hy__echo_operand slices;
+  *direct = hy__echo_slices(out, mask, &slices);
+  return *direct ? slices : hy__echo_temporary(batch, out->type, like->ndim, like->shape);
 }
 
-// Back from lines to the dimension they were taken along.
+// Back from slices to the dimension they were taken along.
 static hy_support deliver(hy__echo_batch* batch, const hy__echo_operand* out, int dim,
-                          const hy__echo_operand* lines) {
+                          const hy__echo_operand* slices) {
   hy__echo_operand moved = *out;
   for (int d = dim; d < out->ndim - 1; d++) {
     moved.shape[d] = out->shape[d + 1];
@@ -65,7 +65,7 @@ static hy_support deliver(hy__echo_batch* batch, const hy__echo_operand* out, in
   }
   moved.shape[out->ndim - 1] = out->shape[dim];
   moved.stride[out->ndim - 1] = out->stride[dim];
-  return hy__echo_copy(batch, &moved, lines);
+  return hy__echo_copy(batch, &moved, slices);
 }
 
 static int dim_of(const hy_call* call) {
@@ -73,7 +73,7 @@ static int dim_of(const hy_call* call) {
   return ndim == 0 ? 0 : dim < 0 ? dim + ndim : dim;
 }
 
-// A number alone is a line of one.
+// A number alone is a slice of one.
 static void at_least_one_dim(hy__echo_operand* t) {
   if (t->ndim > 0) return;
   t->ndim = 1;
@@ -82,7 +82,7 @@ static void at_least_one_dim(hy__echo_operand* t) {
 }
 
 hy_support hy__echo_softmax(hy__echo_batch* batch, const hy_call* call) {
-  hy__echo_operand out, x, lines;
+  hy__echo_operand out, x, slices;
   HY__ECHO_NEED(hy__echo_float(batch, &call->out[0], &out));
   HY__ECHO_NEED(hy__echo_float(batch, &call->in[0], &x));
   if (hy__echo_numel(&out) == 0) return HY_SUPPORT_YES;
@@ -90,15 +90,15 @@ hy_support hy__echo_softmax(hy__echo_batch* batch, const hy_call* call) {
   at_least_one_dim(&x);
   int dim = dim_of(call);
   bool direct;
-  HY__ECHO_NEED(hy__echo_pack_lines(batch, &x, 1u << dim, &lines));
-  hy__echo_operand result = result_lines(batch, &out, 1u << dim, &lines, &direct);
+  HY__ECHO_NEED(hy__echo_pack_slices(batch, &x, 1u << dim, &slices));
+  hy__echo_operand result = result_lines(batch, &out, 1u << dim, &slices, &direct);
   uint32_t function = call->op == HY_OP_softmax ? ECHO_NPU_FN_SOFTMAX : ECHO_NPU_FN_LOG_SOFTMAX;
-  HY__ECHO_NEED(rows(batch, function, 1, 0, &result, &lines, NULL));
+  HY__ECHO_NEED(rows(batch, function, 1, 0, &result, &slices, NULL));
   return direct ? HY_SUPPORT_YES : deliver(batch, &out, dim, &result);
 }
 
 hy_support hy__echo_softmax_backward(hy__echo_batch* batch, const hy_call* call) {
-  hy__echo_operand dx, dy, y, lines, y_lines;
+  hy__echo_operand dx, dy, y, slices, y_lines;
   HY__ECHO_NEED(hy__echo_float(batch, &call->out[0], &dx));
   HY__ECHO_NEED(hy__echo_float(batch, &call->in[0], &dy));
   HY__ECHO_NEED(hy__echo_float(batch, &call->in[1], &y));
@@ -109,22 +109,22 @@ hy_support hy__echo_softmax_backward(hy__echo_batch* batch, const hy_call* call)
   int dim = dim_of(call);
   uint32_t mask = 1u << dim;
   bool direct;
-  HY__ECHO_NEED(hy__echo_pack_lines(batch, &dy, mask, &lines));
-  HY__ECHO_NEED(hy__echo_pack_lines(batch, &y, mask, &y_lines));
-  hy__echo_operand result = result_lines(batch, &dx, mask, &lines, &direct);
+  HY__ECHO_NEED(hy__echo_pack_slices(batch, &dy, mask, &slices));
+  HY__ECHO_NEED(hy__echo_pack_slices(batch, &y, mask, &y_lines));
+  hy__echo_operand result = result_lines(batch, &dx, mask, &slices, &direct);
   if (call->op == HY_OP_softmax_backward) {
-    HY__ECHO_NEED(rows(batch, ECHO_NPU_FN_SOFTMAX_BWD, 1, 0, &result, &lines, &y_lines));
+    HY__ECHO_NEED(rows(batch, ECHO_NPU_FN_SOFTMAX_BWD, 1, 0, &result, &slices, &y_lines));
   } else {
     // dy - exp(y) * sum(dy)
     int64_t shape[HY_MAX_DIMS + 1];
-    for (int d = 0; d < lines.ndim; d++) shape[d] = lines.shape[d];
-    hy__echo_operand p = hy__echo_temporary(batch, ECHO_NPU_F32, lines.ndim, shape);
-    shape[lines.ndim - 1] = 1;
-    hy__echo_operand sums = hy__echo_temporary(batch, ECHO_NPU_F32, lines.ndim, shape);
-    HY__ECHO_NEED(rows(batch, ECHO_NPU_FN_ROW_SUM, 0, 0, &sums, &lines, NULL));
+    for (int d = 0; d < slices.ndim; d++) shape[d] = slices.shape[d];
+    hy__echo_operand p = hy__echo_temporary(batch, ECHO_NPU_F32, slices.ndim, shape);
+    shape[slices.ndim - 1] = 1;
+    hy__echo_operand sums = hy__echo_temporary(batch, ECHO_NPU_F32, slices.ndim, shape);
+    HY__ECHO_NEED(rows(batch, ECHO_NPU_FN_ROW_SUM, 0, 0, &sums, &slices, NULL));
     HY__ECHO_NEED(hy__echo_map(batch, ECHO_NPU_FN_EXP, 0, 0, &p, &y_lines, NULL));
     HY__ECHO_NEED(hy__echo_map(batch, ECHO_NPU_FN_MUL, 0, 0, &p, &p, &sums));
-    HY__ECHO_NEED(hy__echo_map(batch, ECHO_NPU_FN_SUB, 0, 0, &result, &lines, &p));
+    HY__ECHO_NEED(hy__echo_map(batch, ECHO_NPU_FN_SUB, 0, 0, &result, &slices, &p));
   }
   return direct ? HY_SUPPORT_YES : deliver(batch, &dx, dim, &result);
 }
@@ -135,16 +135,16 @@ static uint32_t last_dims(int ndim, int64_t n) {
   return ((1u << ndim) - 1) & ~((1u << (ndim - (int)n)) - 1);
 }
 
-// A parameter as one line, or a line of ones.
+// A parameter as one slice, or a slice of ones.
 static hy_support parameter(hy__echo_batch* batch, const hy_tensor* t, int64_t n,
-                            hy__echo_operand* line) {
+                            hy__echo_operand* slice) {
   if (!hy_tensor_is_absent(t)) {
     hy__echo_operand whole;
     HY__ECHO_NEED(hy__echo_float(batch, t, &whole));
-    return hy__echo_pack_lines(batch, &whole, last_dims(whole.ndim, whole.ndim), line);
+    return hy__echo_pack_slices(batch, &whole, last_dims(whole.ndim, whole.ndim), slice);
   }
-  *line = hy__echo_temporary(batch, ECHO_NPU_F32, 1, &n);
-  return hy__echo_fill(batch, line, 0x3f800000);
+  *slice = hy__echo_temporary(batch, ECHO_NPU_F32, 1, &n);
+  return hy__echo_fill(batch, slice, 0x3f800000);
 }
 
 // What a statistic is written to: the output in the shape of `column`, or `column` itself.
@@ -163,7 +163,7 @@ static hy_support statistic(hy__echo_batch* batch, const hy_tensor* t,
   return HY_SUPPORT_YES;
 }
 
-// The statistics of lines that have no element.
+// The statistics of slices that have no element.
 static hy_support fill_nan(hy__echo_batch* batch, const hy_tensor* t) {
   hy__echo_operand to;
   if (hy_tensor_is_absent(t)) return HY_SUPPORT_YES;
@@ -172,7 +172,7 @@ static hy_support fill_nan(hy__echo_batch* batch, const hy_tensor* t) {
 }
 
 hy_support hy__echo_norm(hy__echo_batch* batch, const hy_call* call) {
-  hy__echo_operand out, x, lines, result, weight;
+  hy__echo_operand out, x, slices, result, weight;
   bool centred = call->op == HY_OP_layer_norm;
   const hy_tensor* mean = centred ? &call->out[1] : NULL;
   const hy_tensor* rstd = centred ? &call->out[2] : &call->out[1];
@@ -183,27 +183,27 @@ hy_support hy__echo_norm(hy__echo_batch* batch, const hy_call* call) {
     if (mean) HY__ECHO_NEED(fill_nan(batch, mean));
     return fill_nan(batch, rstd);
   }
-  HY__ECHO_NEED(hy__echo_pack_lines(batch, &x, mask, &lines));
-  if (!hy__echo_lines(&out, mask, &result)) return HY_SUPPORT_NO_LAYOUT;
-  int last = lines.ndim - 1;
-  int64_t n = lines.shape[last], shape[HY_MAX_DIMS + 1];
-  for (int d = 0; d < last; d++) shape[d] = lines.shape[d];
+  HY__ECHO_NEED(hy__echo_pack_slices(batch, &x, mask, &slices));
+  if (!hy__echo_slices(&out, mask, &result)) return HY_SUPPORT_NO_LAYOUT;
+  int last = slices.ndim - 1;
+  int64_t n = slices.shape[last], shape[HY_MAX_DIMS + 1];
+  for (int d = 0; d < last; d++) shape[d] = slices.shape[d];
   shape[last] = 1;
   float eps = (float)call->attrs.norm.eps, share = 1 / (float)n;
   HY__ECHO_NEED(parameter(batch, &call->in[1], n, &weight));
 
   bool wants_mean = mean && !hy_tensor_is_absent(mean), wants_rstd = !hy_tensor_is_absent(rstd);
   if (wants_mean || wants_rstd) {
-    hy__echo_operand column = hy__echo_temporary(batch, ECHO_NPU_F32, lines.ndim, shape), to;
-    hy__echo_operand squared = lines;
+    hy__echo_operand column = hy__echo_temporary(batch, ECHO_NPU_F32, slices.ndim, shape), to;
+    hy__echo_operand squared = slices;
     if (centred) {
-      HY__ECHO_NEED(rows(batch, ECHO_NPU_FN_ROW_MEAN, 0, share, &column, &lines, NULL));
+      HY__ECHO_NEED(rows(batch, ECHO_NPU_FN_ROW_MEAN, 0, share, &column, &slices, NULL));
       if (wants_mean) {
         HY__ECHO_NEED(statistic(batch, mean, &column, &to));
         HY__ECHO_NEED(hy__echo_map(batch, ECHO_NPU_FN_MOVE, 0, 0, &to, &column, NULL));
       }
-      squared = hy__echo_temporary(batch, ECHO_NPU_F32, lines.ndim, lines.shape);
-      HY__ECHO_NEED(hy__echo_map(batch, ECHO_NPU_FN_SUB, 0, 0, &squared, &lines, &column));
+      squared = hy__echo_temporary(batch, ECHO_NPU_F32, slices.ndim, slices.shape);
+      HY__ECHO_NEED(hy__echo_map(batch, ECHO_NPU_FN_SUB, 0, 0, &squared, &slices, &column));
     }
     if (wants_rstd) {
       HY__ECHO_NEED(rows(batch, ECHO_NPU_FN_ROW_SUMSQ, 0, 0, &column, &squared, NULL));
@@ -213,15 +213,15 @@ hy_support hy__echo_norm(hy__echo_batch* batch, const hy_call* call) {
     }
   }
 
-  if (!centred) return rows(batch, ECHO_NPU_FN_RMS_NORM, eps, share, &result, &lines, &weight);
+  if (!centred) return rows(batch, ECHO_NPU_FN_RMS_NORM, eps, share, &result, &slices, &weight);
   if (hy_tensor_is_absent(&call->in[2]))
-    return rows(batch, ECHO_NPU_FN_LAYER_NORM, eps, share, &result, &lines, &weight);
+    return rows(batch, ECHO_NPU_FN_LAYER_NORM, eps, share, &result, &slices, &weight);
   hy__echo_operand bias, scaled = result;
   HY__ECHO_NEED(parameter(batch, &call->in[2], n, &bias));
   // Rounded once, at the end.
   if (result.type != ECHO_NPU_F32)
-    scaled = hy__echo_temporary(batch, ECHO_NPU_F32, lines.ndim, lines.shape);
-  HY__ECHO_NEED(rows(batch, ECHO_NPU_FN_LAYER_NORM, eps, share, &scaled, &lines, &weight));
+    scaled = hy__echo_temporary(batch, ECHO_NPU_F32, slices.ndim, slices.shape);
+  HY__ECHO_NEED(rows(batch, ECHO_NPU_FN_LAYER_NORM, eps, share, &scaled, &slices, &weight));
   return hy__echo_map(batch, ECHO_NPU_FN_ADD, 0, 0, &result, &scaled, &bias);
 }
 

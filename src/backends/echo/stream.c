@@ -25,7 +25,8 @@ static hy_status status_of(echoNpuError error) {
 }
 
 hy_status hy__echo_fail(echoNpuError error, const char* what) {
-  return hy__echo_host->fail(status_of(error), "echo: %s: %s", what, echoNpuGetLastErrorMessage());
+  return hy__backend_host->fail(status_of(error), "echo: %s: %s", what,
+                                echoNpuGetLastErrorMessage());
 }
 
 int hy__echo_enter(const hy__echo_device* device) {
@@ -72,7 +73,7 @@ static void keep_error(hy__echo_stream* stream, echoNpuError error, const char* 
     stream->error.op = op_of_packet(stream, &fault.packet);
     if (fault.code == ECHO_NPU_FAULT_INDEX) stream->error.status = HY_INDEX;
   }
-  if (stream->error.op != HY_OP_NONE) what = hy__echo_host->op_name(stream->error.op);
+  if (stream->error.op != HY_OP_NONE) what = hy__backend_host->op_name(stream->error.op);
   snprintf(stream->error.message, sizeof stream->error.message, "%.60s: %.180s", what, message);
 }
 
@@ -92,8 +93,8 @@ hy_status hy__echo_stream_status(hy__echo_stream* stream) {
   hy_status status = HY_OK;
   pthread_mutex_lock(&stream->mutex);
   if (stream->error.status != HY_OK)
-    status = hy__echo_host->fail(stream->error.status, "echo: the stream has failed: %s",
-                                 stream->error.message);
+    status = hy__backend_host->fail(stream->error.status, "echo: the stream has failed: %s",
+                                    stream->error.message);
   pthread_mutex_unlock(&stream->mutex);
   return status;
 }
@@ -107,7 +108,7 @@ hy_status hy__echo_submit(hy__echo_stream* stream, hy_op op, const echo_npu_pack
     stream->trail[at].op = op;
   }
   pthread_mutex_unlock(&stream->mutex);
-  const char* name = hy__echo_host->op_name(op);
+  const char* name = hy__backend_host->op_name(op);
   echoNpuSetLabel(name);
   echoNpuError error = echoNpuSubmit(packets, count, stream->queue);
   echoNpuSetLabel(NULL);
@@ -152,7 +153,7 @@ hy_status hy__echo_scratch_take(hy__echo_stream* stream, size_t bytes, void** me
 hy_status hy__echo_stream_create(void* device, void** stream) {
   hy__echo_device* d = device;
   hy__echo_stream* fresh = calloc(1, sizeof *fresh);
-  if (!fresh) return hy__echo_host->fail(HY_OUT_OF_MEMORY, "echo: no host memory for a stream");
+  if (!fresh) return hy__backend_host->fail(HY_OUT_OF_MEMORY, "echo: no host memory for a stream");
   int before = hy__echo_enter(d);
   echoNpuError error = echoNpuStreamCreate(&fresh->queue);
   hy__echo_leave(before);

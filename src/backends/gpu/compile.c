@@ -102,7 +102,7 @@ static void write_file(const char* path, const char* image, size_t size) {
   snprintf(fresh, sizeof fresh, "%s.XXXXXX", path);
   int fd = mkstemp(fresh);
   if (fd < 0) {
-    hy__gpu_host->log(2, "compiled kernels are not kept: %s: %s", folder, strerror(errno));
+    hy__backend_host->log(2, "compiled kernels are not kept: %s: %s", folder, strerror(errno));
     return;
   }
   size_t at = 0;
@@ -123,7 +123,7 @@ static hy_status compiler_fail(hy__gpu_device* device, void* program, const char
   char* text = NULL;
   if (program && compiler->log_size(program, &size) == 0 && size > 0) text = malloc(size + 1);
   if (text && compiler->log(program, text) == 0) text[size] = 0;
-  hy_status status = hy__gpu_host->fail(
+  hy_status status = hy__backend_host->fail(
       HY_INTERNAL, "%s could not compile %s.cu (%s): error %d%s%.800s", device->api->compiler_name,
       file, options, error, text ? ": " : "", text ? text : "");
   free(text);
@@ -151,7 +151,7 @@ static hy_status compile(hy__gpu_device* device, const char* file, const char* o
        word = strtok_r(NULL, " ", &rest))
     list[count++] = word;
   char* text = hy__gpu_whole_source(file);
-  if (!text) return hy__gpu_host->fail(HY_OUT_OF_MEMORY, "no host memory for %s.cu", file);
+  if (!text) return hy__backend_host->fail(HY_OUT_OF_MEMORY, "no host memory for %s.cu", file);
   snprintf(name, sizeof name, "%.50s.cu", file);
   void* program = NULL;
   int n_headers = 0;
@@ -168,7 +168,7 @@ static hy_status compile(hy__gpu_device* device, const char* file, const char* o
     free(*image);
     *image = NULL;
   } else if (!*image) {
-    status = hy__gpu_host->fail(HY_OUT_OF_MEMORY, "no host memory for %s.cu", file);
+    status = hy__backend_host->fail(HY_OUT_OF_MEMORY, "no host memory for %s.cu", file);
   }
   if (program) compiler->destroy(&program);
   free(text);
@@ -179,7 +179,7 @@ hy_status hy__gpu_compile(hy__gpu_device* device, const char* file, const char* 
                           void** image) {
   char path[MAX_PATH], arch[64];
   if (!hy__gpu_source(file))
-    return hy__gpu_host->fail(HY_INTERNAL, "there is no kernel source %s.cu", file);
+    return hy__backend_host->fail(HY_INTERNAL, "there is no kernel source %s.cu", file);
   device->api->arch_option(device->compute_major, device->compute_minor, arch, sizeof arch);
   bool cached = cache_path(device, file, options, arch, path, sizeof path);
   *image = cached && !fresh ? read_file(path) : NULL;
@@ -187,7 +187,7 @@ hy_status hy__gpu_compile(hy__gpu_device* device, const char* file, const char* 
   size_t size = 0;
   char* code = NULL;
   HY_TRY(compile(device, file, options, arch, &code, &size));
-  hy__gpu_host->log(3, "%s compiled %s.cu %s: %zu bytes", device->api->compiler_name, file, options,
+  hy__backend_host->log(3, "%s compiled %s.cu %s: %zu bytes", device->api->compiler_name, file, options,
                     size);
   if (cached) write_file(path, code, size);
   *image = code;

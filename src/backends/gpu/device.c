@@ -6,8 +6,6 @@
 
 #include "backends/gpu/gpu.h"
 
-const hy_host* hy__gpu_host;
-
 // ---- Errors ----
 
 // The driver's codes that matter here; CUDA's and HIP's agree in them.
@@ -62,12 +60,12 @@ hy_status hy__gpu_fail(hy__gpu_device* device, int error, const char* what) {
     device->lost = true;
   }
   if (device->lost)
-    return hy__gpu_host->fail(
+    return hy__backend_host->fail(
         HY_DEVICE_FAILED,
         "%s:%d is lost to this process, for its context no longer works (%s); "
         "start the process again, or go on with another device",
         device->api->name, device->index, device->lost_by);
-  return hy__gpu_host->fail(error == ERROR_OUT_OF_MEMORY ? HY_OUT_OF_MEMORY : HY_DEVICE_FAILED,
+  return hy__backend_host->fail(error == ERROR_OUT_OF_MEMORY ? HY_OUT_OF_MEMORY : HY_DEVICE_FAILED,
                             "%s:%d: %s: %s", device->api->name, device->index, what, text);
 }
 
@@ -97,7 +95,7 @@ static hy_status probe_fail(hy__gpu_api* api, hy_probe* report, int error, const
   char text[160];
   describe(api, error, text, sizeof text);
   snprintf(report->remedy, sizeof report->remedy, "%s", remedy);
-  return hy__gpu_host->fail(HY_UNAVAILABLE, "%s: %s", what, text);
+  return hy__backend_host->fail(HY_UNAVAILABLE, "%s: %s", what, text);
 }
 
 // Adds on the first device: context, compiler, module, launch, both copies.
@@ -128,7 +126,7 @@ static hy_status smoke(hy__gpu_api* api) {
   if (status == HY_OK) status = hy__gpu_stream_sync(handle, stream);
   for (int i = 0; i < COUNT && status == HY_OK; i++)
     if (values[i] != (float)(2 * i))
-      status = hy__gpu_host->fail(HY_DEVICE_FAILED, "the first kernel made %g of %d instead of %d",
+      status = hy__backend_host->fail(HY_DEVICE_FAILED, "the first kernel made %g of %d instead of %d",
                                   (double)values[i], i, 2 * i);
   if (memory) hy__gpu_memory_free(handle, memory);
   if (stream) hy__gpu_stream_destroy(handle, stream);
@@ -148,7 +146,7 @@ hy_status hy__gpu_probe(hy__gpu_api* api, hy_probe* report, int* device_count) {
   if (error) return probe_fail(api, report, error, "the driver's version", "");
   if (api->driver_number < api->least_driver) {
     snprintf(report->remedy, sizeof report->remedy, "install a newer driver");
-    return hy__gpu_host->fail(HY_UNAVAILABLE, "the driver speaks %d.%d, and %d.%d is needed",
+    return hy__backend_host->fail(HY_UNAVAILABLE, "the driver speaks %d.%d, and %d.%d is needed",
                               api->driver_number / 1000, api->driver_number % 1000 / 10,
                               api->least_driver / 1000, api->least_driver % 1000 / 10);
   }
@@ -158,7 +156,7 @@ hy_status hy__gpu_probe(hy__gpu_api* api, hy_probe* report, int* device_count) {
   if (error) return probe_fail(api, report, error, "counting devices", "");
   if (api->n_devices == 0) {
     snprintf(report->remedy, sizeof report->remedy, "see what %s hides", api->visible_variable);
-    return hy__gpu_host->fail(HY_UNAVAILABLE, "the driver runs and shows no device");
+    return hy__backend_host->fail(HY_UNAVAILABLE, "the driver runs and shows no device");
   }
   if (api->n_devices > HY__GPU_MAX_DEVICES) api->n_devices = HY__GPU_MAX_DEVICES;
   report->stage = HY_STAGE_DEVICES;
@@ -193,7 +191,7 @@ static int attribute(const hy__gpu_api* api, int ordinal, int which) {
 hy_status hy__gpu_device_info(hy__gpu_api* api, int index, hy_device_info* info) {
   const hy__gpu_driver* driver = &api->driver;
   if (index < 0 || index >= api->n_devices)
-    return hy__gpu_host->fail(HY_NOT_FOUND, "%s:%d: there are %d devices", api->name, index,
+    return hy__backend_host->fail(HY_NOT_FOUND, "%s:%d: there are %d devices", api->name, index,
                               api->n_devices);
   int ordinal = index, active = 0;
   unsigned flags = 0;
@@ -243,7 +241,7 @@ static pthread_mutex_t open_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static hy_status create(hy__gpu_api* api, int index, hy__gpu_device** device) {
   hy__gpu_device* fresh = calloc(1, sizeof *fresh);
-  if (!fresh) return hy__gpu_host->fail(HY_OUT_OF_MEMORY, "%s: no host memory", api->name);
+  if (!fresh) return hy__backend_host->fail(HY_OUT_OF_MEMORY, "%s: no host memory", api->name);
   int ordinal = index;
   fresh->api = api;
   fresh->index = index;
@@ -303,7 +301,7 @@ void hy__gpu_memory_free(void* device, void* address) {
   int error = d->api->driver.memory_free((uintptr_t)address);
   hy__gpu_leave(d, entered);
   if (error && hy__gpu_fail(d, error, "freeing memory"))
-    hy__gpu_host->log(1, "%s", hy__gpu_host->last_error());
+    hy__backend_host->log(1, "%s", hy__backend_host->last_error());
 }
 
 hy_status hy__gpu_memory_info(void* device, uint64_t* free_bytes, uint64_t* total_bytes) {
@@ -316,20 +314,20 @@ hy_status hy__gpu_memory_info(void* device, uint64_t* free_bytes, uint64_t* tota
 }
 
 // Page-locked, for every context of the process, and mapped into the device's addresses.
-hy_status hy__gpu_host_alloc(void* device, size_t bytes, void** address) {
+hy_status hy__backend_host_alloc(void* device, size_t bytes, void** address) {
   enum { PORTABLE = 1, MAPPED = 2 };
   hy__gpu_device* d = device;
   GPU_CALL(d, "page-locked memory", host_alloc(address, bytes ? bytes : 1, PORTABLE | MAPPED));
   return HY_OK;
 }
 
-void hy__gpu_host_free(void* device, void* address) {
+void hy__backend_host_free(void* device, void* address) {
   hy__gpu_device* d = device;
   bool entered = hy__gpu_enter(d);
   int error = d->api->driver.host_free(address);
   hy__gpu_leave(d, entered);
   if (error && hy__gpu_fail(d, error, "freeing page-locked memory"))
-    hy__gpu_host->log(1, "%s", hy__gpu_host->last_error());
+    hy__backend_host->log(1, "%s", hy__backend_host->last_error());
 }
 
 hy_status hy__gpu_copy_bytes(void* device, void* stream, void* dst, const void* src, size_t bytes,

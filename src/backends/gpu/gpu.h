@@ -20,6 +20,7 @@
 
 #include <pthread.h>
 
+#include "backends/common/host.h"
 #include "backends/gpu/kernels/shared.h"
 #include "halyard/plugin.h"
 
@@ -55,8 +56,6 @@ struct hy__gpu_api {
   int n_devices;
   struct hy__gpu_device* opened[HY__GPU_MAX_DEVICES];
 };
-
-extern const hy_host* hy__gpu_host;
 
 // ---- Devices and streams ----
 
@@ -216,8 +215,8 @@ hy_status hy__gpu_device_sync(void* device);
 hy_status hy__gpu_memory_alloc(void* device, size_t bytes, void** address);
 void hy__gpu_memory_free(void* device, void* address);
 hy_status hy__gpu_memory_info(void* device, uint64_t* free_bytes, uint64_t* total_bytes);
-hy_status hy__gpu_host_alloc(void* device, size_t bytes, void** address);
-void hy__gpu_host_free(void* device, void* address);
+hy_status hy__backend_host_alloc(void* device, size_t bytes, void** address);
+void hy__backend_host_free(void* device, void* address);
 hy_status hy__gpu_copy_bytes(void* device, void* stream, void* dst, const void* src, size_t bytes,
                              hy_copy_kind kind);
 hy_status hy__gpu_set_bytes(void* device, void* stream, void* dst, int value, size_t bytes);

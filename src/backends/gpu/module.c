@@ -47,12 +47,12 @@ static hy__gpu_module* load(hy__gpu_device* device, const char* file, const char
     if (!strcmp(m->file, file) && !strcmp(m->options, options)) return m;
   hy__gpu_module* m = calloc(1, sizeof *m);
   if (!m) {
-    *status = hy__gpu_host->fail(HY_OUT_OF_MEMORY, "no host memory for a module");
+    *status = hy__backend_host->fail(HY_OUT_OF_MEMORY, "no host memory for a module");
     return NULL;
   }
   if ((size_t)snprintf(m->file, sizeof m->file, "%s", file) >= sizeof m->file ||
       (size_t)snprintf(m->options, sizeof m->options, "%s", options) >= sizeof m->options)
-    *status = hy__gpu_host->fail(HY_INTERNAL, "%s.cu: its options are too long: %s", file, options);
+    *status = hy__backend_host->fail(HY_INTERNAL, "%s.cu: its options are too long: %s", file, options);
   else
     *status = load_image(device, m);
   if (*status != HY_OK) {
@@ -83,7 +83,7 @@ static hy_status find(hy__gpu_device* device, const char* file, const char* entr
   hy__gpu_function* fresh = calloc(1, sizeof *fresh);
   if (!fresh || device->functions[at]) {
     free(fresh);
-    return hy__gpu_host->fail(HY_OUT_OF_MEMORY, "no room for kernel %s", entry);
+    return hy__backend_host->fail(HY_OUT_OF_MEMORY, "no room for kernel %s", entry);
   }
   fresh->hash = hash;
   fresh->module = module;
@@ -128,7 +128,7 @@ void hy__gpu_launch(hy__gpu_task* task, hy__gpu_function* function, hy__gpu_dim3
   if (!error) return;
   char what[224];
   snprintf(what, sizeof what, "%.40s: kernel %.60s, grid %u x %u x %u of %u threads",
-           task->op == HY_OP_NONE ? "probe" : hy__gpu_host->op_name(task->op), function->name,
+           task->op == HY_OP_NONE ? "probe" : hy__backend_host->op_name(task->op), function->name,
            grid.x, grid.y ? grid.y : 1, grid.z ? grid.z : 1, block.x);
   task->status = hy__gpu_fail(task->device, error, what);
 }
@@ -137,12 +137,12 @@ void hy__gpu_set(hy__gpu_task* task, uint64_t address, int value, size_t bytes) 
   if (task->status != HY_OK || bytes == 0) return;
   int error = task->device->api->driver.set_bytes(address, (unsigned char)value, bytes,
                                                   task->stream->queue);
-  if (error) task->status = hy__gpu_fail(task->device, error, hy__gpu_host->op_name(task->op));
+  if (error) task->status = hy__gpu_fail(task->device, error, hy__backend_host->op_name(task->op));
 }
 
 void hy__gpu_refuse(hy__gpu_task* task, hy_status status, const char* message) {
   if (task->status != HY_OK) return;
-  task->status = hy__gpu_host->fail(status, "%s: %s", hy__gpu_host->op_name(task->op), message);
+  task->status = hy__backend_host->fail(status, "%s: %s", hy__backend_host->op_name(task->op), message);
 }
 
 unsigned hy__gpu_blocks(const hy__gpu_task* task, int64_t n, int threads, int each) {

@@ -26,13 +26,13 @@ hy_support hy__gpu_supports(void* device, const hy_call* call) {
 hy_status hy__gpu_run_family(void* device, void* stream, const hy_call* call,
                              hy__gpu_family family) {
   hy__gpu_task task = {device, stream, call->op, HY_OK};
-  if (task.device->lost) return hy__gpu_fail(task.device, -1, hy__gpu_host->op_name(call->op));
+  if (task.device->lost) return hy__gpu_fail(task.device, -1, hy__backend_host->op_name(call->op));
   bool entered = hy__gpu_enter(task.device);
   task.stream->last_op = call->op;
   task.status = hy__gpu_workspace_begin(stream);
   if (task.status == HY_OK && family(&task, call) != HY_SUPPORT_YES)
-    task.status = hy__gpu_host->fail(HY_INTERNAL, "%s: %s was accepted and cannot be run",
-                                     task.device->api->name, hy__gpu_host->op_name(call->op));
+    task.status = hy__backend_host->fail(HY_INTERNAL, "%s: %s was accepted and cannot be run",
+                                     task.device->api->name, hy__backend_host->op_name(call->op));
   hy__gpu_leave(task.device, entered);
   return task.status;
 }

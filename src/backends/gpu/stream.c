@@ -38,7 +38,7 @@ static void keep_error(hy__gpu_stream* s, hy_status status) {
     } else if (status != HY_OK) {
       s->error.status = status;
       s->error.op = s->last_op;
-      snprintf(s->error.message, sizeof s->error.message, "%.250s", hy__gpu_host->last_error());
+      snprintf(s->error.message, sizeof s->error.message, "%.250s", hy__backend_host->last_error());
     }
   }
   pthread_mutex_unlock(&s->mutex);
@@ -49,13 +49,13 @@ static hy_status result(hy__gpu_stream* s, int error, const char* what) {
   char doing[96];
   if (error) {
     snprintf(doing, sizeof doing, "%s after %s", what,
-             s->last_op == HY_OP_NONE ? "a copy" : hy__gpu_host->op_name(s->last_op));
+             s->last_op == HY_OP_NONE ? "a copy" : hy__backend_host->op_name(s->last_op));
   }
   hy_status status = error ? hy__gpu_fail(s->device, error, doing) : HY_OK;
   if (status == HY_NOT_READY) return status;
   keep_error(s, status);
   return s->error.status == HY_OK ? status
-                                  : hy__gpu_host->fail(s->error.status, "%s", s->error.message);
+                                  : hy__backend_host->fail(s->error.status, "%s", s->error.message);
 }
 
 void hy__gpu_stream_error(void* device, void* stream, hy_async_error* error) {
@@ -74,10 +74,10 @@ hy_status hy__gpu_stream_create(void* device, void** stream) {
   hy__gpu_device* d = device;
   const hy__gpu_driver* driver = &d->api->driver;
   hy__gpu_stream* s = calloc(1, sizeof *s);
-  if (!s) return hy__gpu_host->fail(HY_OUT_OF_MEMORY, "%s: no host memory", d->api->name);
+  if (!s) return hy__backend_host->fail(HY_OUT_OF_MEMORY, "%s: no host memory", d->api->name);
   s->device = d;
   void* fault = NULL;
-  hy_status status = hy__gpu_host_alloc(device, sizeof *s->fault, &fault);
+  hy_status status = hy__backend_host_alloc(device, sizeof *s->fault, &fault);
   if (status != HY_OK) {
     free(s);
     return status;
@@ -90,7 +90,7 @@ hy_status hy__gpu_stream_create(void* device, void** stream) {
   hy__gpu_leave(d, entered);
   if (error) {
     status = hy__gpu_fail(d, error, "a new stream");
-    hy__gpu_host_free(device, fault);
+    hy__backend_host_free(device, fault);
     free(s);
     return status;
   }
@@ -161,8 +161,8 @@ uint64_t hy__gpu_workspace(hy__gpu_task* task, size_t bytes) {
   if (w->count == 0 || w->size[w->count - 1] - w->used < bytes) {
     size_t size = bytes < LEAST ? LEAST : (bytes + ROUND - 1) / ROUND * ROUND;
     if (w->count == HY__GPU_CHUNKS) {
-      task->status = hy__gpu_host->fail(HY_INTERNAL, "%s: one call asked for workspace %d times",
-                                        hy__gpu_host->op_name(task->op), HY__GPU_CHUNKS);
+      task->status = hy__backend_host->fail(HY_INTERNAL, "%s: one call asked for workspace %d times",
+                                        hy__backend_host->op_name(task->op), HY__GPU_CHUNKS);
       return 0;
     }
     int error = task->device->api->driver.memory_alloc(&w->address[w->count], size);

@@ -3,18 +3,6 @@
 
 #include "ops/autograd/internal.h"
 
-static const hy__grad_rule* const rules[HY_OP_END] = {
-#define HY_IN(name)
-#define HY_IN_OPT(name)
-#define HY_IN_LIST(name)
-#define HY_OUT(name)
-#define HY_OUT_OPT(name)
-#define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
-  [id] = &hy__grad_##grad,
-#include "halyard/ops.def"
-};
-
 // The parts of a call in the making.
 typedef struct application {
   const hy_op_info* info;
@@ -28,7 +16,7 @@ static hy_status prepare(application* a, hy_tape* tape, const hy_op_info* info,
                          int n_outputs) {
   const char* name = info->name;
   a->info = info;
-  a->rule = rules[info->op];
+  a->rule = hy__op_row(info->op)->grad;
   if (!tape) return hy_fail(HY_INVALID_ARGUMENT, "%s: the tape is NULL", name);
   if (n_inputs < 0 || n_inputs > HY_MAX_INPUTS || (n_inputs > 0 && !inputs))
     return hy_fail(HY_INVALID_ARGUMENT, "%s: %d inputs; at most %d fit in one call", name,

@@ -162,7 +162,7 @@ hy_status hy__array_check_on(const hy_tape* tape, const char* what, const hy_arr
   hy__storage* storage = array->storage;
   if (storage->stream == tape->stream) return HY_OK;
   hy_device* device = hy_stream_device(tape->stream);
-  if (storage->device != device)
+  if (!hy__same_device(storage->device, device))
     return hy_fail(HY_INVALID_ARGUMENT, "%s: %s lies on %s, and the tape runs on %s", what,
                    DESCRIBE(&array->view), hy_device_selector(storage->device),
                    hy_device_selector(device));

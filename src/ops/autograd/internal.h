@@ -114,17 +114,7 @@ struct hy_tape {
   hy__node *first, *last;
 };
 
-// Rules of the grad column, and those of what is not in the table.
-extern const hy__grad_rule hy__grad_none;
-#define HY_IN(name)
-#define HY_IN_OPT(name)
-#define HY_IN_LIST(name)
-#define HY_OUT(name)
-#define HY_OUT_OPT(name)
-#define HY_OP(id, name, outputs, inputs, attrs, dtypes, dtype_rule, shape_rule, alias, kernel, \
-              grad, cases)                                                                     \
-  extern const hy__grad_rule hy__grad_##grad;
-#include "halyard/ops.def"
+// Rules of what is not in the op table; ops/internal.h declares those of its grad column.
 extern const hy__grad_rule hy__grad_reshape, hy__grad_permute, hy__grad_expand, hy__grad_window;
 extern const hy__grad_rule hy__grad_checkpoint, hy__grad_linear_cross_entropy;
 

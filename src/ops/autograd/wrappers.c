@@ -36,8 +36,7 @@ static hy_status put_list(hy_array** ins, int* n_in, hy_array* const* list, int 
 #define HY_IN(name) (IN, name)
 #define HY_IN_OPT(name) (IN, name)
 #define HY_IN_LIST(name) (LIST, name)
-#define HY_OP(id, name, outputs, inputs, kind, dtypes, dtype_rule, shape_rule, alias, kernel,      \
-              grad, cases)                                                                         \
+#define HY_OP(id, name, outputs, inputs, kind, ...)                                                \
   hy_status hy_array_##name(hy_tape* tape HY__EACH(PARAMETER, outputs) HY__EACH(PARAMETER, inputs) \
                                 HY_ATTRS_##kind(PARAMETER_ATTR, kind)) {                           \
     hy_array* ins[HY_MAX_INPUTS];                                                                  \

@@ -1,3 +1,4 @@
+// What the reference's forms of attention share: sizes, heads, masks.
 #include "ops/reference/attention.h"
 
 #include <math.h>

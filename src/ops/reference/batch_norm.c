@@ -1,9 +1,9 @@
 // Batch norm: over all dimensions but the second, channel by channel.
 #include <math.h>
 
-#include "ops/reference/lanes.h"
 #include "ops/reference/moments.h"
 #include "ops/reference/scratch.h"
+#include "ops/reference/slices.h"
 
 static hy_tensor channel(const hy_tensor* x, int64_t c) {
   hy_tensor view = *x;

@@ -127,7 +127,8 @@ static int64_t scalar_i(const hy_call* call, int64_t x, int64_t value, int64_t a
 hy_status hy__ref_scalar(const hy_call* call) {
   const hy_tensor *x = &call->in[0], *out = &call->out[0];
   hy_dtype type = hy__compute_dtype(call);
-  bool has_alpha = call->op >= HY_OP_add_scalar && call->op <= HY_OP_rsub_scalar;
+  bool has_alpha =
+      call->op == HY_OP_add_scalar || call->op == HY_OP_sub_scalar || call->op == HY_OP_rsub_scalar;
   hy_scalar value = call->attrs.value.value;  // the first field of each of these kinds
   hy_scalar alpha = has_alpha ? call->attrs.value_alpha.alpha : hy_int(1);
   bool in_double = hy__in_double(type);

@@ -1,7 +1,7 @@
 // Convolution and its gradients, in doubles: one tap of the kernel at a time adds a shifted,
 // scaled plane to another.
-#include "ops/reference/lanes.h"
 #include "ops/reference/scratch.h"
+#include "ops/reference/slices.h"
 
 typedef struct conv {
   int64_t images, in_channels, out_channels, groups;

@@ -1,18 +1,18 @@
 // Cross entropy of logits with class indices.
 //
 // With p = softmax(logits), w the class weights and s the smoothing over C classes, the loss of a
-// lane with target t is  -(1 - s) w[t] log p[t] - s / C sum(w[c] log p[c]);  a lane whose target is
-// ignore_index loses nothing. The mean divides by the sum of w[t] over the lanes that count.
+// slice with target t is  -(1 - s) w[t] log p[t] - s / C sum(w[c] log p[c]);  a slice whose target
+// is ignore_index loses nothing. The mean divides by the sum of w[t] over the slices that count.
 #include <math.h>
 
-#include "ops/reference/lanes.h"
 #include "ops/reference/scratch.h"
+#include "ops/reference/slices.h"
 
 typedef struct problem {
   int64_t classes;
   uint32_t mask;     // the dimension of the classes
   hy_tensor target;  // with all dimensions of the logits
-  double* v;         // a lane of logits, then of what is made of them
+  double* v;         // a slice of logits, then of what is made of them
   double* weight;
   double weight_sum;
   double total;  // what a mean divides by; 1 otherwise
@@ -69,13 +69,13 @@ hy_status hy__ref_cross_entropy(const hy_call* call) {
   static const hy_tensor absent;
   hy_tensor each = reduces ? absent : hy__keep_dims(&call->out[0], call->in[0].ndim, p.mask);
   double sum = 0;
-  hy__lanes l;
-  hy__lanes_begin(&l, p.mask, 3, (const hy_tensor*[]){&call->in[0], &p.target, &each});
-  while (hy__lanes_next(&l)) {
-    int64_t t = hy__load_i(p.target.dtype, l.lane[1].data);
+  hy__ref_slices l;
+  hy__ref_slices_begin(&l, p.mask, 3, (const hy_tensor*[]){&call->in[0], &p.target, &each});
+  while (hy__ref_slices_next(&l)) {
+    int64_t t = hy__load_i(p.target.dtype, l.slice[1].data);
     double loss = 0;
     if (t != attrs.ignore_index) {
-      hy__load_all_f(&l.lane[0], p.v);
+      hy__load_all_f(&l.slice[0], p.v);
       log_softmax(p.v, p.classes);
       double smooth = 0;
       for (int64_t c = 0; c < p.classes; c++) smooth -= p.weight[c] * p.v[c];
@@ -84,7 +84,7 @@ hy_status hy__ref_cross_entropy(const hy_call* call) {
         loss =
             (1 - attrs.label_smoothing) * loss + attrs.label_smoothing / (double)p.classes * smooth;
     }
-    if (!reduces) hy__store_f(each.dtype, l.lane[2].data, loss);
+    if (!reduces) hy__store_f(each.dtype, l.slice[2].data, loss);
     sum += loss;
   }
   if (reduces) hy__store_f(call->out[0].dtype, call->out[0].data, sum / p.total);
@@ -101,13 +101,13 @@ hy_status hy__ref_cross_entropy_backward(const hy_call* call) {
   double soft = attrs.label_smoothing / (double)p.classes;
   bool reduces = attrs.reduction != HY_REDUCTION_NONE;
   hy_tensor each = hy__keep_dims(dloss, logits->ndim, reduces ? ~0u : p.mask);
-  hy__lanes l;
-  hy__lanes_begin(&l, p.mask, 4, (const hy_tensor*[]){logits, &p.target, &each, dlogits});
-  while (hy__lanes_next(&l)) {
-    int64_t t = hy__load_i(p.target.dtype, l.lane[1].data);
-    double g = hy__load_f(each.dtype, l.lane[2].data) / p.total;
+  hy__ref_slices l;
+  hy__ref_slices_begin(&l, p.mask, 4, (const hy_tensor*[]){logits, &p.target, &each, dlogits});
+  while (hy__ref_slices_next(&l)) {
+    int64_t t = hy__load_i(p.target.dtype, l.slice[1].data);
+    double g = hy__load_f(each.dtype, l.slice[2].data) / p.total;
     if (t != attrs.ignore_index) {
-      hy__load_all_f(&l.lane[0], p.v);
+      hy__load_all_f(&l.slice[0], p.v);
       log_softmax(p.v, p.classes);
     }
     for (int64_t c = 0; c < p.classes; c++) {
@@ -119,7 +119,7 @@ hy_status hy__ref_cross_entropy_backward(const hy_call* call) {
       p.v[c] = g * (hard * p.weight[t] * (probability - (c == t)) +
                     soft * (p.weight_sum * probability - p.weight[c]));
     }
-    hy__store_all_f(&l.lane[3], p.v);
+    hy__store_all_f(&l.slice[3], p.v);
   }
   hy__mfree(p.v);
   return HY_OK;

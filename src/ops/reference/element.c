@@ -1,3 +1,4 @@
+// Loading and storing elements of every type as double or int64.
 #include "ops/reference/element.h"
 
 #include <string.h>

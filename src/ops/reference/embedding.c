@@ -1,7 +1,7 @@
 // Rows of a table by index, and the gradient of the table.
 #include "ops/reference/indices.h"
-#include "ops/reference/lanes.h"
 #include "ops/reference/scratch.h"
+#include "ops/reference/slices.h"
 
 // The padding index matters only to the gradient.
 hy_status hy__ref_embedding(const hy_call* call) {
@@ -10,12 +10,12 @@ hy_status hy__ref_embedding(const hy_call* call) {
   size_t size = hy_dtype_size(weight->dtype);
   uint32_t last = 1u << (out->ndim - 1);
   hy_tensor id = hy__keep_dims(ids, out->ndim, last);
-  hy__lanes l;
-  hy__lanes_begin(&l, last, 2, (const hy_tensor*[]){out, &id});
-  while (hy__lanes_next(&l)) {
-    int64_t row = hy__load_i(ids->dtype, l.lane[1].data);
+  hy__ref_slices l;
+  hy__ref_slices_begin(&l, last, 2, (const hy_tensor*[]){out, &id});
+  while (hy__ref_slices_next(&l)) {
+    int64_t row = hy__load_i(ids->dtype, l.slice[1].data);
     const char* from = (char*)weight->data + row * weight->stride[0] * (int64_t)size;
-    hy__copy_elements(size, weight->shape[1], l.lane[0].data, l.lane[0].stride[0], from,
+    hy__copy_elements(size, weight->shape[1], l.slice[0].data, l.slice[0].stride[0], from,
                       weight->stride[1]);
   }
   return HY_OK;

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "ops/reference/indices.h"
-#include "ops/reference/lanes.h"
 #include "ops/reference/scratch.h"
+#include "ops/reference/slices.h"
 #include "ops/rules/indexing.h"
 
 static hy_status check_all(const hy_call* call, int first) {
@@ -15,7 +15,7 @@ static hy_status check_all(const hy_call* call, int first) {
   return HY_OK;
 }
 
-// For each element of the broadcast indices, how many elements of t it lies from the first. To be
+// For each element of the broadcast indices, how many elements of t it is from the first. To be
 // freed; NULL with the message set when there is no memory.
 static int64_t* offsets_in(const hy_call* call, int first, const hy__index_plan* plan,
                            const hy_tensor* t) {
@@ -63,12 +63,12 @@ hy_status hy__ref_index(const hy_call* call) {
   if (!offsets) return HY_OUT_OF_MEMORY;
   uint32_t mask;
   hy_tensor from = spread(&plan, x, &mask);
-  hy__lanes l;
-  hy__lanes_begin(&l, mask, 2, (const hy_tensor*[]){out, &from});
-  while (hy__lanes_next(&l)) {
-    const char* base = l.lane[1].data;
+  hy__ref_slices l;
+  hy__ref_slices_begin(&l, mask, 2, (const hy_tensor*[]){out, &from});
+  while (hy__ref_slices_next(&l)) {
+    const char* base = l.slice[1].data;
     hy__walk w;
-    hy__walk_begin(&w, &l.lane[0], 1, (const hy_tensor*[]){&l.lane[0]});
+    hy__walk_begin(&w, &l.slice[0], 1, (const hy_tensor*[]){&l.slice[0]});
     while (hy__walk_next(&w)) {
       for (int64_t i = 0; i < w.n; i++)
         memcpy(w.at[0] + i * w.step[0] * size, base + offsets[w.first + i] * size, (size_t)size);
@@ -96,12 +96,12 @@ hy_status hy__ref_index_put(const hy_call* call) {
   uint32_t mask;
   hy_tensor target = spread(&plan, &to, &mask);
   int64_t size = (int64_t)hy_dtype_size(to.dtype);
-  hy__lanes l;
-  hy__lanes_begin(&l, mask, 2, (const hy_tensor*[]){&values, &target});
-  while (hy__lanes_next(&l)) {
-    char* base = l.lane[1].data;
+  hy__ref_slices l;
+  hy__ref_slices_begin(&l, mask, 2, (const hy_tensor*[]){&values, &target});
+  while (hy__ref_slices_next(&l)) {
+    char* base = l.slice[1].data;
     hy__walk w;
-    hy__walk_begin(&w, &l.lane[0], 1, (const hy_tensor*[]){&l.lane[0]});
+    hy__walk_begin(&w, &l.slice[0], 1, (const hy_tensor*[]){&l.slice[0]});
     while (hy__walk_next(&w)) {
       for (int64_t i = 0; i < w.n; i++) {
         const char* from = w.at[0] + i * w.step[0] * w.size[0];

@@ -1,10 +1,11 @@
+// Index tensors, checked against the dimension they index.
 #include "ops/reference/indices.h"
 
 #include <string.h>
 
 #include "ops/overlap.h"
 #include "ops/reference/arithmetic.h"
-#include "ops/reference/lanes.h"
+#include "ops/reference/slices.h"
 
 hy_status hy__check_indices(const hy_call* call, const hy_tensor* index, int dim, int64_t size,
                             bool wrap) {

@@ -1,7 +1,8 @@
+// Linear layers whose weight is stored in a packed form, for the reference.
 #include "ops/reference/layer.h"
 
-#include "ops/reference/lanes.h"
 #include "ops/reference/product.h"
+#include "ops/reference/slices.h"
 
 typedef struct layer {
   const hy_call* call;

@@ -2,8 +2,8 @@
 // summed: out = sum of w * down(silu(gate x) * (up x)), with gate the first half of gate_up's rows.
 #include <math.h>
 
-#include "ops/reference/lanes.h"
 #include "ops/reference/scratch.h"
+#include "ops/reference/slices.h"
 
 static double dot(int64_t n, const double* a, const double* b) {
   double sum = 0;
@@ -11,7 +11,7 @@ static double dot(int64_t n, const double* a, const double* b) {
   return sum;
 }
 
-// One expert's weights in doubles, and room for what lies between its layers.
+// One expert's weights in doubles, and room for what is between its layers.
 typedef struct expert {
   int64_t size, hidden;
   double *gate_up, *down, *inner;

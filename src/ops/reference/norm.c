@@ -1,9 +1,9 @@
 // Layer norm and rms norm, over the last dimensions.
 #include <math.h>
 
-#include "ops/reference/lanes.h"
 #include "ops/reference/moments.h"
 #include "ops/reference/scratch.h"
+#include "ops/reference/slices.h"
 
 static double mean_square(const double* v, int64_t n) {
   double total = 0;
@@ -43,16 +43,16 @@ static hy_status normalize(const hy_call* call, const hy_tensor* weight, const h
   double *w = v + n, *b = w + n;
   load_parameter(weight, n, 1, w);
   load_parameter(bias, n, 0, b);
-  hy__lanes l;
-  hy__lanes_begin(&l, mask, 4, (const hy_tensor*[]){x, out, mean, rstd});
-  while (hy__lanes_next(&l)) {
-    hy__load_all_f(&l.lane[0], v);
+  hy__ref_slices l;
+  hy__ref_slices_begin(&l, mask, 4, (const hy_tensor*[]){x, out, mean, rstd});
+  while (hy__ref_slices_next(&l)) {
+    hy__load_all_f(&l.slice[0], v);
     hy__moments m = centred ? hy__measure(v, n) : (hy__moments){0, mean_square(v, n)};
     double scale = 1 / sqrt(m.var + call->attrs.norm.eps);
     for (int64_t i = 0; i < n; i++) v[i] = (v[i] - m.mean) * scale * w[i] + b[i];
-    hy__store_all_f(&l.lane[1], v);
-    store_if_present(&l.lane[2], m.mean);
-    store_if_present(&l.lane[3], scale);
+    hy__store_all_f(&l.slice[1], v);
+    store_if_present(&l.slice[2], m.mean);
+    store_if_present(&l.slice[3], scale);
   }
   hy__mfree(v);
   return HY_OK;
@@ -68,7 +68,7 @@ hy_status hy__ref_rms_norm(const hy_call* call) {
 }
 
 // With h = (x - mean) rstd and g = dy w: dx = rstd (g - mean(g) - h mean(g h)), where an rms norm
-// has no mean and no mean(g); dw = sum(dy h) and db = sum(dy) over the lanes.
+// has no mean and no mean(g); dw = sum(dy h) and db = sum(dy) over the slices.
 static hy_status normalize_backward(const hy_call* call, const hy_tensor* mean,
                                     const hy_tensor* rstd, const hy_tensor* weight,
                                     const hy_tensor* dbias) {
@@ -81,13 +81,13 @@ static hy_status normalize_backward(const hy_call* call, const hy_tensor* mean,
   double *h = g + n, *w = h + n, *dw = w + n, *db = dw + n;
   load_parameter(weight, n, 1, w);
   for (int64_t i = 0; i < n; i++) dw[i] = db[i] = 0;
-  hy__lanes l;
-  hy__lanes_begin(&l, mask, 5, (const hy_tensor*[]){x, dy, mean, rstd, dx});
-  while (hy__lanes_next(&l)) {
-    double centre = centred ? hy__load_f(mean->dtype, l.lane[2].data) : 0;
-    double scale = hy__load_f(rstd->dtype, l.lane[3].data), sum_g = 0, sum_gh = 0;
-    hy__load_all_f(&l.lane[0], h);
-    hy__load_all_f(&l.lane[1], g);
+  hy__ref_slices l;
+  hy__ref_slices_begin(&l, mask, 5, (const hy_tensor*[]){x, dy, mean, rstd, dx});
+  while (hy__ref_slices_next(&l)) {
+    double centre = centred ? hy__load_f(mean->dtype, l.slice[2].data) : 0;
+    double scale = hy__load_f(rstd->dtype, l.slice[3].data), sum_g = 0, sum_gh = 0;
+    hy__load_all_f(&l.slice[0], h);
+    hy__load_all_f(&l.slice[1], g);
     for (int64_t i = 0; i < n; i++) {
       h[i] = (h[i] - centre) * scale;
       dw[i] += g[i] * h[i];
@@ -99,7 +99,7 @@ static hy_status normalize_backward(const hy_call* call, const hy_tensor* mean,
     if (!hy__present(dx)) continue;
     for (int64_t i = 0; i < n; i++)
       g[i] = scale * (g[i] - sum_g / (double)n - h[i] * sum_gh / (double)n);
-    hy__store_all_f(&l.lane[4], g);
+    hy__store_all_f(&l.slice[4], g);
   }
   if (hy__present(&call->out[1])) hy__store_all_f(&call->out[1], dw);
   if (hy__present(dbias)) hy__store_all_f(dbias, db);

@@ -1,3 +1,4 @@
+// Operands of elementwise kernels, loaded in the type the op computes in.
 #include "ops/reference/operand.h"
 
 void hy__operand_f(const hy__walk* w, int k, hy_dtype from, hy_dtype as, double* row) {

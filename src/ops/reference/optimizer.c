@@ -2,7 +2,7 @@
 // rounded to its type.
 #include <math.h>
 
-#include "ops/reference/lanes.h"
+#include "ops/reference/slices.h"
 
 // m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2,  and with both corrected for having
 // started at 0:  param = param (1 - lr weight_decay) - lr m' / (sqrt(v') + eps).

@@ -6,9 +6,9 @@
 // of it dequantises to NaN: nothing is hidden.
 #include <math.h>
 
-#include "ops/reference/lanes.h"
 #include "ops/reference/layer.h"
 #include "ops/reference/scratch.h"
+#include "ops/reference/slices.h"
 
 static double limit_of(hy_dtype dtype) {
   switch (dtype) {

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "ops/philox.h"
-#include "ops/reference/lanes.h"
+#include "ops/reference/slices.h"
 
 // uniform: u = (w >> (32 - p)) / 2^p, where p is the type's precision, 32 at most; the result is
 // a + u (b - a) in double, rounded to the type; a where that gives b, so that b stays outside.

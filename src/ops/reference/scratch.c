@@ -1,8 +1,9 @@
+// Working memory of a reference kernel.
 #include "ops/reference/scratch.h"
 
 #include <string.h>
 
-#include "ops/reference/lanes.h"
+#include "ops/reference/slices.h"
 
 void* hy__scratch(const hy_call* call, int64_t rows, int64_t columns) {
   size_t bytes;

@@ -1,8 +1,8 @@
 // Sorting along a dimension: stable, with NaN above every number, as PyTorch has it.
 #include <math.h>
 
-#include "ops/reference/lanes.h"
 #include "ops/reference/scratch.h"
+#include "ops/reference/slices.h"
 #include "ops/rules/common.h"
 
 typedef struct item {
@@ -17,8 +17,8 @@ static bool before(const item* a, const item* b, bool descending) {
   return a->f < b->f || (!isnan(a->f) && isnan(b->f)) || a->i < b->i;
 }
 
-// Merges runs of doubling length, between `items` and `spare` by turns; returns the one that holds
-// the result.
+// Merges runs of doubling length, between `items` and `spare` alternately; returns the one that
+// holds the result.
 static item* merge_sort(item* items, item* spare, int64_t n, bool descending) {
   for (int64_t run = 1; run < n; run *= 2) {
     for (int64_t low = 0; low < n; low += 2 * run) {
@@ -36,7 +36,7 @@ static item* merge_sort(item* items, item* spare, int64_t n, bool descending) {
   return items;
 }
 
-// Sorts each lane of x and writes as many as the outputs hold.
+// Sorts each slice of x and writes as many as the outputs hold.
 static hy_status sort_lanes(const hy_call* call, int64_t dim, bool descending) {
   const hy_tensor *x = &call->in[0], *out = &call->out[0], *index = &call->out[1];
   bool in_double = hy__in_double(x->dtype);
@@ -45,23 +45,23 @@ static hy_status sort_lanes(const hy_call* call, int64_t dim, bool descending) {
   int64_t n = x->ndim > 0 ? x->shape[wrapped] : 1, kept = x->ndim > 0 ? out->shape[wrapped] : 1;
   item* items = hy__scratch(call, 2 * n, sizeof *items / 8);
   if (!items) return HY_OUT_OF_MEMORY;
-  hy__lanes l;
-  hy__lanes_begin(&l, mask, 3, (const hy_tensor*[]){x, out, index});
-  while (hy__lanes_next(&l)) {
+  hy__ref_slices l;
+  hy__ref_slices_begin(&l, mask, 3, (const hy_tensor*[]){x, out, index});
+  while (hy__ref_slices_next(&l)) {
     for (int64_t i = 0; i < n; i++) {
-      const char* from = hy__lane_element(&l.lane[0], i);
+      const char* from = hy__ref_slice_element(&l.slice[0], i);
       items[i] = (item){.f = in_double ? hy__load_f(x->dtype, from) : 0,
                         .i = in_double ? 0 : hy__load_i(x->dtype, from),
                         .at = i};
     }
     const item* sorted = merge_sort(items, items + n, n, descending);
     for (int64_t i = 0; i < kept; i++) {
-      char* to = hy__lane_element(&l.lane[1], i);
+      char* to = hy__ref_slice_element(&l.slice[1], i);
       if (in_double)
         hy__store_f(x->dtype, to, sorted[i].f);
       else
         hy__store_i(x->dtype, to, sorted[i].i);
-      hy__store_i(HY_I64, hy__lane_element(&l.lane[2], i), sorted[i].at);
+      hy__store_i(HY_I64, hy__ref_slice_element(&l.slice[2], i), sorted[i].at);
     }
   }
   hy__mfree(items);

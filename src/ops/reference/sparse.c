@@ -2,8 +2,8 @@
 // 2 bits each, the lower place in the lower bits; the even group of a byte has the low nibble.
 #include <math.h>
 
-#include "ops/reference/lanes.h"
 #include "ops/reference/layer.h"
+#include "ops/reference/slices.h"
 
 // The larger magnitudes win, the earlier place among equals; NaN counts as infinite.
 static void two_largest(const double* values, int* first, int* second) {

@@ -1,3 +1,4 @@
+// Walking tensors that broadcast together, row by row.
 #include "ops/reference/walk.h"
 
 void hy__walk_begin(hy__walk* w, const hy_tensor* shape_of, int count,

@@ -1,3 +1,4 @@
+// What the shape and dtype rules share.
 #include "ops/rules/common.h"
 
 const char* hy__input_name(const hy_call* call, int i) {

@@ -14,7 +14,7 @@ static hy_status normalized_shape(const hy_call* call, const hy_tensor* x, hy_te
   return HY_OK;
 }
 
-// One statistic for each lane: x's shape with the normalised dimensions of size 1.
+// One statistic for each slice: x's shape with the normalised dimensions of size 1.
 static void statistic_shape(const hy_call* call, const hy_tensor* x, hy_tensor* out) {
   hy__copy_shape(out, x);
   for (int64_t d = x->ndim - call->attrs.norm.norm_dims; d < x->ndim; d++) out->shape[d] = 1;
@@ -141,7 +141,7 @@ hy_status hy__dtype_norm(const hy_call* call, hy_tensor* out) {
   return HY_OK;
 }
 
-// The weight is the last input; between x and it lie the statistics.
+// The weight is the last input; between x and it are the statistics.
 hy_status hy__dtype_norm_backward(const hy_call* call, hy_tensor* out) {
   HY_TRY(hy__check_dtypes(call, 0, call->n_in));
   hy_dtype dy = call->in[0].dtype, x = call->in[1].dtype;

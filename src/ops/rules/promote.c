@@ -1,3 +1,4 @@
+// Type promotion by PyTorch's table.
 #include "ops/rules/promote.h"
 
 // 0 bool, 1 integer, 2 float.

@@ -54,15 +54,17 @@ typedef struct hy_sparse_linear {
   int m, n, k;
 } hy_sparse_linear;
 
-// Mixture of experts over contiguous tensors. A choice is a token's c-th expert, token * chosen + c.
+// Mixture of experts over contiguous tensors. A choice is a token's c-th expert, token * chosen +
+// c.
 typedef struct hy_moe {
-  const void *x, *gate_up, *down;  // [tokens, size], [experts, 2 hidden, size], [experts, size, hidden]
-  const void *weight, *id;         // [tokens, chosen]
-  void* out;                       // [tokens, size]
-  int* first;                      // [experts + 1]: where an expert's choices begin in `order`
-  int* order;                      // [tokens chosen]: choices by expert, ascending
-  void* inner;                     // [tokens chosen, hidden], as accumulated
-  void* partial;                   // [tokens chosen, size], as accumulated
+  const void *x, *gate_up,
+      *down;                // [tokens, size], [experts, 2 hidden, size], [experts, size, hidden]
+  const void *weight, *id;  // [tokens, chosen]
+  void* out;                // [tokens, size]
+  int* first;               // [experts + 1]: where an expert's choices begin in `order`
+  int* order;               // [tokens chosen]: choices by expert, ascending
+  void* inner;              // [tokens chosen, hidden], as accumulated
+  void* partial;            // [tokens chosen, size], as accumulated
   int tokens, size, hidden, experts, chosen;
   int weight_dtype, id_dtype;  // hy_dtype
 } hy_moe;
@@ -104,11 +106,13 @@ typedef struct hy_paged {
   double scale;
 } hy_paged;
 
-// A convolution's sizes; tensors contiguous, [images, channels, h, w] and [out, in / groups, kh, kw].
+// A convolution's sizes; tensors contiguous, [images, channels, h, w] and [out, in / groups, kh,
+// kw].
 typedef struct hy_conv {
   const void *x, *weight, *bias, *dy;
   void *out, *dx, *dweight, *dbias;
-  void* partial;  // sums of dweight over a part of the pixels each, [splits, dweight], as accumulated
+  void*
+      partial;  // sums of dweight over a part of the pixels each, [splits, dweight], as accumulated
   int images, in_channels, out_channels, groups, group_in, group_out;
   int h, w, out_h, out_w, kernel_h, kernel_w;
   int stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w;

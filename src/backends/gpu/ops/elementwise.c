@@ -76,7 +76,7 @@ hy_support hy__gpu_unary(hy__gpu_task* task, const hy_call* call) {
     return HY_SUPPORT_YES;
   }
   char entry[48];
-  snprintf(entry, sizeof entry, "linear_%s", hy__gpu_host->op_name(op));
+  snprintf(entry, sizeof entry, "linear_%s", hy__backend_host->op_name(op));
   hy__gpu_function* kernel = hy__gpu_kernel(task, "unary", entry, hy__gpu_option(type));
   hy__gpu_dim3 grid = hy__gpu_1d(vector_blocks(task, e.walk.n, type)), block = hy__gpu_1d(THREADS);
   if (e.walk.count == 2)
@@ -116,7 +116,7 @@ hy_support hy__gpu_binary(hy__gpu_task* task, const hy_call* call) {
   e.attribute = op == HY_OP_div ? (int)call->attrs.rounding.rounding : 0;
   e.f[1] = hy__gpu_number_f(alpha, type);
   e.i[1] = hy_scalar_i(alpha);
-  launch_binary(task, &e, type, compares ? HY_BOOL : type, hy__gpu_host->op_name(op));
+  launch_binary(task, &e, type, compares ? HY_BOOL : type, hy__backend_host->op_name(op));
   return HY_SUPPORT_YES;
 }
 
@@ -161,7 +161,7 @@ hy_support hy__gpu_scalar(hy__gpu_task* task, const hy_call* call) {
   e.i[0] = in_float ? 0 : hy__gpu_number_i(value, type);
   e.f[1] = hy__gpu_number_f(alpha, type);
   e.i[1] = hy_scalar_i(alpha);
-  launch_binary(task, &e, type, compares ? HY_BOOL : type, hy__gpu_host->op_name(op));
+  launch_binary(task, &e, type, compares ? HY_BOOL : type, hy__backend_host->op_name(op));
   return HY_SUPPORT_YES;
 }
 

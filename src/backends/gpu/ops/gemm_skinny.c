@@ -27,10 +27,14 @@ typedef struct shape {
   int tm, wn, wk, ks, stages;
 } shape;
 
-static shape shape_for(int m, hy_dtype x, hy_dtype q) {
+static shape shape_for(const hy__gpu_task* task, int m, int n, hy_dtype x, hy_dtype q) {
+  int64_t most = task->device->multiprocessors;
   int ks = x == HY_I8 ? 128 : 64;
-  if (m > 64) return (shape){128, 8, 1, ks, 3};
-  if (m > 32) return (shape){64, 4, 1, ks, 4};
+  if (m > 64 && (int64_t)(m / 128 + 1) * (n / 128 + 1) >= most) return (shape){128, 8, 1, ks, 3};
+  // 64 rows of the weight share x, or 16 where that leaves the device half empty.
+  if (m > 32 && (int64_t)((m + 63) / 64) * ((n + 63) / 64) >= most / 2)
+    return (shape){64, 4, 1, ks, 4};
+  if (m > 32) return (shape){64, 1, 4, 256, 3};
   // Small weights bring x along more often than they should: let two row tiles share it.
   int wn = q == HY_I4 ? 2 : 1, tm = m > 16 ? 32 : m > 8 ? 16 : 8;
   return (shape){tm, wn, 4 / wn, 256, 4};
@@ -49,8 +53,9 @@ static void split(hy__gpu_task* task, hy_quantized_linear* p, const shape* s, in
   int64_t steps = (p->k + s->ks - 1) / s->ks;
   int64_t splits = 2 * (int64_t)task->device->multiprocessors / tiles;
   if (splits > steps / 2) splits = steps / 2;
-  if (splits > 16) splits = 16;
-  if (splits < 1 || tiles > HY__GPU_COUNTERS || p->m > 64) splits = 1;
+  if (splits > 8) splits = 8;
+  // The last block reads all parts alone: not worth it for many rows.
+  if (splits < 1 || tiles > HY__GPU_COUNTERS || p->m > 32) splits = 1;
   p->splits = (int)splits;
   if (splits == 1) return;
   size_t parts = (size_t)splits * (size_t)p->m * (size_t)p->n;
@@ -58,9 +63,24 @@ static void split(hy__gpu_task* task, hy_quantized_linear* p, const shape* s, in
   p->counters = (unsigned*)(uintptr_t)hy__gpu_counters(task);
 }
 
+// A row or a few of bytes: dp4a, where 16 bytes of the weight lie in one group of either side.
+static bool run_gemv_int8(hy__gpu_task* task, hy_quantized_linear* p, hy_dtype q, hy_dtype out) {
+  int each = q == HY_I4 ? 32 : 16;
+  if (p->m > 4 || p->k % each != 0 || p->group % each != 0 || p->x_group % each != 0) return false;
+  bool shared = p->k >= 2048 && p->n < 64 * task->device->multiprocessors;
+  char options[64];
+  snprintf(options, sizeof options, "-DT=%s -DQ=%s -DROWS=%d -DWARPS=%d", hy__gpu_type_name(out),
+           hy__gpu_type_name(q), p->m == 1 ? 1 : 4, shared ? 4 : 1);
+  hy__gpu_launch(task, hy__gpu_kernel(task, "gemv_int8", "gemv_int8", options),
+                 (hy__gpu_dim3){(unsigned)(shared ? p->n : (p->n + 3) / 4), 1, 1},
+                 (hy__gpu_dim3){4 * (unsigned)task->device->warp_size, 1, 1}, 0, HY__GPU_ARGS(p));
+  return true;
+}
+
 void hy__gpu_skinny(hy__gpu_task* task, hy_quantized_linear* p, hy_dtype x, hy_dtype q,
                     hy_dtype out) {
-  shape s = shape_for(p->m, x, q);
+  if (x == HY_I8 && run_gemv_int8(task, p, q, out)) return;
+  shape s = shape_for(task, p->m, p->n, x, q);
   bool grouped = !one_scale(p), bytes = x == HY_I8;
   unsigned tiles_n = (unsigned)((p->n + s.wn * 16 - 1) / (s.wn * 16));
   unsigned tiles_m = (unsigned)((p->m + s.tm - 1) / s.tm);

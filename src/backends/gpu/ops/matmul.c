@@ -171,18 +171,21 @@ static bool run_skinny(hy__gpu_task* task, hy_gemm g, operand a, operand b, cons
   return true;
 }
 
-// Few rows of f32 or f64 against rows that lie along k.
+// A row or a few of floats against rows that lie along k: halves up to 4, wider ones up to 8.
 static bool run_gemv(hy__gpu_task* task, const hy_gemm* g, const operand* a, const operand* b) {
-  bool is_float = a->t.dtype == HY_F32 || a->t.dtype == HY_F64;
-  if (!is_float || g->m > 8 || !a->k_first || !b->k_first || g->batch > MOST_Z) return false;
+  bool half = a->t.dtype == HY_F16 || a->t.dtype == HY_BF16;
+  int most = half ? 4 : a->t.dtype == HY_F32 || a->t.dtype == HY_F64 ? 8 : 0;
+  if (g->m > most || !a->k_first || !b->k_first || g->batch > MOST_Z) return false;
   int64_t each = 16 / (int64_t)hy_dtype_size(a->t.dtype);
   bool wide = lines_are(&a->t, 1, 2, each) && lines_are(&b->t, 1, 2, each);
-  char options[48];
-  snprintf(options, sizeof options, "-DT=%s -DROWS=%d -DWIDE=%d", hy__gpu_type_name(a->t.dtype),
-           g->m == 1 ? 1 : 8, wide);
+  // A whole block for a row that is long, where there are too few of them to fill the device.
+  bool shared = g->k >= 2048 && (int64_t)g->n * g->batch < 64 * task->device->multiprocessors;
+  char options[64];
+  snprintf(options, sizeof options, "-DT=%s -DROWS=%d -DWARPS=%d -DWIDE=%d",
+           hy__gpu_type_name(a->t.dtype), g->m == 1 ? 1 : most, shared ? 4 : 1, wide);
   hy_gemm gemm = *g;
   hy__gpu_launch(task, hy__gpu_kernel(task, "gemv", "gemv", options),
-                 (hy__gpu_dim3){tiles(g->n, 4), (unsigned)g->batch, 1},
+                 (hy__gpu_dim3){tiles(g->n, shared ? 1 : 4), (unsigned)g->batch, 1},
                  (hy__gpu_dim3){4 * (unsigned)task->device->warp_size, 1, 1}, 0,
                  HY__GPU_ARGS(&gemm));
   return true;
@@ -220,16 +223,16 @@ hy_support hy__gpu_product(hy__gpu_task* task, const hy__gpu_matmul* m) {
   g.a_batch = a.t.stride[0];
   g.b_step = b.t.stride[b.k_first ? 1 : 2];
   g.b_batch = b.t.stride[0];
-  if (half && run_skinny(task, g, a, b, out, addend)) return HY_SUPPORT_YES;
   g.a = a.t.data;
   g.b = b.t.data;
   g.out = out->data;
   g.addend = addend ? addend->data : NULL;
-  if (half && hy__gpu_wgmma(task, &g, a.t.dtype, a.k_first, b.k_first)) return HY_SUPPORT_YES;
-  if (half)
-    run_mma(task, &g, &a, &b, out, addend);
-  else if (!run_gemv(task, &g, &a, &b))
+  if (run_gemv(task, &g, &a, &b)) return HY_SUPPORT_YES;
+  if (!half)
     run_simt(task, &g, &a, &b, out, addend);
+  else if (!run_skinny(task, g, a, b, out, addend) &&
+           !hy__gpu_wgmma(task, &g, a.t.dtype, a.k_first, b.k_first))
+    run_mma(task, &g, &a, &b, out, addend);
   return HY_SUPPORT_YES;
 }
 

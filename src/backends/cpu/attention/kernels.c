@@ -1,0 +1,18 @@
+// Which attention kernels an instruction set gives: the generic ones, then what does better.
+#include "backends/cpu/attention/kernels.h"
+
+#include "backends/cpu/runtime/isa.h"
+
+void hy__attention_kernels_init(hy__attention_kernels* k, uint32_t isa) {
+  *k = (hy__attention_kernels){.online_softmax = hy__online_softmax_generic,
+                               .exp_columns = hy__exp_columns_generic,
+                               .weighted_sum = hy__weighted_sum_generic};
+#if defined(__x86_64__)
+  if (isa & HY__ISA_AVX512) {
+    k->online_softmax = hy__online_softmax_avx512;
+    k->exp_columns = hy__exp_columns_avx512;
+    k->weighted_sum = hy__weighted_sum_avx512;
+  }
+#endif
+  (void)isa;
+}

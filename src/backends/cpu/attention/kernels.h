@@ -1,0 +1,37 @@
+// The table of attention kernels that an instruction set gives: online softmax and weighted sum.
+#ifndef HALYARD_CPU_ATTENTION_KERNELS_H_
+#define HALYARD_CPU_ATTENTION_KERNELS_H_
+
+#include "backends/cpu/gemm/gemm.h"
+
+// Queries that share what they can see: causal masks are applied by groups of this many.
+enum { HY__QUERY_GROUP = 16, HY__QUERY_GROUPS = HY__GEMM_MAX_NR / HY__QUERY_GROUP };
+
+// Online softmax. Scores [keys][nr], the queries in columns, become weights e^(score - max); `max`
+// and `total` go on from the blocks of keys before, and what was summed with the old ones,
+// [rows][nr], is rescaled. Group g of queries sees the first seen[g] keys; the weights of others
+// are 0, whatever their scores are.
+typedef void hy__online_softmax(float* scores, const int* seen, int keys, int nr, float* max,
+                                float* total, float* sums, int64_t rows);
+// e^(score - base) in place of scores [keys][nr], each column with its own base; 0 where the base
+// is -inf.
+typedef void hy__exp_columns(float* scores, int keys, int nr, const float* base);
+// out[i * ldo + c] += sum over r of p[i * ldp + r] * v(r, c), for m rows of p, `rows` rows of v and
+// its first n columns.
+typedef void hy__weighted_sum(const hy__matrix* v, int rows, int64_t n, const float* p, int64_t ldp,
+                              int m, float* out, int64_t ldo);
+
+typedef struct hy__attention_kernels {
+  hy__online_softmax* online_softmax;
+  hy__exp_columns* exp_columns;
+  hy__weighted_sum* weighted_sum;
+} hy__attention_kernels;
+
+// The best for those feature bits (runtime/isa.h), which must be there when the kernels run.
+void hy__attention_kernels_init(hy__attention_kernels* kernels, uint32_t isa);
+
+hy__online_softmax hy__online_softmax_generic, hy__online_softmax_avx512;
+hy__exp_columns hy__exp_columns_generic, hy__exp_columns_avx512;
+hy__weighted_sum hy__weighted_sum_generic, hy__weighted_sum_avx512;
+
+#endif  // HALYARD_CPU_ATTENTION_KERNELS_H_

@@ -1,0 +1,250 @@
+// The GEMM driver: blocking, packing, and dividing the tiles of C among the threads.
+#include "backends/cpu/gemm/gemm.h"
+#include "base/math.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "backends/cpu/runtime/scratch.h"
+#include "backends/cpu/runtime/thread_pool.h"
+
+// Packed A is kept in the cache that the cores share, the panels of B that a task packs at once in
+// a core's second one. Sums kept aside over several passes should stay in the shared cache too.
+enum {
+  PACKED_WORDS = 4 << 20,
+  MAX_PASS = 9 << 10,
+  OWN_SUMS = 2 << 20,
+  GROUP_WORDS = 192 << 10,  // of the panels of B
+};
+
+// Panels of rows of A, packed: block of k after block of k, in each panel after panel.
+typedef struct packed_rows {
+  float* data;
+  int64_t first, count;  // panels
+} packed_rows;
+
+// Where a task has its rows of A from: packed by all tasks before, packed by itself, or in place.
+typedef enum row_source { SHARED_ROWS, OWN_ROWS, ROWS_IN_PLACE } row_source;
+
+// A block of rows, and a pass over part of the inner dimension: what is packed of A at once.
+typedef struct job {
+  const hy__gemm_kernel* kernel;
+  const hy__gemm* g;
+  packed_rows a;  // what all tasks share, if they do
+  float* c;       // of the block's first row; NULL where each task has sums of its own
+  int64_t ldc;
+  int64_t first_row, rows, row_panels;
+  int64_t first_k, end_k;  // of the pass
+  int depth;               // of a block of k, but the last
+  int64_t group;           // panels of B to a task
+  int64_t parts, part;     // the row panels divided among tasks, and panels of one part
+  row_source source;
+  atomic_bool failed;
+} job;
+
+static int depth_at(const job* j, int64_t k) {
+  return (int)min_i64(j->depth, j->end_k - k);
+}
+
+static float* panel_of_a(const job* j, const packed_rows* a, int64_t k, int64_t panel) {
+  int64_t rows = j->kernel->mr, words = hy__gemm_words(j->kernel, depth_at(j, k));
+  return a->data + (k - j->first_k) / j->kernel->unit * a->count * rows +
+         (panel - a->first) * rows * words;
+}
+
+static void pack_panel_of_a(const job* j, const packed_rows* a, int64_t k, int64_t panel) {
+  int64_t row = panel * j->kernel->mr;
+  int m = (int)min_i64(j->kernel->mr, j->rows - row);
+  j->kernel->pack_a(&j->g->a, j->first_row + row, m, k, depth_at(j, k), panel_of_a(j, a, k, panel));
+}
+
+// Neighbours in a row of A follow one another.
+static void pack_rows(void* context, int64_t task) {
+  const job* j = context;
+  int64_t blocks = ceil_div(j->end_k - j->first_k, j->depth);
+  pack_panel_of_a(j, &j->a, j->first_k + task % blocks * j->depth, task / blocks);
+}
+
+// The part of C that a task computes.
+typedef struct region {
+  packed_rows a;
+  int64_t row, row_end;  // panels of rows
+  int64_t column, width;
+  float* c;  // of the first row and column
+  int64_t stride;
+} region;
+
+static void pack_columns(const job* j, const region* t, int64_t k, int64_t words, float* packed) {
+  const hy__gemm* g = j->g;
+  int depth = depth_at(j, k), panel = j->kernel->nr;
+  for (int64_t p = 0; p < t->width; p += panel, packed += panel * words) {
+    int n = (int)min_i64(panel, t->width - p);
+    if (g->pack_b)
+      g->pack_b(g->context, k, depth, t->column + p, n, panel, packed);
+    else
+      j->kernel->pack_b(&g->b, k, depth, t->column + p, n, packed);
+  }
+}
+
+// A panel of `m` rows with all columns of the region.
+static void multiply_rows(const job* j, const region* t, int64_t k, int64_t row_panel, int m,
+                          const float* packed_b, float* c) {
+  const hy__gemm* g = j->g;
+  const hy__gemm_kernel* kernel = j->kernel;
+  int depth = depth_at(j, k), panel = kernel->nr;
+  int64_t words = hy__gemm_words(kernel, depth) + kernel->extra;
+  int64_t row = row_panel * kernel->mr;
+  bool add = k > 0 || g->accumulate;
+  for (int64_t p = 0; p < t->width; p += panel) {
+    int n = (int)min_i64(panel, t->width - p);
+    const float* columns = packed_b + p * words;
+    if (j->source == ROWS_IN_PLACE)
+      kernel->multiply_in_place(&g->a, j->first_row + row, k, depth, columns, c + p, t->stride, m,
+                                n, add);
+    else
+      kernel->multiply(depth, panel_of_a(j, &t->a, k, row_panel), columns, c + p, t->stride, m, n,
+                       add);
+  }
+}
+
+static void multiply_block(const job* j, const region* t, int64_t k, float* packed_b) {
+  const hy__gemm* g = j->g;
+  const hy__gemm_kernel* kernel = j->kernel;
+  int depth = depth_at(j, k);
+  pack_columns(j, t, k, hy__gemm_words(kernel, depth) + kernel->extra, packed_b);
+  // Sums of its own that a block of k completes need not outlast a panel.
+  int64_t next = !j->c && depth == g->k ? 0 : kernel->mr * t->stride;
+  float* c = t->c;
+  for (int64_t r = t->row; r < t->row_end; r++, c += next) {
+    int m = (int)min_i64(kernel->mr, j->rows - r * kernel->mr);
+    multiply_rows(j, t, k, r, m, packed_b, c);
+    if (g->epilogue && k + depth == g->k)
+      g->epilogue(g->context, j->first_row + r * kernel->mr, t->column, m, (int)t->width, c,
+                  t->stride);
+  }
+}
+
+// What panels of rows take packed, over the blocks of k of a pass.
+static size_t rows_bytes(const job* j, int64_t panels) {
+  int64_t blocks = ceil_div(j->end_k - j->first_k, j->depth);
+  return (size_t)(panels * j->kernel->mr * blocks * hy__gemm_words(j->kernel, j->depth)) *
+         sizeof(float);
+}
+
+static void multiply_region(void* context, int64_t task) {
+  job* j = context;
+  const hy__gemm* g = j->g;
+  const hy__gemm_kernel* kernel = j->kernel;
+  int64_t row = task % j->parts * j->part, width = j->group * kernel->nr;
+  region t = {.a = j->a,
+              .row = row,
+              .row_end = min_i64(row + j->part, j->row_panels),
+              .column = task / j->parts * width,
+              .stride = j->c ? j->ldc : width};
+  t.width = min_i64(width, g->n - t.column);
+  size_t words = (size_t)(hy__gemm_words(kernel, j->depth) + kernel->extra);
+  size_t sums = (size_t)(j->part * kernel->mr * width) * sizeof *t.c;
+  float* packed_b = hy__scratch_get(HY__SCRATCH_GEMM_B, (size_t)width * words * sizeof *packed_b);
+  t.c = j->c ? j->c + row * kernel->mr * j->ldc + t.column
+             : hy__scratch_get(HY__SCRATCH_GEMM_C, sums);
+  if (j->source == OWN_ROWS)
+    t.a = (packed_rows){hy__scratch_get(HY__SCRATCH_GEMM_A, rows_bytes(j, j->part)), row, j->part};
+  if (!packed_b || !t.c || (j->source == OWN_ROWS && !t.a.data)) {
+    atomic_store(&j->failed, true);
+    return;
+  }
+  for (int64_t r = row; j->source == OWN_ROWS && r < t.row_end; r++) {
+    for (int64_t k = j->first_k; k < j->end_k; k += j->depth) pack_panel_of_a(j, &t.a, k, r);
+  }
+  if (kernel->begin) kernel->begin();
+  for (int64_t k = j->first_k; k < j->end_k; k += j->depth) multiply_block(j, &t, k, packed_b);
+  if (kernel->end) kernel->end();
+}
+
+static void epilogue_empty(const hy__gemm* g) {
+  for (int64_t i = 0; i < g->m && !g->accumulate; i++) {
+    if (!g->epilogue) {
+      memset(g->c + i * g->ldc, 0, (size_t)g->n * sizeof *g->c);
+      continue;
+    }
+    for (int64_t j = 0; j < g->n; j += HY__GEMM_MAX_NR) {
+      float zeros[HY__GEMM_MAX_NR] = {0};
+      int n = (int)min_i64(HY__GEMM_MAX_NR, g->n - j);
+      g->epilogue(g->context, i, j, 1, n, zeros, HY__GEMM_MAX_NR);
+    }
+  }
+}
+
+// Tasks such that the thread with the most of them is done soonest. Packing a panel of B costs
+// about what four tiles do, and is done again for each part of the rows; bringing a panel of A from
+// the shared cache costs about a quarter of one, and is done again for each group of columns. With
+// no more tasks than threads, and rows divided, each packs its own rows: no thread waits for
+// another before it multiplies, and what it packed is in its own cache.
+static void divide(job* j) {
+  int64_t threads = hy__pool_threads(), panels = ceil_div(j->g->n, j->kernel->nr);
+  int64_t fit = GROUP_WORDS / (hy__gemm_words(j->kernel, j->depth) * j->kernel->nr);
+  int64_t soonest = INT64_MAX;
+  bool in_place = j->source == ROWS_IN_PLACE;
+  j->group = 1;
+  j->part = j->row_panels;
+  for (int64_t parts = 1; parts <= min_i64(threads, j->row_panels); parts++) {
+    int64_t part = ceil_div(j->row_panels, parts);
+    for (int64_t group = min_i64(fit > 0 ? fit : 1, panels); group > 0; group--) {
+      int64_t tasks = ceil_div(panels, group) * ceil_div(j->row_panels, part);
+      bool own = !in_place && tasks <= threads && part < j->row_panels;
+      int64_t takes = ceil_div(tasks, threads) * (4 * group * (part + 4) + (own ? 0 : part));
+      if (takes >= soonest) continue;
+      soonest = takes;
+      if (!in_place) j->source = own ? OWN_ROWS : SHARED_ROWS;
+      j->group = group;
+      j->part = part;
+    }
+  }
+  j->parts = ceil_div(j->row_panels, j->part);
+}
+
+bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
+  if (g->m == 0 || g->n == 0) return true;
+  if (g->k == 0) {
+    epilogue_empty(g);
+    return true;
+  }
+  bool in_place = kernel->in_place && kernel->in_place(g);
+  job j = {.kernel = kernel, .g = g, .source = in_place ? ROWS_IN_PLACE : SHARED_ROWS};
+  // Blocks of k of about equal depth, each of as many whole words as any kernel aligns to.
+  int64_t blocks = ceil_div(g->k, (int64_t)kernel->kc * kernel->unit);
+  int64_t whole = 16 * kernel->unit;
+  j.depth = (int)(ceil_div(ceil_div(g->k, blocks), whole) * whole);
+  int64_t pass = (int64_t)MAX_PASS * kernel->unit / j.depth * j.depth;
+  int64_t words = hy__gemm_words(kernel, j.depth) * ceil_div(min_i64(g->k, pass), j.depth);
+  // Sums that span several passes and have no place of their own need one.
+  bool own_c = !g->c && g->k > pass;
+  int64_t most = PACKED_WORDS / words;
+  if (own_c) most = min_i64(most, OWN_SUMS / g->n);
+  int64_t panels = ceil_div(g->m, kernel->mr);
+  int64_t fit = in_place && g->c ? panels : most / kernel->mr;
+  int64_t block = (fit > 0 ? ceil_div(panels, ceil_div(panels, fit)) : 1) * kernel->mr;
+  float* sums =
+      own_c ? hy__scratch_get(HY__SCRATCH_GEMM_C, (size_t)(block * g->n) * sizeof *sums) : NULL;
+  if (own_c && !sums) return false;
+  for (int64_t i = 0; i < g->m; i += block) {
+    j.first_row = i;
+    j.rows = min_i64(block, g->m - i);
+    j.row_panels = ceil_div(j.rows, kernel->mr);
+    j.ldc = own_c ? g->n : g->ldc;
+    j.c = own_c ? sums : g->c ? g->c + i * g->ldc : NULL;
+    divide(&j);
+    int64_t tasks = ceil_div(ceil_div(g->n, kernel->nr), j.group) * j.parts;
+    for (j.first_k = 0; j.first_k < g->k; j.first_k = j.end_k) {
+      j.end_k = min_i64(j.first_k + pass, g->k);
+      if (j.source == SHARED_ROWS) {
+        float* rows = hy__scratch_get(HY__SCRATCH_GEMM_A, rows_bytes(&j, j.row_panels));
+        if (!rows) return false;
+        j.a = (packed_rows){rows, 0, j.row_panels};
+        hy__pool_run(pack_rows, &j, j.row_panels * ceil_div(j.end_k - j.first_k, j.depth));
+      }
+      hy__pool_run(multiply_region, &j, tasks);
+    }
+  }
+  return !atomic_load(&j.failed);
+}

@@ -1,0 +1,86 @@
+// GEMV, skinny GEMM or packed GEMM, by shape: up to 16 rows of A against rows of weights read the
+// weights once and in place; everything else is packed.
+#include <limits.h>
+
+#include "backends/cpu/gemm/kernels.h"
+#include "backends/cpu/runtime/scratch.h"
+#include "backends/cpu/runtime/weight_prefetch.h"
+
+// Weight rows of one task. A multiple of what the dot kernels take at once.
+enum { TASK_N = 32, MANY_ROWS = 3 };  // MANY_ROWS: more than reading the weights takes
+
+typedef struct gemv_job {
+  const hy__gemm_kernels* kernels;
+  const hy__gemm* g;
+  hy__matrix w;  // b, transposed
+  const float* x;
+  int64_t ldx;
+  const hy__gemm_kernel* packed;  // x is packed as its columns of B; NULL: rows of x
+} gemv_job;
+
+static void gemv_task(void* context, int64_t task) {
+  const gemv_job* d = context;
+  const hy__gemm* g = d->g;
+  float tile[HY__GEMV_MAX_M * TASK_N] __attribute__((aligned(64)));
+  int64_t first = task * TASK_N;
+  int rows = (int)(g->n - first < TASK_N ? g->n - first : TASK_N);
+  if (d->packed) d->packed->begin();
+  for (int64_t line = 0; line < g->m; line += HY__GEMV_MAX_M) {
+    int lines = (int)(g->m - line < HY__GEMV_MAX_M ? g->m - line : HY__GEMV_MAX_M);
+    bool direct = !g->epilogue;
+    float* out = direct ? g->c + line * g->ldc + first : tile;
+    int64_t stride = direct ? g->ldc : TASK_N;
+    if (d->packed)
+      d->packed->skinny(&d->w, first, rows, g->k, d->x, lines, out, stride);
+    else
+      d->kernels->gemv(&d->w, first, rows, g->k, d->x + line * d->ldx, d->ldx, lines, out, stride);
+    if (!direct) g->epilogue(g->context, line, first, lines, rows, out, stride);
+  }
+  if (d->packed) d->packed->end();
+}
+
+// The rows of x as columns of B, for a kernel that takes rows of weights in place.
+static bool pack_rows(gemv_job* d, const hy__gemm_kernel* kernel) {
+  const hy__gemm* g = d->g;
+  size_t words = (size_t)hy__gemm_words(kernel, (int)g->k);
+  float* packed = hy__scratch_get(HY__SCRATCH_GEMV, words * (size_t)kernel->nr * sizeof *packed);
+  if (!packed) return false;
+  hy__matrix columns = {g->a.data, g->a.dtype, g->a.column, g->a.row};
+  kernel->pack_b(&columns, 0, (int)g->k, 0, (int)g->m, packed);
+  d->packed = kernel;
+  d->x = packed;
+  return true;
+}
+
+static bool run_gemv(const hy__gemm_kernels* kernels, const hy__gemm* g) {
+  gemv_job d = {.kernels = kernels, .g = g, .w = g->b};
+  d.w.row = g->b.column;
+  d.w.column = 1;
+  const hy__gemm_kernel* halves = kernels->bf16;
+  bool both = g->a.dtype == HY_BF16 && g->b.dtype == HY_BF16;
+  if (both && g->m >= MANY_ROWS && g->k <= INT_MAX && halves && halves->skinny) {
+    if (!pack_rows(&d, halves)) return false;
+  } else if (g->a.dtype == HY_F32 && g->a.column == 1) {
+    d.x = g->a.data;
+    d.ldx = g->a.row;
+  } else {
+    float* copy = hy__scratch_get(HY__SCRATCH_GEMV, (size_t)(g->m * g->k) * sizeof *copy);
+    if (!copy) return false;
+    for (int64_t i = 0; i < g->m; i++)
+      kernels->widen(g->k, hy__matrix_at(&g->a, i, 0), g->a.column, g->a.dtype, copy + i * g->k);
+    d.x = copy;
+    d.ldx = g->k;
+  }
+  size_t row = (size_t)g->k * hy_dtype_size(d.w.dtype);
+  if (d.w.row == g->k)
+    hy__weight_prefetch(&(hy__prefetch_range){.data = d.w.data, .bytes = row * (size_t)g->n});
+  hy__pool_run(gemv_task, &d, (g->n + TASK_N - 1) / TASK_N);
+  return true;
+}
+
+bool hy__gemm_any(const hy__gemm_kernels* kernels, const hy__gemm* g) {
+  bool few = g->m <= HY__GEMV_MAX_M && g->b.row == 1 && g->k > 0 && !g->pack_b;
+  if (few) return run_gemv(kernels, g);
+  bool halves = g->a.dtype == HY_BF16 && g->b.dtype == HY_BF16 && !g->pack_b;
+  return hy__gemm_run(halves && kernels->bf16 ? kernels->bf16 : kernels->f32, g);
+}

@@ -1,0 +1,71 @@
+// The bf16 GEMM microkernel in AVX-512 BF16: MR x NR = 14 x 32, two products to a SIMD lane.
+#include "backends/cpu/family.h"
+
+#if defined(__x86_64__)
+#define UNIT 2
+enum { MR = 14, NR = 32 };
+#include "backends/cpu/gemm/x86/pack_avx512.h"
+
+HY__TARGET_BF16
+
+static void pack_a(const hy__matrix* a, int64_t i, int m, int64_t k, int depth, float* packed) {
+  const char* data = hy__matrix_at(a, i, k);
+  if (a->column == 1)
+    pack_lines(data, a->row, m, depth, MR, MR, 0, packed);
+  else
+    pack_scattered(data, a->row, a->column, m, depth, MR, 0, (uint32_t*)packed);
+}
+
+static void pack_b(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, float* packed) {
+  pack_columns(b, k, depth, j, n, (uint32_t*)packed);
+}
+
+HY__INLINE void tile(int m, int lanes, const float* a, const float* b, float* c, int64_t stride,
+                     int n, bool accumulate) {
+  __m512 low[MR], high[MR];
+  for (int i = 0; i < m; i++) low[i] = high[i] = _mm512_setzero_ps();
+  for (int k = 0; k < lanes; k++) {
+    __m512bh b0 = (__m512bh)_mm512_loadu_ps(b + (int64_t)k * NR);
+    __m512bh b1 = (__m512bh)_mm512_loadu_ps(b + (int64_t)k * NR + 16);
+#pragma GCC unroll 14
+    for (int i = 0; i < m; i++) {
+      __m512bh x = (__m512bh)_mm512_set1_ps(a[(int64_t)k * MR + i]);
+      low[i] = _mm512_dpbf16_ps(low[i], x, b0);
+      high[i] = _mm512_dpbf16_ps(high[i], x, b1);
+    }
+  }
+  __mmask16 first_half = hy__first16(n), second_half = hy__first16(n - 16);
+#pragma GCC unroll 14
+  for (int i = 0; i < m; i++) {
+    float* row = c + i * stride;
+    if (accumulate) {
+      low[i] = _mm512_add_ps(low[i], _mm512_maskz_loadu_ps(first_half, row));
+      high[i] = _mm512_add_ps(high[i], _mm512_maskz_loadu_ps(second_half, row + 16));
+    }
+    _mm512_mask_storeu_ps(row, first_half, low[i]);
+    _mm512_mask_storeu_ps(row + 16, second_half, high[i]);
+  }
+}
+
+static void multiply(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
+                     int n, bool accumulate) {
+  int lanes = (depth + 1) / 2;
+  // The last rows of a product, one by one.
+  if (m == MR) {
+    tile(MR, lanes, a, b, c, stride, n, accumulate);
+    return;
+  }
+  for (int i = 0; i < m; i++) tile(1, lanes, a + i, b, c + i * stride, stride, n, accumulate);
+}
+
+HY__TARGET_END
+
+const hy__gemm_kernel hy__gemm_bf16_avx512 = {.mr = MR,
+                                              .nr = NR,
+                                              .kc = 384,
+                                              .unit = UNIT,
+                                              .align = 1,
+                                              .pack_a = pack_a,
+                                              .pack_b = pack_b,
+                                              .multiply = multiply};
+#endif

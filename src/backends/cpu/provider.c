@@ -1,0 +1,135 @@
+// The providers whose kernels are the library's own: `avx512` (by an older name `xeon`) with
+// AVX-512 and what comes with it, `native` with the best of AVX2, NEON and plain C.
+#include "backends/cpu/provider.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "backends/cpu/family.h"
+#include "backends/cpu/runtime/isa.h"
+
+const hy_declaration hy__cpu_declarations[] = {
+#define HY_CPU_OP(op, family, dtypes) {HY_OP_##op, dtypes},
+#define HY_CPU_OP_PARTLY(op, family, dtypes)  // promises nothing
+#include "backends/cpu/ops.def"
+};
+
+typedef struct row {
+  const hy__cpu_family* family;
+  uint32_t dtypes;
+} row;
+
+static const row rows[HY_OP_END] = {
+#define HY_CPU_OP(op, family, dtypes) [HY_OP_##op] = {&hy__cpu_##family, dtypes},
+#include "backends/cpu/ops.def"
+};
+static const row integer_rows[HY_OP_END] = {
+#define HY_CPU_INTEGER_OP(op, family, dtypes) [HY_OP_##op] = {&hy__cpu_##family, dtypes},
+#include "backends/cpu/ops.def"
+};
+
+hy_status hy__cpu_no_memory(const hy_call* call) {
+  return hy__backend_host->fail(HY_OUT_OF_MEMORY, "%s: no memory for its working space",
+                                hy__backend_host->op_name(call->op));
+}
+
+static hy_dtype first_dtype(const hy_call* call) {
+  return call->n_in > 0 && call->in[0].dtype != HY_NONE ? call->in[0].dtype : call->out[0].dtype;
+}
+
+static const row* row_of(const hy_call* call) {
+  const row* r = &integer_rows[call->op];
+  return r->dtypes & HY_DTYPE_BIT(first_dtype(call)) ? r : &rows[call->op];
+}
+
+hy_support hy__cpu_supports(void* device, const hy_call* call) {
+  (void)device;
+  const row* r = row_of(call);
+  if (!r->family) return HY_SUPPORT_NO_OP;
+  if (!(r->dtypes & HY_DTYPE_BIT(first_dtype(call)))) return HY_SUPPORT_NO_DTYPE;
+  return r->family->supports(call);
+}
+
+// The kernels of every feature bit that is there, and of those without AVX-512.
+static hy__cpu_kernels best, without_avx512;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void choose_kernels(void) {
+  hy__cpu_kernels_init(&best, hy__cpu_isa());
+  hy__cpu_kernels_init(&without_avx512, hy__cpu_isa() & ~(uint32_t)HY__ISA_AVX512_FAMILY);
+}
+
+hy_status hy__cpu_run_best(const hy_call* call) {
+  pthread_once(&once, choose_kernels);
+  return row_of(call)->family->run(&best, call);
+}
+
+// ---- avx512 ----
+
+static hy_status probe_avx512(hy_probe* report) {
+  if (hy__cpu_isa() & HY__ISA_AVX512) {
+    report->stage = HY_STAGE_READY;
+    return HY_OK;
+  }
+  report->stage = HY_STAGE_NONE;
+  snprintf(report->remedy, sizeof report->remedy,
+           "use the provider native, which runs on every processor");
+  return hy__backend_host->fail(
+      HY_UNAVAILABLE,
+      "avx512 needs AVX-512 (F, BW, VL and DQ); this processor, or HALYARD_CPU_ISA, offers %s",
+      hy__isa_name(hy__cpu_isa()));
+}
+
+static hy_status run_avx512(void* device, void* stream, const hy_call* call) {
+  (void)device;
+  (void)stream;
+  return hy__cpu_run_best(call);
+}
+
+const hy_provider hy__cpu_avx512 = {
+    .size = sizeof(hy_provider),
+    .name = "avx512",
+    .version = HY_VERSION_STRING,
+    .probe = probe_avx512,
+    .declares = hy__cpu_declarations,
+    .n_declares = HY__CPU_N_DECLARATIONS,
+    .supports = hy__cpu_supports,
+    .run = run_avx512,
+};
+
+// The same under the name that PyTorch's CPU backend gives it.
+const hy_provider hy__cpu_xeon = {
+    .size = sizeof(hy_provider),
+    .name = "xeon",
+    .version = HY_VERSION_STRING,
+    .probe = probe_avx512,
+    .declares = hy__cpu_declarations,
+    .n_declares = HY__CPU_N_DECLARATIONS,
+    .supports = hy__cpu_supports,
+    .run = run_avx512,
+    .flags = HY_PROVIDER_BY_NAME,
+};
+
+// ---- native ----
+
+static hy_status run_native(void* device, void* stream, const hy_call* call) {
+  (void)device;
+  (void)stream;
+  pthread_once(&once, choose_kernels);
+  return row_of(call)->family->run(&without_avx512, call);
+}
+
+const hy_provider hy__cpu_native = {
+    .size = sizeof(hy_provider),
+    .name = "native",
+    .version = HY_VERSION_STRING,
+    .declares = hy__cpu_declarations,
+    .n_declares = HY__CPU_N_DECLARATIONS,
+    .supports = hy__cpu_supports,
+    .run = run_native,
+};
+
+hy_status hy__cpu_run_without_library(void* device, void* stream, const hy_call* call) {
+  if (hy__cpu_supports(device, call) != HY_SUPPORT_YES) return hy__backend_host->reference(call);
+  return run_native(device, stream, call);
+}

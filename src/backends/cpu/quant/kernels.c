@@ -1,0 +1,24 @@
+// Which quantised kernels an instruction set gives: the generic ones, then what does better.
+#include "backends/cpu/quant/kernels.h"
+
+#include "backends/cpu/runtime/isa.h"
+
+void hy__quant_kernels_init(hy__quant_kernels* k, uint32_t isa) {
+  *k = (hy__quant_kernels){.dequantize = hy__dequantize_generic,
+                           .quantize = hy__quantize_generic,
+                           .int8 = &hy__int8_generic};
+#if defined(__aarch64__)
+  if (isa & HY__ISA_NEON) k->int8 = &hy__int8_neon;
+#endif
+#if defined(__x86_64__)
+  if (isa & HY__ISA_AVX2) k->int8 = &hy__int8_avx2;
+  if (isa & HY__ISA_AVX512) {
+    k->dequantize = hy__dequantize_avx512;
+    k->quantize = hy__quantize_avx512;
+    k->gemv = hy__gemv_quantized_avx512;
+    k->order_row = hy__order_row_avx512;
+  }
+  if (isa & HY__ISA_AVX512_VNNI) k->int8 = &hy__int8_vnni;
+#endif
+  (void)isa;
+}

@@ -1,0 +1,176 @@
+// linear_int8: int8 activations times int8 or int4 weights, scale groups on both sides.
+#include "backends/cpu/quant/int8_kernel.h"
+#include "base/math.h"
+
+#include <stdatomic.h>
+
+#include "backends/cpu/gemm/matmul.h"
+#include "backends/cpu/runtime/scratch.h"
+#include "backends/cpu/runtime/weight_prefetch.h"
+
+// Bytes of weights that one task of dot products reads: long enough that the memory's prefetchers
+// find their stride, short enough that no thread waits long for the last one.
+enum {
+  LEAST_TASK = 8 << 10,
+  MOST_TASK = 48 << 10,
+  THREAD_TASKS = 16,
+  MAX_TASK_ROWS = 64,
+  MAX_TILE = 32 * 32
+};
+
+typedef struct job {
+  const hy__cpu_kernels* kernels;
+  const hy__int8_kernel* kernel;
+  hy__int8_rows x;
+  hy__quantized w;
+  hy__matrix out, bias;  // bias.data is NULL where there is none
+  int64_t k_group;
+  // Dot products.
+  int task_rows;
+  const char* lines;
+  int64_t row_bytes;
+  // Tiles.
+  char* tiles;
+  int64_t tile_bytes, panel_bytes;
+  atomic_bool no_memory;
+} job;
+
+int64_t hy__int8_k_group(const hy__int8_rows* x, const hy__quantized* w) {
+  int64_t a = x->group, b = w->group;
+  while (b) {
+    int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+static hy_support describe(const hy_call* call, job* j) {
+  const hy_tensor *x = &call->in[0], *x_scale = &call->in[1], *w = &call->in[2],
+                  *w_scale = &call->in[3], *bias = &call->in[4], *out = &call->out[0];
+  int last = x->ndim - 1;
+  int64_t m, n = w->shape[0], k = w->shape[1], x_groups = x_scale->shape[last],
+             w_groups = w_scale->shape[1];
+  bool packed = w->dtype == HY_I4;
+  int64_t x_row, scale_row, out_row;
+  *j = (job){0};
+  if (!hy__collapse(x, &m, &x_row) || !hy__collapse(x_scale, &m, &scale_row) ||
+      !hy__collapse(out, &m, &out_row) || (k > 1 && x->stride[last] != 1) ||
+      (x_groups > 1 && x_scale->stride[last] != 1) || (!packed && k > 1 && w->stride[1] != 1) ||
+      (w_groups > 1 && w_scale->stride[1] != 1))
+    return HY_SUPPORT_NO_LAYOUT;
+  j->x = (hy__int8_rows){
+      x->data, m, k, x_row, x_scale->data, scale_row, x_groups > 0 ? k / x_groups : 1};
+  j->w = (hy__quantized){w->data,
+                         w->dtype,
+                         n,
+                         k,
+                         packed ? k / 2 : w->stride[0],
+                         w_scale->data,
+                         w_scale->stride[0],
+                         w_groups > 0 ? k / w_groups : 1};
+  j->out = (hy__matrix){out->data, out->dtype, out_row, out->stride[last]};
+  if (bias->dtype != HY_NONE) j->bias = (hy__matrix){bias->data, bias->dtype, 0, bias->stride[0]};
+  j->k_group = hy__int8_k_group(&j->x, &j->w);
+  return j->k_group <= HY__INT8_MAX_GROUP ? HY_SUPPORT_YES : HY_SUPPORT_NO_LAYOUT;
+}
+
+static void finish(const job* j, int64_t line, int64_t column, int lines, int columns,
+                   const float* sums, int64_t stride) {
+  for (int i = 0; i < lines; i++)
+    j->kernels->gemm.epilogue(
+        columns, sums + i * stride, 1, 1, j->bias.data ? hy__matrix_at(&j->bias, 0, column) : NULL,
+        j->bias.column, hy__matrix_at(&j->out, line + i, column), j->out.column, j->out.dtype);
+}
+
+// ---- dot products ----
+
+static void dot_rows(void* context, int64_t task) {
+  const job* j = context;
+  float sums[HY__INT8_MAX_M * MAX_TASK_ROWS];
+  int64_t first = task * j->task_rows;
+  int rows = (int)min_i64(j->task_rows, j->w.n - first);
+  for (int64_t line = 0; line < j->x.m; line += HY__INT8_MAX_M) {
+    int lines = (int)min_i64(HY__INT8_MAX_M, j->x.m - line);
+    j->kernel->gemv(&j->x, &j->w, first, rows, j->lines + line * j->row_bytes, lines, sums,
+                    MAX_TASK_ROWS);
+    finish(j, line, first, lines, rows, sums, MAX_TASK_ROWS);
+  }
+}
+
+static bool run_dots(job* j) {
+  j->row_bytes = j->kernel->row_bytes(&j->x, &j->w);
+  char* lines = hy__scratch_get(HY__SCRATCH_GEMV, (size_t)(j->x.m * j->row_bytes) + 64);
+  if (!lines) return false;
+  for (int64_t i = 0; i < j->x.m; i++) j->kernel->order(&j->x, &j->w, i, lines + i * j->row_bytes);
+  j->lines = lines;
+  int64_t row = j->w.row > 0 ? j->w.row : 1;
+  int64_t bytes = row * j->w.n / (THREAD_TASKS * (int64_t)hy__pool_threads());
+  bytes = bytes < LEAST_TASK ? LEAST_TASK : min_i64(bytes, MOST_TASK);
+  j->task_rows = (int)min_i64(ceil_div(bytes, row), MAX_TASK_ROWS);
+  hy__weight_prefetch(
+      &(hy__prefetch_range){.data = j->w.data,
+                            .beside = j->w.scale,
+                            .bytes = (size_t)(row * j->w.n),
+                            .beside_bytes = (size_t)(j->w.scale_row * j->w.n) * sizeof(float)});
+  hy__pool_run(dot_rows, j, ceil_div(j->w.n, j->task_rows));
+  return true;
+}
+
+// ---- tiles ----
+
+static void pack_tile(void* context, int64_t tile) {
+  const job* j = context;
+  int64_t first = tile * j->kernel->mr;
+  j->kernel->pack_rows(&j->x, j->w.dtype, first, (int)min_i64(j->kernel->mr, j->x.m - first),
+                       j->k_group, j->tiles + tile * j->tile_bytes);
+}
+
+static void multiply_panel(void* context, int64_t panel) {
+  job* j = context;
+  const hy__int8_kernel* kernel = j->kernel;
+  float sums[MAX_TILE] __attribute__((aligned(64)));
+  int64_t first = panel * kernel->nr;
+  int n = (int)min_i64(kernel->nr, j->w.n - first);
+  char* packed = hy__scratch_get(HY__SCRATCH_GEMM_B, (size_t)j->panel_bytes);
+  if (!packed) {
+    atomic_store(&j->no_memory, true);
+    return;
+  }
+  kernel->pack_weights(&j->w, first, n, j->k_group, packed);
+  for (int64_t line = 0, tile = 0; line < j->x.m; line += kernel->mr, tile++) {
+    int m = (int)min_i64(kernel->mr, j->x.m - line);
+    kernel->multiply(j->x.k, j->k_group, j->tiles + tile * j->tile_bytes, packed, m, sums);
+    finish(j, line, first, m, n, sums, kernel->nr);
+  }
+}
+
+static bool run_tiles(job* j) {
+  int64_t tiles = ceil_div(j->x.m, j->kernel->mr);
+  j->tile_bytes = j->kernel->tile_bytes(j->x.k, j->k_group);
+  j->panel_bytes = j->kernel->panel_bytes(j->x.k, j->k_group);
+  j->tiles = hy__scratch_get(HY__SCRATCH_GEMM_A, (size_t)(tiles * j->tile_bytes));
+  if (!j->tiles) return false;
+  hy__pool_run(pack_tile, j, tiles);
+  hy__pool_run(multiply_panel, j, ceil_div(j->w.n, j->kernel->nr));
+  return !atomic_load(&j->no_memory);
+}
+
+static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
+  job j;
+  describe(call, &j);
+  if (j.x.m == 0 || j.w.n == 0) return HY_OK;
+  j.kernels = kernels;
+  j.kernel = kernels->quant.int8;
+  bool tiles = j.x.m > HY__INT8_MAX_M && j.kernel->mr > 0 && j.x.k > 0 &&
+               j.k_group % j.kernel->multiple == 0;
+  if (!tiles && !j.kernel->takes(&j.x, &j.w)) j.kernel = &hy__int8_generic;
+  return (tiles ? run_tiles(&j) : run_dots(&j)) ? HY_OK : hy__cpu_no_memory(call);
+}
+
+static hy_support supports(const hy_call* call) {
+  job j;
+  return describe(call, &j);
+}
+
+const hy__cpu_family hy__cpu_linear_int8 = {supports, run};
