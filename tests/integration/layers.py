@@ -26,6 +26,7 @@ MAY_INCLUDE = {
     "backends/common": ["base"],
     # A backend knows the public headers, what all backends share, and itself.
     "backends/cpu": ["base", "backends/common", "backends/cpu"],
+    "backends/cuda": ["base", "backends/common", "backends/gpu"],  # what CUDA and its likes share
     "backends/*": ["base", "backends/common"],
 }
 

@@ -1,3 +1,4 @@
+// Promotion, dimensions and indices of a checked call, as kernels need them.
 #include "backends/gpu/rules.h"
 
 // ---- Types ----

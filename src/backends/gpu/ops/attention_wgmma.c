@@ -1,3 +1,4 @@
+// FlashAttention forward on Hopper, host side: which calls it takes, and their launches.
 #include "backends/gpu/ops/attention_wgmma.h"
 
 #include <stdio.h>

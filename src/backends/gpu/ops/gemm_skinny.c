@@ -1,3 +1,4 @@
+// Skinny GEMM, host side: which products have few enough rows, and their launches.
 #include "backends/gpu/ops/gemm_skinny.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// GEMM by TMA and wgmma on Hopper, host side: which products it takes, and their launches.
 #include "backends/gpu/ops/gemm_wgmma.h"
 
 #include <stdio.h>
