@@ -7,11 +7,11 @@
 
 enum { HY__BIN_SCAN = 16 };  // blocks of one bin that are looked through
 
-static inline int hy__floor_log2(uint64_t x) {
+static int hy__floor_log2(uint64_t x) {
   return 63 - __builtin_clzll(x);
 }
 
-static inline void hy__bin_of(size_t size, int* level, int* sub) {
+static void hy__bin_of(size_t size, int* level, int* sub) {
   uint64_t units = size / HY__ALIGNMENT;
   if (units < HY__SUBS) {
     *level = 0;
@@ -23,7 +23,7 @@ static inline void hy__bin_of(size_t size, int* level, int* sub) {
   }
 }
 
-static inline void hy__bins_insert(hy__bins* bins, hy__alloc_block* block) {
+static void hy__bins_insert(hy__bins* bins, hy__alloc_block* block) {
   int level, sub;
   hy__bin_of(block->size, &level, &sub);
   hy__alloc_block** head = &bins->heads[level][sub];
@@ -35,7 +35,7 @@ static inline void hy__bins_insert(hy__bins* bins, hy__alloc_block* block) {
   bins->levels |= 1ull << level;
 }
 
-static inline void hy__bins_remove(hy__bins* bins, hy__alloc_block* block) {
+static void hy__bins_remove(hy__bins* bins, hy__alloc_block* block) {
   if (block->next) block->next->previous = block->previous;
   if (block->previous) {
     block->previous->next = block->next;
@@ -49,7 +49,7 @@ static inline void hy__bins_remove(hy__bins* bins, hy__alloc_block* block) {
   if (!bins->subs[level]) bins->levels &= ~(1ull << level);
 }
 
-static inline hy__alloc_block* hy__bins_find(const hy__bins* bins, size_t size) {
+static hy__alloc_block* hy__bins_find(const hy__bins* bins, size_t size) {
   int level, sub;
   hy__bin_of(size, &level, &sub);
   hy__alloc_block* block = bins->heads[level][sub];
