@@ -26,7 +26,7 @@ HY_API hy_status hy_array_empty(hy_stream* stream, hy_array** out, hy_dtype dtyp
                                 const int64_t* shape);
 HY_API hy_status hy_array_zeros(hy_stream* stream, hy_array** out, hy_dtype dtype, int ndim,
                                 const int64_t* shape);
-// Copies contiguous host data; `data` may be reused on return.
+// Copies contiguous host data; `data` may be reused on return, as after hy_upload.
 HY_API hy_status hy_array_from_host(hy_stream* stream, hy_array** out, hy_dtype dtype, int ndim,
                                     const int64_t* shape, const void* data);
 // A 0-dimensional array with this value.

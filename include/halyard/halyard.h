@@ -10,6 +10,7 @@
 #include "halyard/graph.h"
 #include "halyard/ops.h"
 #include "halyard/optim.h"
+#include "halyard/scope.h"
 #include "halyard/status.h"
 #include "halyard/stream.h"
 #include "halyard/tensor.h"

@@ -106,6 +106,11 @@ HY_API hy_status hy_memory_close(hy_device* device,
 // host memory.
 HY_API hy_status hy_memcpy(hy_stream* stream, void* dst, const void* src, size_t bytes,
                            hy_copy_kind kind);
+// Host memory to the device, done with `src` on return. Up to HY_UPLOAD_RING_BYTES go through a
+// ring of pinned memory that the stream keeps, without waiting for the device; more than that
+// waits.
+HY_API hy_status hy_upload(hy_stream* stream, void* dst, const void* src, size_t bytes);
+enum { HY_UPLOAD_RING_BYTES = 1 << 20 };
 HY_API hy_status hy_memset(hy_stream* stream, void* dst, int value, size_t bytes);
 // Whether copies from `peer` to `device` are direct.
 HY_API hy_status hy_device_peer_access(hy_device* device, hy_device* peer, bool* possible);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "model/model.h"
-#include "model/sample.h"
+#include "model/sampler.h"
 
 void model_options_init(model_options* o, cli_option* options) {
   memset(o, 0, sizeof *o);

@@ -94,8 +94,9 @@ struct hy_stream {
   bool foreign;              // over `native`, which somebody else owns
   void* native;
   int32_t priority;
-  struct hy__alloc_cache* cache;  // free memory that work on this stream may take at once
-  hy_status failed;               // the sticky error, HY_OK when there is none
+  struct hy__alloc_cache* cache;    // free memory that work on this stream may take at once
+  struct hy__upload_ring* uploads;  // made by the first hy_upload
+  hy_status failed;                 // the sticky error, HY_OK when there is none
   char failure[320];
 };
 
@@ -103,6 +104,8 @@ struct hy_stream {
 void hy__comms_abort(hy_device* root);
 void hy__comms_close(hy_device* root);
 
+// Of a stream whose work is done.
+void hy__upload_ring_destroy(hy_stream* stream);
 // Destroys every stream of the device, after its work.
 void hy__streams_close(hy_device* device);
 // The stream's sticky error, asking the backend for a new one first. HY_OK when the stream is

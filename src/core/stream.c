@@ -130,6 +130,7 @@ void hy_stream_destroy(hy_stream* stream) {
   *(stream->newer ? &stream->newer->older : &device->streams) = stream->older;
   pthread_mutex_unlock(&device->mutex);
   device->backend->stream_sync(device->handle, stream->handle);
+  hy__upload_ring_destroy(stream);
   hy__allocator_detach(device->allocator, stream);
   device->backend->stream_destroy(device->handle, stream->handle);
   hy__mfree(stream);
@@ -202,6 +203,7 @@ hy_status hy_stream_reset(hy_stream* stream) {
   void* fresh;
   if (stream->capture) stream->capture->drop(stream);
   device->backend->stream_sync(device->handle, old);
+  hy__upload_ring_destroy(stream);
   HY_TRY(open_handle(stream, &fresh));
   stream->handle = fresh;
   hy_status status = hy__allocator_attach(device->allocator, stream);

@@ -6,6 +6,7 @@ and verified; the files touched are those in the page's table and no others.
 
 A block is ```diff, then "--- file" with lines to add among lines that are there, or "+++ file" with all of a new file.
 """
+import json
 import os
 import pathlib
 import re
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 
+import heron
 from leave_one_out import EXPRESSIONS_TEST
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -109,9 +111,9 @@ def check_kernel(folder, halyard):
 
 
 def check_backend(folder, halyard):
-    if not re.search(r"^  pocket +available", run([halyard, "info"], folder), re.M):
-        fail("halyard info has no pocket")
-    run([halyard, "verify", "--backend", "pocket"], folder)
+    if not re.search(r"^  pocket +missing.*\n +why: pocket: the pocket is empty", run([halyard, "info"], folder), re.M):
+        fail("halyard info does not say why there is no pocket")
+    run([halyard, "verify", "--backend", "pocket"], folder, POCKET="1")
     run([folder / "build/bin/test_registry"], folder)
     run([sys.executable, folder / "tests/integration/docs.py"], folder)
 
@@ -128,13 +130,34 @@ def check_style(folder, names):
         fail("\n".join(against))
 
 
+def check_model(folder, halyard):
+    """The made-up architecture answers as its formulas do, from the prompt on and token by token."""
+    plugins = str(folder / "build/tests/plugins")
+    for seed in (1, 2, 3):
+        model = folder / f"heron{seed}"
+        weights = heron.make(model, seed)
+        wanted, lead = heron.answer(weights, [1, 2, 3, 4], 16)
+        if lead < 1e-4 or len(set(wanted)) < 2:
+            fail(f"heron {seed} says nothing that could be told apart: {wanted}, {lead}")
+        for backend in ("cpu", "guarded"):
+            said = run([halyard, "run", "--model", model, "--ids", "1,2,3,4", "--max-tokens", "16", "--json", "--backend",
+                        backend], folder, HALYARD_PLUGIN_PATH=plugins)
+            if json.loads(said)["ids"] != wanted:
+                fail(f"heron {seed} on {backend} answers {said}, not {wanted}")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "model_type": "stork"}))
+    done = subprocess.run([halyard, "run", "--model", model, "--ids", "1"], capture_output=True, text=True, check=False)
+    if done.returncode == 0 or "heron" not in done.stderr:
+        fail(f"an unknown model type is not told which there are: {done.stderr}")
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         copy_sources(folder)
         run(["git", "init", "-q"], folder)  # for those checks that ask git for the files
         touched = set()
-        for page in ("op.md", "cpu-kernel.md", "backend.md"):
+        for page in ("op.md", "cpu-kernel.md", "backend.md", "model.md"):
             touched |= follow(page, folder)
         check_style(folder, sorted(touched))
         build(folder)
@@ -142,6 +165,7 @@ def main():
         check_op(folder, halyard)
         check_kernel(folder, halyard)
         check_backend(folder, halyard)
+        check_model(folder, halyard)
     print("how_to: the pages lead where they say")
 
 

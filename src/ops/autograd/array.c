@@ -97,11 +97,7 @@ hy_status hy_array_from_host(hy_stream* stream, hy_array** out, hy_dtype dtype, 
   HY_TRY(check_maker("hy_array_from_host", stream, out));
   hy_array* array = NULL;
   hy_status status = hy_array_empty(stream, &array, dtype, ndim, shape);
-  if (array) {
-    size_t bytes = hy_tensor_bytes(&array->view);
-    status = hy_memcpy(stream, array->view.data, data, bytes, HY_COPY_HOST_TO_DEVICE);
-    if (status == HY_OK) status = hy_stream_sync(stream);
-  }
+  if (array) status = hy_upload(stream, array->view.data, data, hy_tensor_bytes(&array->view));
   return give_out(status, array, out);
 }
 
