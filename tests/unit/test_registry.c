@@ -25,16 +25,17 @@ static void lists_by_priority(void** state) {
   (void)state;
   hy_backend other = stub_backend("other");
   CHECK_OK(hy_register_backend(&other));
-  const char* expected[] = {"cuda", "ascend", "cambricon", "hygon", "hip",
-                            "echo", "mps",    "nki",       "other", "cpu"};
+  // By priority, then as in known_backends.def; "other" comes last of its priority.
+  const char expected[] = "cuda ascend cambricon hygon hip echo mps nki other cpu ";
+  char names[sizeof expected + 64] = "";
   hy_backend_report report;
   int n = 0;
   for (; hy_backend_at(n, &report) == HY_OK; n++) {
-    assert_true(n < 10);
-    assert_string_equal(report.name, expected[n]);
+    assert_true(strlen(names) + strlen(report.name) + 2 < sizeof names);
+    strcat(strcat(names, report.name), " ");
   }
-  assert_int_equal(n, 10);
-  CHECK_FAILS(HY_NOT_FOUND, "10", hy_backend_at(10, &report));
+  assert_string_equal(names, expected);
+  CHECK_FAILS(HY_NOT_FOUND, "no backend number", hy_backend_at(n, &report));
   CHECK_FAILS(HY_NOT_FOUND, "-1", hy_backend_at(-1, &report));
 }
 
