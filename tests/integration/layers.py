@@ -27,6 +27,7 @@ MAY_INCLUDE = {
     # A backend knows the public headers, what all backends share, and itself.
     "backends/cpu": ["base", "backends/common", "backends/cpu"],
     "backends/*": ["base", "backends/common"],
+    "backends/cuda": ["base", "backends/common", "backends/gpu"],  # one set of kernels for all GPUs
 }
 
 # The folders of the cpu backend, from the lowest up: each may include those before it.

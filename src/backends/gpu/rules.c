@@ -1,3 +1,4 @@
+// The op table's rules on a checked call: promotion, dimensions, and where indices stand.
 #include "backends/gpu/rules.h"
 
 // ---- Types ----
