@@ -1,3 +1,4 @@
+// FlashAttention forward by TMA and wgmma: which calls Hopper's kernel takes, and its launch.
 #include "backends/gpu/ops/attention_wgmma.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// Skinny GEMM and GEMV: the tile for a number of rows, split-K, and the launch.
 #include "backends/gpu/ops/gemm_skinny.h"
 
 #include <stdio.h>
