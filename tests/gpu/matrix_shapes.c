@@ -438,6 +438,14 @@ static void correctness(void) {
       int8_layer(HY_I4, 608, 608, tokens[r], 40, 608, h);
     }
     int8_layer(HY_I8, 32, 128, 1, 64, 4864, h);
+    // Hopper's own kernel.
+    attention(h, 1, 4, 2, 800, 800, 64, HY_CAUSAL_TOP_LEFT, 0, false);
+    attention(h, 1, 2, 1, 790, 1000, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
+    attention(h, 2, 1, 1, 900, 300, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
+    attention(h, 1, 2, 2, 800, 700, 40, HY_CAUSAL_NONE, 0, false);
+    attention(h, 1, 3, 1, 800, 800, 128, HY_CAUSAL_TOP_LEFT, 0, false);
+    attention(h, 1, 2, 2, 801, 777, 128, HY_CAUSAL_NONE, 0, false);
+    attention(h, 1, 2, 1, 800, 1100, 96, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
     for (int back = 0; back < 2; back++) {
       attention(h, 2, 4, 2, 150, 150, 64, HY_CAUSAL_TOP_LEFT, 0, back);
       attention(h, 1, 6, 2, 70, 200, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, back);

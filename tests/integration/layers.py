@@ -28,6 +28,7 @@ MAY_INCLUDE = {
     "backends/cpu": ["base", "backends/common", "backends/cpu"],
     "backends/cuda": ["base", "backends/common", "backends/gpu"],  # what CUDA and its likes share
     "backends/*": ["base", "backends/common"],
+    "backends/cuda": ["base", "backends/common", "backends/gpu"],  # one set of kernels for all GPUs
 }
 
 # The folders of the cpu backend, from the lowest up: each may include those before it.

@@ -13,12 +13,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/env.h"
+
 enum { MAX_PATH = 512, MAX_OPTIONS = 24 };
 
 // ---- Cache folder ----
 
 static const char* variable(const char* name) {
-  const char* value = secure_getenv(name);
+  const char* value = hy__env(name);
   return value && value[0] == '/' ? value : NULL;
 }
 
@@ -147,7 +149,7 @@ static hy_status compile(hy__gpu_device* device, const char* file, const char* o
   int count = 2;
   snprintf(words, sizeof words, "%s", options);
   char* rest = NULL;
-  for (char* word = strtok_r(words, " ", &rest); word && count < MAX_OPTIONS;
+  for (char* word = strtok_r(words, " ", &rest); word && count < MAX_OPTIONS - 1;
        word = strtok_r(NULL, " ", &rest))
     list[count++] = word;
   char* text = hy__gpu_whole_source(file);
@@ -158,7 +160,11 @@ static hy_status compile(hy__gpu_device* device, const char* file, const char* o
   while (hy__gpu_header_texts[n_headers]) n_headers++;
   int error =
       compiler->create(&program, text, name, n_headers, hy__gpu_header_texts, hy__gpu_header_names);
-  if (!error) error = compiler->compile(program, count, list);
+  // Several threads optimise the kernels of a file; compilers that cannot do it say so.
+  enum { INVALID_OPTION = 5 };
+  list[count] = "--split-compile=0";
+  if (!error) error = compiler->compile(program, count + 1, list);
+  if (error == INVALID_OPTION) error = compiler->compile(program, count, list);
   if (!error) error = compiler->code_size(program, size);
   *image = error ? NULL : malloc(*size);
   if (*image) error = compiler->code(program, *image);
@@ -187,8 +193,8 @@ hy_status hy__gpu_compile(hy__gpu_device* device, const char* file, const char* 
   size_t size = 0;
   char* code = NULL;
   HY_TRY(compile(device, file, options, arch, &code, &size));
-  hy__backend_host->log(3, "%s compiled %s.cu %s: %zu bytes", device->api->compiler_name, file, options,
-                    size);
+  hy__backend_host->log(3, "%s compiled %s.cu %s: %zu bytes", device->api->compiler_name, file,
+                        options, size);
   if (cached) write_file(path, code, size);
   *image = code;
   return HY_OK;

@@ -1,4 +1,4 @@
-// Promotion, dimensions and indices of a checked call, as kernels need them.
+// The op table's rules on a checked call: promotion, dimensions, and where indices stand.
 #include "backends/gpu/rules.h"
 
 // ---- Types ----

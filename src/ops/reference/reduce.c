@@ -85,9 +85,10 @@ hy_status hy__ref_var(const hy_call* call) {
     const hy_tensor* slice = &l.slice[0];
     double mean = reduce_f(HY_OP_mean, slice), squares = 0;
     EACH_ROW(w, slice) {
-      double row[HY__ROW];
+      double row[HY__ROW], part = 0;  // row by row, so that long sums keep their digits
       hy__load_row_f(slice->dtype, w.at[0], w.step[0], w.n, row);
-      for (int64_t i = 0; i < w.n; i++) squares += (row[i] - mean) * (row[i] - mean);
+      for (int64_t i = 0; i < w.n; i++) part += (row[i] - mean) * (row[i] - mean);
+      squares += part;
     }
     double freedom = fmax(0, (double)hy_tensor_numel(slice) - call->attrs.var.correction);
     hy__store_f(out.dtype, l.slice[1].data, squares / freedom);

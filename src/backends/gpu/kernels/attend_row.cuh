@@ -47,9 +47,9 @@ DEVICE void store_row(T* row, const M* from_row, M factor, int n) {
   for (int d = threadIdx.x % HY_WARP; d < n; d += HY_WARP) row[d] = from<T>(from_row[d] * factor);
 }
 
-// Online softmax over `visible` keys: score(key) is asked by one lane, v_row(key) by all. Leaves the
-// sum of exp(score) v in `out` (shared memory, the warp's own), to be divided by *total; returns the
-// largest score.
+// Online softmax over `visible` keys: score(key) is asked by one lane, v_row(key) by all. Leaves
+// the sum of exp(score) v in `out` (shared memory, the warp's own), to be divided by *total;
+// returns the largest score.
 template <class M, class Score, class ValueRow>
 DEVICE M attend_row(M* out, int value_size, int visible, M* total, const Score& score,
                     const ValueRow& v_row) {

@@ -1,9 +1,14 @@
 // FlashAttention backward of f16 and bf16. Two kernels, each of which owns what it writes, so that
-// nothing is added by atomics and the result is the same every time: one goes through the queries for
-// a tile of keys (dk, dv), one through the keys for a tile of queries (dq). Scores are computed anew
-// in both. With p = exp(score - lse) and delta = dout . out (attention_simt.cu's attention_delta):
-// dv = p^T dout, ds = p (dout v^T - delta), dk = scale ds^T q, dq = scale ds k.
+// nothing is added by atomics and the result is the same every time: one goes through the queries
+// for a tile of keys (dk, dv), one through the keys for a tile of queries (dq). Scores are computed
+// anew in both. With p = exp(score - lse) and delta = dout . out (attention_simt.cu's
+// attention_delta): dv = p^T dout, ds = p (dout v^T - delta), dk = scale ds^T q, dq = scale ds k.
 // Options: T, HEAD, MASKED, and BQ, BKV: rows and keys of a tile of attention_backward_query.
+//
+// options: -DT=bf16 -DHEAD=32 -DBQ=64 -DBKV=64 -DMASKED=0
+// options: -DT=bf16 -DHEAD=64 -DBQ=64 -DBKV=64 -DMASKED=1
+// options: -DT=f16 -DHEAD=128 -DBQ=64 -DBKV=64 -DMASKED=0
+// options: -DT=bf16 -DHEAD=256 -DBQ=64 -DBKV=32 -DMASKED=0
 #include "attention_rows.cuh"
 #include "flash.cuh"
 

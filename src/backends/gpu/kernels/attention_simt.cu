@@ -1,6 +1,8 @@
-// Attention without tensor cores, forward and backward, for f32 and f64 and for heads of any size: a
-// warp for each query (forward, dq) or each key (dk, dv). Lanes share out the keys of a score and the
-// columns of a result. Nothing is added by atomics. Option: T.
+// Attention without tensor cores, forward and backward, for f32 and f64 and for heads of any size:
+// a warp for each query (forward, dq) or each key (dk, dv). Lanes share out the keys of a score and
+// the columns of a result. Nothing is added by atomics. Option: T.
+//
+// types: f32 f64 f16 bf16
 #include "attend_row.cuh"
 #include "attention_rows.cuh"
 

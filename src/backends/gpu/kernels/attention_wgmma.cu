@@ -1,9 +1,15 @@
-// FlashAttention forward on Hopper: TMA and wgmma, warp-specialised. One thread keeps rings of keys and
-// values filled by the copy engine; each consumer warpgroup owns 64 queries of one head. The scores of
-// the next tile of keys are computed while the probabilities of this one multiply its values, and the
-// softmax runs beside both. Options: T (f16, bf16), HEAD (64 or 128, the padded head size), CONSUMERS.
+// FlashAttention forward on Hopper: TMA and wgmma, warp-specialised. One thread keeps rings of keys
+// and values filled by the copy engine; each consumer warpgroup owns 64 queries of one head. The
+// scores of the next tile of keys are computed while the probabilities of this one multiply its
+// values, and the softmax runs beside both. Options: T (f16, bf16), HEAD (64 or 128, the padded
+// head size), CONSUMERS.
+//
+// options: -DT=bf16 -DHEAD=64 -DCONSUMERS=3
+// options: -DT=f16 -DHEAD=128 -DCONSUMERS=2
 #include "attention_rows.cuh"
 #include "hopper.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // other targets have none of these instructions
 
 #define LOG2_E 1.44269504f
 #define LN_2 0.69314718f
@@ -222,3 +228,5 @@ KERNEL void __launch_bounds__(THREADS, 1)
     consume(p, a, row0, head, batch, group - 1);
   }
 }
+
+#endif

@@ -1,11 +1,11 @@
-// FlashAttention on tensor cores (mma.sync): a block goes through keys in tiles of BKV with an online
-// softmax and keeps its rows' output in registers. Rows are packed for grouped query heads: row r of a
-// key head is query r / group of its query head r % group, so that one pass over the keys serves the
-// whole group, in decoding too. Four things come from a problem P: where rows lie, how many keys a row
-// sees, what a mask adds, and where results go.
+// FlashAttention on tensor cores (mma.sync): a block goes through keys in tiles of BKV with an
+// online softmax and keeps its rows' output in registers. Rows are packed for grouped query heads:
+// row r of a key head is query r / group of its query head r % group, so that one pass over the
+// keys serves the whole group, in decoding too. Four things come from a problem P: where rows lie,
+// how many keys a row sees, what a mask adds, and where results go.
 //
-// HEAD, BQ, BKV are macros: the padded head size (a power of 2), rows and keys of a tile. A warp owns
-// 16 rows.
+// HEAD, BQ, BKV are macros: the padded head size (a power of 2), rows and keys of a tile. A warp
+// owns 16 rows.
 #ifndef HALYARD_BACKENDS_GPU_KERNELS_FLASH_CUH_
 #define HALYARD_BACKENDS_GPU_KERNELS_FLASH_CUH_
 
@@ -20,7 +20,8 @@ typedef mma_tile<BKV, HEAD, true> k_tile;
 typedef mma_tile<HEAD, BKV, false> v_tile;
 #define FLASH_SHARED (q_tile::BYTES + 2 * (k_tile::BYTES + v_tile::BYTES))
 
-// Starts the copy of LINES rows of `width` halves; row_of(line) gives an address, or NULL for zeros.
+// Starts the copy of LINES rows of `width` halves; row_of(line) gives an address, or NULL for
+// zeros.
 template <int LINES, int THREADS, class RowOf>
 DEVICE void copy_rows(char* tile, int width, const RowOf& row_of) {
   const int CHUNKS = HEAD / 8;

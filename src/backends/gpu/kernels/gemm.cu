@@ -1,6 +1,12 @@
 // GEMM without tensor cores: mm, bmm, addmm, linear and int_mm in f32 (true f32, no TF32), f64 and
-// integers. Options: T, TO (element types in and out), A_K and B_K (1 where the operand's neighbours
-// in memory are along k), TILE (64 or 128).
+// integers. Options: T, TO (element types in and out), A_K and B_K (1 where the operand's
+// neighbours in memory are along k), TILE (64 or 128).
+//
+// options: -DT=f32 -DTO=f32 -DA_K=1 -DB_K=1 -DTILE=128
+// options: -DT=f64 -DTO=f64 -DA_K=0 -DB_K=1 -DTILE=64
+// options: -DT=i8 -DTO=i32 -DA_K=1 -DB_K=0 -DTILE=64
+// options: -DT=i64 -DTO=i64 -DA_K=1 -DB_K=1 -DTILE=64
+// options: -DT=u8 -DTO=u8 -DA_K=1 -DB_K=1 -DTILE=64
 #include "params.h"
 #include "simt_gemm.cuh"
 

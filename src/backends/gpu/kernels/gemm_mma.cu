@@ -1,8 +1,13 @@
-// GEMM on tensor cores by mma.sync, for f16 and bf16 on every GPU since sm_80: tiles of BM x BN x BK,
-// a ring of STAGES filled by cp.async, 8 warps (4 for tiles of 64), accumulators and epilogue
-// in f32. Where the output alone does not fill the device, blocks split k and gemm_mma_sum adds their
-// parts in order. Options: T, A_K and B_K (1 where the operand's neighbours in memory are along k), BM,
-// BN. Lines of both operands begin at multiples of 16 bytes.
+// GEMM on tensor cores by mma.sync, for f16 and bf16 on every GPU since sm_80: tiles of BM x BN x
+// BK, a ring of STAGES filled by cp.async, 8 warps (4 for tiles of 64), accumulators and epilogue
+// in f32. Where the output alone does not fill the device, blocks split k and gemm_mma_sum adds
+// their parts in order. Options: T, A_K and B_K (1 where the operand's neighbours in memory are
+// along k), BM, BN. Lines of both operands begin at multiples of 16 bytes.
+//
+// options: -DT=bf16 -DA_K=1 -DB_K=1 -DBM=128 -DBN=128
+// options: -DT=f16 -DA_K=1 -DB_K=0 -DBM=128 -DBN=128
+// options: -DT=bf16 -DA_K=0 -DB_K=0 -DBM=64 -DBN=64
+// options: -DT=bf16 -DA_K=0 -DB_K=1 -DBM=64 -DBN=64
 #include "params.h"
 #include "mma_tile.cuh"
 

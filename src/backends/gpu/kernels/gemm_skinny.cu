@@ -1,17 +1,25 @@
 // Skinny GEMM: a few rows of x (decoding, small batches) against a weight [n, k] of halves, bytes,
 // nibbles or 8-bit floats, at the speed of memory. The weight streams through a ring of cp.async
-// stages and becomes the left operand of mma.sync in registers, 16 of its rows a warp; x is the right
-// operand, 8 of its rows a time. Warps of a block split k (WK), blocks may do so too (split-K: the
-// last block to arrive adds the parts in order). The scale of a group multiplies its sum in f32.
+// stages and becomes the left operand of mma.sync in registers, 16 of its rows a warp; x is the
+// right operand, 8 of its rows a time. Warps of a block split k (WK), blocks may do so too
+// (split-K: the last block to arrive adds the parts in order). The scale of a group multiplies its
+// sum in f32.
 //
 // Options: X (f16, bf16), Q (X, i8, i4, f8e4m3, f8e5m2), TM (rows of x in a tile, a multiple of 8),
 // WN and WK (warps along n and k), KS (k of a stage, a multiple of 32 WK), STAGES, GROUPED (0: at
 // most one scale for a row; 1: groups of a power of 2, 32 or more).
+//
+// options: -DX=bf16 -DQ=bf16 -DTM=8 -DWN=1 -DWK=4 -DKS=256 -DSTAGES=4 -DGROUPED=0
+// options: -DX=f16 -DQ=i4 -DTM=16 -DWN=2 -DWK=2 -DKS=256 -DSTAGES=4 -DGROUPED=1
+// options: -DX=bf16 -DQ=i8 -DTM=64 -DWN=4 -DWK=1 -DKS=64 -DSTAGES=4 -DGROUPED=1
+// options: -DX=bf16 -DQ=f8e4m3 -DTM=64 -DWN=1 -DWK=4 -DKS=256 -DSTAGES=3 -DGROUPED=0
+// options: -DX=f16 -DQ=f8e5m2 -DTM=128 -DWN=8 -DWK=1 -DKS=64 -DSTAGES=3 -DGROUPED=1
 #include "skinny.cuh"
 #include "weight_pairs.cuh"
 
 #define RUN (KS / WK)  // k of a warp in a stage
-// Lines are padded so that the lanes of a warp, 8 lines by 4 times 8 numbers, meet no bank conflict.
+// Lines are padded so that the lanes of a warp, 8 lines by 4 times 8 numbers, meet no bank
+// conflict.
 #define X_PITCH (KS * 2 + 64)
 #define Q_PITCH (KS * eight<Q>::BYTES / 8 + 4 * eight<Q>::BYTES)
 #define STAGE_BYTES (TM * X_PITCH + BN * Q_PITCH + (GROUPED ? BN * KS / 32 * 4 : 0))
@@ -77,7 +85,8 @@ KERNEL void __launch_bounds__(THREADS) gemm_skinny(hy_quantized_linear p) {
       }
       if (GROUPED && (((k + 32) & (p.group - 1)) == 0 || k + 32 == (warp_k + 1) * RUN)) {
         int at = k >> shift;  // 0 where a group is longer than a stage
-        f32 scale_low = scales[row * per_stage + at], scale_high = scales[(row + 8) * per_stage + at];
+        f32 scale_low = scales[row * per_stage + at];
+        f32 scale_high = scales[(row + 8) * per_stage + at];
 #pragma unroll
         for (int j = 0; j < TM / 8; j++)
 #pragma unroll

@@ -1,9 +1,16 @@
 // Skinny GEMM of bytes: x of bytes with a scale for each group, against a weight [n, k] of bytes or
-// nibbles with scales of its own (linear_int8). As gemm_skinny.cu, with mma of bytes: 32 of k are summed
-// exactly in integers, then multiplied by both scales. A nibble becomes a byte of 16 times its value.
+// nibbles with scales of its own (linear_int8). As gemm_skinny.cu, with mma of bytes: 32 of k are
+// summed exactly in integers, then multiplied by both scales. A nibble becomes a byte of 16 times
+// its value.
 //
 // Options: T (of the result), Q (i8, i4), TM, WN, WK, KS, STAGES as gemm_skinny.cu says. Groups of
 // both sides are multiples of 32.
+//
+// options: -DT=bf16 -DQ=i8 -DTM=8 -DWN=1 -DWK=4 -DKS=256 -DSTAGES=4
+// options: -DT=f16 -DQ=i4 -DTM=16 -DWN=2 -DWK=2 -DKS=256 -DSTAGES=4
+// options: -DT=f32 -DQ=i8 -DTM=64 -DWN=4 -DWK=1 -DKS=128 -DSTAGES=4
+// options: -DT=bf16 -DQ=i4 -DTM=64 -DWN=1 -DWK=4 -DKS=256 -DSTAGES=3
+// options: -DT=bf16 -DQ=i8 -DTM=128 -DWN=8 -DWK=1 -DKS=128 -DSTAGES=3
 #include "skinny.cuh"
 #include "quantized_types.cuh"
 

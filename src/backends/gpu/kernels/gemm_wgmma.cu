@@ -1,11 +1,17 @@
-// GEMM on Hopper: TMA and wgmma, warp-specialised and persistent. One warpgroup's first thread keeps a
-// ring of STAGES filled by the copy engine; two others multiply, each 64 of the tile's 128 rows by BN
-// columns, and hand a stage back as soon as the products that read it are done. A block goes through
-// tiles until there are none: while one tile is stored, the next is being loaded. f32 accumulators and
-// epilogue. Options: T (f16, bf16), A_K and B_K (1 where the operand's neighbours in memory are along
-// k), BN (128 or 256), STAGES.
+// GEMM on Hopper: TMA and wgmma, warp-specialised and persistent. One warpgroup's first thread
+// keeps a ring of STAGES filled by the copy engine; two others multiply, each 64 of the tile's 128
+// rows by BN columns, and hand a stage back as soon as the products that read it are done. A block
+// goes through tiles until there are none: while one tile is stored, the next is being loaded. f32
+// accumulators and epilogue. Options: T (f16, bf16), A_K and B_K (1 where the operand's neighbours
+// in memory are along k), BN (128 or 256), STAGES.
+//
+// options: -DT=bf16 -DA_K=1 -DB_K=1 -DBN=256 -DSTAGES=4
+// options: -DT=f16 -DA_K=1 -DB_K=0 -DBN=128 -DSTAGES=6
+// options: -DT=bf16 -DA_K=0 -DB_K=0 -DBN=256 -DSTAGES=4
 #include "params.h"
 #include "hopper.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // other targets have none of these instructions
 
 #define BM 128
 #define BK 64
@@ -184,3 +190,5 @@ KERNEL void __launch_bounds__(THREADS, 1)
     consume(r, g, tiles, group - 1);
   }
 }
+
+#endif

@@ -1,8 +1,11 @@
-// GEMV without tensor cores: up to ROWS rows of a against b, whose rows lie along k, at the speed of
-// memory. WARPS warps of a block share a row of b (all 4 where rows are few and long): lanes read 16
-// bytes at a time, AHEAD loads in flight, and add their sums at the end, in a fixed order.
+// GEMV without tensor cores: up to ROWS rows of a against b, whose rows lie along k, at the speed
+// of memory. WARPS warps of a block share a row of b (all 4 where rows are few and long): lanes
+// read 16 bytes at a time, AHEAD loads in flight, and add their sums at the end, in a fixed order.
 //
-// options: -DT=f32 -DROWS=1 -DWARPS=1 -DWIDE=1 | -DT=f64 -DROWS=8 -DWARPS=1 -DWIDE=0 | -DT=bf16 -DROWS=4 -DWARPS=4 -DWIDE=1 | -DT=f16 -DROWS=1 -DWARPS=4 -DWIDE=1
+// options: -DT=f32 -DROWS=1 -DWARPS=1 -DWIDE=1
+// options: -DT=f64 -DROWS=8 -DWARPS=1 -DWIDE=0
+// options: -DT=bf16 -DROWS=4 -DWARPS=4 -DWIDE=1
+// options: -DT=f16 -DROWS=1 -DWARPS=4 -DWIDE=1
 // WIDE: 1 where every row begins at a multiple of 16 bytes.
 #include "params.h"
 

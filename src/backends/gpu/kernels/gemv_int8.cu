@@ -1,8 +1,10 @@
-// GEMV of bytes by dp4a (linear_int8 with few rows): x of bytes and a weight of bytes or nibbles, each
-// with a scale for a group of k. WARPS warps of a block share a row of the weight; a lane reads 16 bytes
-// of it at a time, which lie in one group of either side, so that its integer sum is exact.
+// GEMV of bytes by dp4a (linear_int8 with few rows): x of bytes and a weight of bytes or nibbles,
+// each with a scale for a group of k. WARPS warps of a block share a row of the weight; a lane
+// reads 16 bytes of it at a time, which lie in one group of either side, so that its integer sum is
+// exact.
 //
-// options: -DT=bf16 -DQ=i8 -DROWS=1 -DWARPS=1 | -DT=f32 -DQ=i4 -DROWS=4 -DWARPS=4
+// options: -DT=bf16 -DQ=i8 -DROWS=1 -DWARPS=1
+// options: -DT=f32 -DQ=i4 -DROWS=4 -DWARPS=4
 #include "params.h"
 #include "quantized_types.cuh"
 

@@ -4,6 +4,8 @@
 
 #include "tensor_core.cuh"
 
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
 // ---- mbarriers ----
 
 typedef u64 mbarrier;
@@ -92,9 +94,9 @@ DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-// A tile in shared memory with the 128-byte swizzle, lines of 64 halves, 8 lines in 1024 bytes. Along
-// k: lines are rows, a step of 16 in k is 32 bytes. Along rows: lines are k, a step of 16 in k is 2048
-// bytes, and each 64 rows have a box of their own, `box` bytes apart.
+// A tile in shared memory with the 128-byte swizzle, lines of 64 halves, 8 lines in 1024 bytes.
+// Along k: lines are rows, a step of 16 in k is 32 bytes. Along rows: lines are k, a step of 16 in
+// k is 2048 bytes, and each 64 rows have a box of their own, `box` bytes apart.
 DEVICE u64 tile_descriptor(const void* tile, int box) {
   u64 at = shared_address(tile);
   return (at & 0x3ffff) >> 4 | (u64)(box >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
@@ -140,10 +142,10 @@ DEVICE u64 tile_descriptor(const void* tile, int box) {
         : WGMMA_8(d, 0), WGMMA_8(d, 8), WGMMA_8(d, 16), WGMMA_8(d, 24)                        \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(b_rows));                   \
   }
-// wgmma_n128: d[64, 128] = a[64, 16] b[16, 128] (+ d where add), both from shared memory. wgmma_left:
-// d[64, 128 or 64] += a b with a in registers, as mma.sync takes it. a_rows, b_rows: the operand lies
-// along its rows. Lane l of warp w holds (16 w + l / 4, 8 j + 2 (l % 4)) and its neighbour in d[4 j],
-// d[4 j + 1], and the same 8 rows below in d[4 j + 2], d[4 j + 3].
+// wgmma_n128: d[64, 128] = a[64, 16] b[16, 128] (+ d where add), both from shared memory.
+// wgmma_left: d[64, 128 or 64] += a b with a in registers, as mma.sync takes it. a_rows, b_rows:
+// the operand lies along its rows. Lane l of warp w holds (16 w + l / 4, 8 j + 2 (l % 4)) and its
+// neighbour in d[4 j], d[4 j + 1], and the same 8 rows below in d[4 j + 2], d[4 j + 3].
 WGMMA(bf16)
 WGMMA(f16)
 #undef WGMMA
@@ -170,4 +172,5 @@ DEVICE void transpose_quad(u32 (&v)[4]) {
   }
 }
 
+#endif  // __CUDA_ARCH_FEAT_SM90_ALL
 #endif  // HALYARD_BACKENDS_GPU_KERNELS_HOPPER_CUH_

@@ -1,7 +1,7 @@
 // Tiles of halves in shared memory, as tensor cores read them. A tile has ROWS rows (of m or n) and
-// DEPTH of k; its neighbours in memory run along k (k_first, as in a linear layer's weight) or along
-// the rows. Chunks of 16 bytes are swizzled by the line's number, so that neither cp.async nor
-// ldmatrix meets a bank conflict.
+// DEPTH of k; its neighbours in memory run along k (k_first, as in a linear layer's weight) or
+// along the rows. Chunks of 16 bytes are swizzled by the line's number, so that neither cp.async
+// nor ldmatrix meets a bank conflict.
 #ifndef HALYARD_BACKENDS_GPU_KERNELS_MMA_TILE_CUH_
 #define HALYARD_BACKENDS_GPU_KERNELS_MMA_TILE_CUH_
 

@@ -1,6 +1,9 @@
-// Mixture of experts, token-grouped: choices are put in order of their expert, so that each expert's
-// weights meet all of its tokens in one matrix product. Four steps: group, gate_up with SiLU, down
-// with the choice's weight, and a sum over each token's choices in a fixed order. Option: T.
+// Mixture of experts, token-grouped: choices are put in order of their expert, so that each
+// expert's weights meet all of its tokens in one matrix product. Four steps: group, gate_up with
+// SiLU, down with the choice's weight, and a sum over each token's choices in a fixed order.
+// Option: T.
+//
+// types: f32 f64 f16 bf16
 #include "params.h"
 #include "moe_tiles.cuh"
 #include "simt_gemm.cuh"

@@ -1,7 +1,10 @@
-// Mixture of experts of f16 and bf16 on tensor cores: the two products of moe.cu, whose grouping and sum
-// are used with them. A block takes 64 choices of one expert; rows of x are gathered as they are copied.
-// The gate and its partner are computed side by side and multiplied in registers, so that what lies
-// between the layers is written once, in T. Option: T. Rows begin at multiples of 16 bytes.
+// Mixture of experts of f16 and bf16 on tensor cores: the two products of moe.cu, whose grouping
+// and sum are used with them. A block takes 64 choices of one expert; rows of x are gathered as
+// they are copied. The gate and its partner are computed side by side and multiplied in registers,
+// so that what lies between the layers is written once, in T. Option: T. Rows begin at multiples of
+// 16 bytes.
+//
+// types: f16 bf16
 #include "params.h"
 #include "mma_tile.cuh"
 #include "moe_tiles.cuh"
@@ -11,7 +14,8 @@
 #define THREADS 128  // 4 warps of 32 x 32
 typedef mma_tile<TILE, BK, true> tile;
 
-// Starts the copy of 64 rows of `width` from k0 on; row_of(line) gives an address, or NULL for zeros.
+// Starts the copy of 64 rows of `width` from k0 on; row_of(line) gives an address, or NULL for
+// zeros.
 template <class RowOf>
 DEVICE void copy_tile(char* to_tile, int k0, int width, const RowOf& row_of) {
 #pragma unroll

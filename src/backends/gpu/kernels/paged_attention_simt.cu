@@ -1,5 +1,7 @@
-// Attention over a paged cache without tensor cores, for f32 and f64 and heads of any size: a warp for
-// each token and head. Option: T.
+// Attention over a paged cache without tensor cores, for f32 and f64 and heads of any size: a warp
+// for each token and head. Option: T.
+//
+// types: f32 f64 f16 bf16
 #include "attend_row.cuh"
 #include "paged_rows.cuh"
 

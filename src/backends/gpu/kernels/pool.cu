@@ -1,6 +1,8 @@
 // Pooling over planes, one thread an element. The gradients gather: an input element looks at the
 // windows that can hold it, in a fixed order, so that nothing is added by atomics. Option: T; of
 // integers max_pool alone is used.
+//
+// types: f32 f64 f16 bf16 i8 i16 i32 i64 u8
 #include "params.h"
 
 typedef traits<T>::math math;

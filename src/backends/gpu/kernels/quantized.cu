@@ -1,6 +1,11 @@
 // Symmetric quantisation by groups: scale = max|x| / limit, q = x / scale to the nearest, even on
 // ties. A group of zeros has the scale 1; one that holds a NaN or an infinity has that for a scale
 // and q = 0. Options: T (of x and of dequantised numbers), Q (of q).
+//
+// options: -DT=f32 -DQ=i8
+// options: -DT=bf16 -DQ=i4
+// options: -DT=f16 -DQ=f8e4m3
+// options: -DT=f64 -DQ=f8e5m2
 #include "params.h"
 #include "quantized_types.cuh"
 
@@ -25,7 +30,8 @@ KERNEL void quantize_scales(hy_quantize p) {
   }
 }
 
-DEVICE math nearest_even(math v) { return sizeof(math) == 8 ? (math)rint((f64)v) : (math)rintf((f32)v); }
+DEVICE f32 nearest_even(f32 v) { return rintf(v); }
+DEVICE f64 nearest_even(f64 v) { return rint(v); }
 
 // x / scale, inside the limits.
 DEVICE math scaled(const hy_quantize& p, i64 i) {

@@ -1,6 +1,11 @@
 // Layers with quantised weights, of any type, group and shape, without tensor cores:
 // linear_quantized (x of floats) and linear_int8 (x of bytes with scales of its own). Options: X, Q
 // (element types of x and of the weight), T (of the result and the bias).
+//
+// options: -DT=f32 -DX=f32 -DQ=i8
+// options: -DT=bf16 -DX=bf16 -DQ=i4
+// options: -DT=f64 -DX=f64 -DQ=f8e4m3
+// options: -DT=bf16 -DX=i8 -DQ=i4
 #include "params.h"
 #include "quantized_types.cuh"
 #include "simt_gemm.cuh"

@@ -123,6 +123,13 @@ typedef struct hy_gpu_sgd {
   int nesterov, first, maximize;
 } hy_gpu_sgd;
 
+// Sampling: logits [rows, tokens], settings [rows, 5], draw [rows], seen [rows, tokens] or none.
+typedef struct hy_gpu_sample {
+  hy_gpu_view logits, settings, draw, seen;
+  char* ids;
+  long long ids_stride, rows, tokens;
+} hy_gpu_sample;
+
 // The first bad value that a kernel of the stream met; `op` 0 is none.
 typedef struct hy_gpu_fault {
   int op;    // hy_op

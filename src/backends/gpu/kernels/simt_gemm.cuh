@@ -7,7 +7,8 @@
 
 #define SIMT_THREADS 256
 
-// What T is multiplied and summed in: f32, f64, or unsigned words, whose overflow wraps as integers do.
+// What T is multiplied and summed in: f32, f64, or unsigned words, whose overflow wraps as integers
+// do.
 template <class T>
 struct accumulator {
   typedef f32 type;
@@ -87,8 +88,8 @@ struct simt_operand {
   }
 };
 
-// The tile of rows row0.. and columns column0.. of sum(a(m, k) b(n, k)) over k_begin <= k < k_end, for
-// a of `rows` rows and b of `columns`; `put(m, n, sum)` takes every element inside.
+// The tile of rows row0.. and columns column0.. of sum(a(m, k) b(n, k)) over k_begin <= k < k_end,
+// for a of `rows` rows and b of `columns`; `put(m, n, sum)` takes every element inside.
 template <class Acc, int BM, int BN, int BK, bool a_k_first, bool b_k_first, class A, class B,
           class Put>
 DEVICE void simt_gemm(int row0, int rows, int column0, int columns, int k_begin, int k_end,

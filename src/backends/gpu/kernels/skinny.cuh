@@ -1,5 +1,5 @@
-// What skinny GEMMs share: copies of a stage's lines, and how the parts of a tile's sums meet. Macros:
-// TM, WN, WK as gemm_skinny.cu says.
+// What skinny GEMMs share: copies of a stage's lines, and how the parts of a tile's sums meet.
+// Macros: TM, WN, WK as gemm_skinny.cu says.
 #ifndef HALYARD_BACKENDS_GPU_KERNELS_SKINNY_CUH_
 #define HALYARD_BACKENDS_GPU_KERNELS_SKINNY_CUH_
 
@@ -37,8 +37,8 @@ DEVICE void copy_scales(f32* to_stage, int count, const f32* scale, i64 step, in
   }
 }
 
-// The sums of all warps, and of all blocks of the tile (split-K), to put(m, n, sum): added in a fixed
-// order, by the last block to arrive. `shared` is free by now: [WK][TM][BN + 1] numbers.
+// The sums of all warps, and of all blocks of the tile (split-K), to put(m, n, sum): added in a
+// fixed order, by the last block to arrive. `shared` is free by now: [WK][TM][BN + 1] numbers.
 template <class Put>
 DEVICE void finish_tile(const hy_quantized_linear& p, f32* shared, const f32 (&sum)[TM / 8][4],
                         int m0, int n0, int split, const Put& put) {

@@ -1,6 +1,8 @@
 // 2:4 sparse matrices: two of every four neighbours are kept, `values` holds them and a nibble of
-// `codes` their places, the lower in the lower two bits; the even group of a byte has the low nibble.
-// Option: T.
+// `codes` their places, the lower in the lower two bits; the even group of a byte has the low
+// nibble. Option: T.
+//
+// types: f32 f64 f16 bf16 i8
 #include "params.h"
 #include "simt_gemm.cuh"
 

@@ -1,5 +1,5 @@
-// Tensor cores by PTX: ldmatrix, mma.sync and cp.async, which every GPU since sm_80 has. Half values
-// travel in pairs, two to a 32-bit register; accumulators are f32 (s32 for bytes).
+// Tensor cores by PTX: ldmatrix, mma.sync and cp.async, which every GPU since sm_80 has. Half
+// values travel in pairs, two to a 32-bit register; accumulators are f32 (s32 for bytes).
 #ifndef HALYARD_BACKENDS_GPU_KERNELS_TENSOR_CORE_CUH_
 #define HALYARD_BACKENDS_GPU_KERNELS_TENSOR_CORE_CUH_
 
@@ -73,7 +73,8 @@ DEVICE void mma(bf16, float (&c)[4], const unsigned (&a)[4], unsigned b0, unsign
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// The same of bytes, 32 of k: lane l holds four neighbours (l / 4, 4 (l % 4)) where halves have two.
+// The same of bytes, 32 of k: lane l holds four neighbours (l / 4, 4 (l % 4)) where halves have
+// two.
 DEVICE void mma(i8, int (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "

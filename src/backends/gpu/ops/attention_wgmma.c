@@ -1,4 +1,4 @@
-// FlashAttention forward on Hopper, host side: which calls it takes, and their launches.
+// FlashAttention forward by TMA and wgmma: which calls Hopper's kernel takes, and its launch.
 #include "backends/gpu/ops/attention_wgmma.h"
 
 #include <stdio.h>

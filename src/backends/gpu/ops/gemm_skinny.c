@@ -1,4 +1,4 @@
-// Skinny GEMM, host side: which products have few enough rows, and their launches.
+// Skinny GEMM and GEMV: the tile for a number of rows, split-K, and the launch.
 #include "backends/gpu/ops/gemm_skinny.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// GEMM by TMA and wgmma on Hopper, host side: which products it takes, and their launches.
+// GEMM by TMA and wgmma: which products Hopper's kernel takes, its tile, and its launch.
 #include "backends/gpu/ops/gemm_wgmma.h"
 
 #include <stdio.h>

@@ -1,0 +1,117 @@
+// Sampling the next token: repetition penalty, temperature, top-k, top-p, min-p, and one draw. The
+// tokens of a row are sorted, likeliest first; a block then walks along the row's weights. In f64, as
+// the reference.
+
+enum { THREADS = 256 };
+
+// Settings, as the op's second input has them.
+enum { PENALTY, TEMPERATURE, TOP_K, TOP_P, MIN_P };
+
+DEVICE f64 logit_of(const hy_gpu_sample& s, i64 row, i64 id) {
+  f64 logit = load_any<f64>(s.logits.dtype, s.logits.data,
+                            row * s.logits.stride[0] + id * s.logits.stride[1]);
+  if (s.seen.data && s.seen.data[row * s.seen.stride[0] + id * s.seen.stride[1]]) {
+    f64 penalty = load_any<f64>(s.settings.dtype, s.settings.data, row * s.settings.stride[0]);
+    logit = logit < 0 ? logit * penalty : logit / penalty;
+  }
+  return logit;
+}
+
+// What can be chosen comes first, the largest before all others; the rest has the greatest key.
+KERNEL void sample_keys(const hy_gpu_sample s, u64* keys, u32* places) {
+  GRID_STRIDE(i, s.rows * s.tokens) {
+    i64 row = i / s.tokens, id = i % s.tokens;
+    f64 logit = logit_of(s, row, id);
+    u64 key = ~0ull;
+    if (logit > -(f64)INF_F32) {
+      u64 bits = (u64)__double_as_longlong(logit == 0 ? 0.0 : logit);
+      key = ~(bits >> 63 ? ~bits : bits | 1ull << 63);
+    }
+    keys[i] = key;
+    places[i] = (u32)id;
+  }
+}
+
+// The sum over a block, and in `before` that of the threads with smaller numbers.
+DEVICE f64 scan_block(f64 mine, f64* before) {
+  __shared__ f64 held[THREADS];
+  held[threadIdx.x] = mine;
+  __syncthreads();
+  for (int delta = 1; delta < THREADS; delta *= 2) {
+    f64 below = threadIdx.x >= delta ? held[threadIdx.x - delta] : 0;
+    __syncthreads();
+    held[threadIdx.x] += below;
+    __syncthreads();
+  }
+  f64 all = held[THREADS - 1];
+  *before = held[threadIdx.x] - mine;
+  __syncthreads();
+  return all;
+}
+
+DEVICE i64 least_of_block(i64 mine) {
+  __shared__ i64 held[32];
+  return block_reduce<min_op>(mine, held);
+}
+
+KERNEL void __launch_bounds__(THREADS) sample_choose(const hy_gpu_sample s, const u64* keys,
+                                                     const u32* places) {
+  __shared__ f64 partial[32];
+  i64 row = blockIdx.x;
+  const u64* key = keys + row * s.tokens;
+  const u32* place = places + row * s.tokens;
+  f64 setting[5];
+  for (int k = 0; k < 5; k++)
+    setting[k] = load_any<f64>(s.settings.dtype, s.settings.data,
+                               row * s.settings.stride[0] + k * s.settings.stride[1]);
+  i64* id = (i64*)s.ids + row * s.ids_stride;
+  if (key[0] == ~0ull || !(setting[TEMPERATURE] > 0)) {
+    if (threadIdx.x == 0) *id = key[0] == ~0ull ? -1 : (i64)place[0];
+    return;
+  }
+  i64 n = s.tokens;
+  if (setting[TOP_K] >= 1 && setting[TOP_K] < (f64)n) n = (i64)setting[TOP_K];
+  f64 largest = logit_of(s, row, place[0]);
+  auto weight = [&](i64 i) {
+    if (i >= n || key[i] == ~0ull) return 0.0;
+    f64 logit = logit_of(s, row, place[i]);
+    return exp((logit == largest ? 0.0 : logit - largest) / setting[TEMPERATURE]);
+  };
+  f64 total = 0;
+  for (i64 i = threadIdx.x; i < n; i += THREADS) total += weight(i);
+  total = block_reduce<add_op>(total, partial);
+
+  // The first token that does not stay, and the weight of those that do.
+  i64 kept = n;
+  f64 sum = 0;
+  for (i64 first = 0; first < n; first += THREADS) {
+    i64 i = first + threadIdx.x;
+    f64 w = weight(i), before, all = scan_block(w, &before);
+    bool stays = i < n && key[i] != ~0ull &&
+                 (i == 0 || ((setting[TOP_P] >= 1 || sum + before < setting[TOP_P] * total) &&
+                             w >= setting[MIN_P]));
+    i64 end = least_of_block(stays ? first + THREADS : i);
+    f64 inside = block_reduce<add_op>(i < end ? w : 0.0, partial);
+    if (end < first + THREADS) {
+      kept = end;
+      sum += inside;
+      break;
+    }
+    sum += all;
+  }
+  if (kept > n) kept = n;
+
+  f64 draw = load_any<f64>(s.draw.dtype, s.draw.data, row * s.draw.stride[0]) * sum, passed = 0;
+  i64 chosen = kept - 1;
+  for (i64 first = 0; first < kept; first += THREADS) {
+    i64 i = first + threadIdx.x;
+    f64 w = weight(i), before, all = scan_block(w, &before);
+    i64 here = least_of_block(i < kept && draw < passed + before + w ? i : I64_HIGH);
+    if (here < I64_HIGH) {
+      chosen = here;
+      break;
+    }
+    passed += all;
+  }
+  if (threadIdx.x == 0) *id = place[chosen];
+}
