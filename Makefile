@@ -5,7 +5,7 @@ BUILD := build/release
 PYTHON := .venv/bin/python
 CTEST := ctest --output-on-failure -j $(shell nproc)
 
-.PHONY: npu all run check test test-unit test-asan test-tsan test-torch test-install test-arm64 test-npu test-nightly fuzz coverage lint format bench docs picture clean setup setup-test
+.PHONY: npu all run check test test-unit test-asan test-tsan test-torch test-install test-arm64 test-npu test-gpu test-nightly fuzz coverage lint format bench docs picture clean setup setup-test
 
 # The unit tests need cmocka, which building and running do not.
 TESTS := OFF
@@ -61,6 +61,10 @@ test-install: setup-test all
 # For 64-bit ARM, under QEMU: the NEON kernels.
 test-arm64: setup-test all
 	tests/integration/arm64.sh $(BUILD)/bin/halyard build/arm64
+
+# What needs a GPU, in less than ten minutes. It has no place in `make test`: most machines have none.
+test-gpu: all
+	scripts/test_gpu.sh $(BUILD)
 
 test-torch: setup-test all
 	$(PYTHON) -m pytest -q tests/torch

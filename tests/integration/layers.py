@@ -170,7 +170,7 @@ def main():
     root = pathlib.Path(__file__).resolve().parents[2]
     listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", *SOURCES], cwd=root,
                             capture_output=True, text=True, check=True).stdout.split()
-    problems = problems_of(root, [file for file in listed if (root / file).exists()])
+    problems = problems_of(root, sorted({file for file in listed if (root / file).exists()}))
     print("\n".join(problems))
     return len(problems)
 
