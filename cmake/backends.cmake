@@ -6,12 +6,12 @@
 #
 # USE_<PROVIDER>=AUTO|ON|OFF. AUTO: in wherever its backend is; ON: an error where it is not; OFF: left out, and
 # `halyard info` says so. A backend lists its providers as HY_IF_<PROVIDER>(&table), from use_providers.h.
-set(HALYARD_KNOWN_NAMES ${CMAKE_SOURCE_DIR}/include/halyard/known_backends.def)
+set(HALYARD_KNOWN_NAMES ${PROJECT_SOURCE_DIR}/include/halyard/known_backends.def)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${HALYARD_KNOWN_NAMES})
 file(STRINGS ${HALYARD_KNOWN_NAMES} HALYARD_KNOWN_BACKENDS REGEX "^HY_KNOWN_BACKEND\\(")
 list(TRANSFORM HALYARD_KNOWN_BACKENDS REPLACE "^HY_KNOWN_BACKEND\\(([a-z0-9_]+),.*" "\\1")
-file(STRINGS ${HALYARD_KNOWN_NAMES} HALYARD_KNOWN_PROVIDERS REGEX "^HY_KNOWN_PROVIDER\\(")
-list(TRANSFORM HALYARD_KNOWN_PROVIDERS REPLACE "^HY_KNOWN_PROVIDER\\(([a-z0-9_]+), *[0-9]+, *([a-z0-9_]+),.*" "\\1:\\2")
+file(STRINGS ${HALYARD_KNOWN_NAMES} HALYARD_KNOWN_PROVIDERS REGEX "^HY_KNOWN_(PROVIDER|PLANNER)\\(")
+list(TRANSFORM HALYARD_KNOWN_PROVIDERS REPLACE "^HY_KNOWN_[A-Z]+\\(([a-z0-9_]+), *[0-9]+, *([a-z0-9_]+)[,)].*" "\\1:\\2")
 
 set(HALYARD_BACKEND "" CACHE STRING "One backend to compile in, besides the cpu; USE_<NAME> can choose several")
 if(HALYARD_BACKEND)
@@ -81,8 +81,8 @@ foreach(row ${HALYARD_KNOWN_PROVIDERS})
   endif()
   string(APPEND macros "#define HY_IF_${upper}(...) ${body}\n")
 endforeach()
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/left_out_providers.def CONTENT "${rows}")
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/use_providers.h CONTENT
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/left_out_providers.def CONTENT "${rows}")
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/use_providers.h CONTENT
   "// Written by cmake/backends.cmake from USE_<PROVIDER>.\n${macros}")
 
 # The SDK of the ECHO NPU is ours and small: it is linked in. Its model of the Verilog needs Verilator and C++, so

@@ -23,11 +23,12 @@ HALYARD = ROOT / "build/release/bin/halyard"
 
 INTRODUCTION = """# Performance
 
-Written by `scripts/figures.py` from [bench/results](../bench/results/README.md). Every figure comes from `halyard bench` or a
-script in `bench/` that runs it in turns with a peer; *of roofline* compares with what the machine can do at most,
-measured in the same run. Machines are noisy and differ: ratios carry over, seconds do not. A ratio above 1 means that Halyard is
-faster. What was tried, what helped and what did not is in the [notes](notes/gemm.md): [gemm](notes/gemm.md),
-[attention](notes/attention.md), [rows](notes/rows.md), [decode](notes/decode.md), [training](notes/training.md).
+Written by `scripts/figures.py` from [bench/results](../bench/results/README.md). Every figure comes from `halyard
+bench` or a script in `bench/` that runs it in turns with a peer; *of roofline* compares with what the machine can do
+at most, measured in the same run. Machines are noisy and differ: ratios carry over, seconds do not. A ratio above 1
+means that Halyard is faster. What was tried, what helped and what did not is in the [notes](notes/gemm.md):
+[gemm](notes/gemm.md), [attention](notes/attention.md), [rows](notes/rows.md), [decode](notes/decode.md),
+[training](notes/training.md).
 """
 
 # Section, heading, what to know about its figures.

@@ -85,7 +85,8 @@ static hy_status count_right(lenet* net, const float* pixels, const int64_t* lab
   hy_scope s;
   hy_scope_begin(&s, net->tape);
   hy_tape_set_recording(net->tape, false);
-  hy_array* best = hy_s_argmax(&s, forward(net, &s, upload_images(&s, pixels, batch)), hy_one_dim(1), false);
+  hy_array* best =
+      hy_s_argmax(&s, forward(net, &s, upload_images(&s, pixels, batch)), hy_one_dim(1), false);
   hy_array* wanted = hy_s_from_host(&s, HY_I64, 1, &batch, labels);
   hy_array* hits = hy_s_sum(&s, hy_s_eq(&s, best, wanted), hy_all_dims(), false);
   HY_SCOPE_TRY(&s, hy_array_item(net->stream, hits, &sum));

@@ -20,6 +20,7 @@ typedef enum hy_backend_type {
   HY_BACKEND_TYPE_NONE = -1,
 #define HY_KNOWN_BACKEND(name, type, ...) HY_BACKEND_TYPE_##name = type,
 #define HY_KNOWN_PROVIDER(name, type, ...) HY_BACKEND_TYPE_##name = type,
+#define HY_KNOWN_PLANNER(name, type, backend) HY_BACKEND_TYPE_##name = type,
 #include "halyard/known_backends.def"
 } hy_backend_type;
 

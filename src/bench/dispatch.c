@@ -4,7 +4,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "backends/cpu/runtime/thread_pool.h"
 #include "bench/call.h"
 #include "core/internal.h"
 
@@ -111,26 +110,31 @@ static double processor_milliseconds(void) {
   return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
-// Processor time that the process takes while it has nothing to do, its threads being there; and
-// without them, which is the floor.
+// Processor time that the process takes while it has nothing to do, the cpu's threads being there;
+// and without them, which is the floor.
 static hy_status time_idleness(hy_stream* stream, double milliseconds[2]) {
   enum { MANY = 1 << 20 };
   const struct timespec settle = {.tv_nsec = 100000000}, idle = {.tv_sec = 2};
   hy_tensor x;
   void* memory;
+  hy_device* cpu;
+  int threads;
+  HY_TRY(hy_device_get("cpu", &cpu));
+  HY_TRY(hy_device_threads(cpu, &threads));
   HY_TRY(hy_alloc(stream, MANY * 4, &memory));
   hy_status status = hy_tensor_init(&x, memory, HY_F32, 1, (int64_t[]){MANY});
   for (int i = 0; i < 100 && status == HY_OK; i++) status = hy_fill(stream, &x, hy_int(1));
   if (status == HY_OK) status = hy_stream_sync(stream);
   for (int without = 0; without < 2; without++) {
-    if (without) hy__pool_stop();
+    if (without && status == HY_OK) status = hy_device_set_threads(cpu, 1);
     nanosleep(&settle, NULL);
     double begin = processor_milliseconds();
     nanosleep(&idle, NULL);
     milliseconds[without] = processor_milliseconds() - begin;
   }
   hy_free(hy_stream_device(stream), memory);
-  return status;
+  HY_TRY(status);
+  return hy_device_set_threads(cpu, threads);
 }
 
 static void print(const char* name, const char* shape, double value, const char* unit,

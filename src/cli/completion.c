@@ -16,6 +16,7 @@ static void put_values(void* context, cli_value kind, const char* name) {
   if (kind != CLI_VALUE_DEVICE) return;
 #define HY_KNOWN_BACKEND(name, ...) printf(" " #name);
 #define HY_KNOWN_PROVIDER(name, ...) printf(" " #name);
+#define HY_KNOWN_PLANNER(name, ...) printf(" " #name);
 #include "halyard/known_backends.def"
 }
 

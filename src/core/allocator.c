@@ -4,28 +4,26 @@
 
 #include <stdio.h>
 
+#include "core/allocator_bins.h"
+
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
-enum { SCAN = 16, CHUNK_BLOCKS = 128 };
+enum { CHUNK_BLOCKS = 128 };
 
 typedef struct hy__chunk {
   struct hy__chunk* next;
   hy__alloc_block blocks[CHUNK_BLOCKS];
 } hy__chunk;
 
-// ---- sizes and bins ----
-
-static int floor_log2(uint64_t x) {
-  return 63 - __builtin_clzll(x);
-}
+// ---- sizes ----
 
 // Up to 2 MiB a size is on the lower edge of its bin, so that the first block there fits; above,
 // that would waste too much, and the few blocks of a bin are looked through.
 static size_t round_size(size_t bytes) {
   size_t grain = HY__ALIGNMENT;
   if (bytes > HY__ALIGNMENT << (HY__SUB_LOG + 1)) {
-    grain = (size_t)1 << (floor_log2(bytes - 1) - HY__SUB_LOG);
+    grain = (size_t)1 << (hy__floor_log2(bytes - 1) - HY__SUB_LOG);
     if (grain > 64 * KIB) grain = 64 * KIB;
   }
   return bytes ? (bytes + grain - 1) & ~(grain - 1) : grain;
@@ -35,62 +33,6 @@ static size_t segment_size(size_t size) {
   if (size <= MIB) return 2 * MIB;
   if (size < 10 * MIB) return 20 * MIB;
   return (size + 2 * MIB - 1) & ~(2 * MIB - 1);
-}
-
-static void bin_of(size_t size, int* level, int* sub) {
-  uint64_t units = size / HY__ALIGNMENT;
-  if (units < HY__SUBS) {
-    *level = 0;
-    *sub = (int)units;
-  } else {
-    int log = floor_log2(units);
-    *level = log - HY__SUB_LOG + 1;
-    *sub = (int)(units >> (log - HY__SUB_LOG)) - HY__SUBS;
-  }
-}
-
-static void bins_insert(hy__bins* bins, hy__alloc_block* block) {
-  int level, sub;
-  bin_of(block->size, &level, &sub);
-  hy__alloc_block** head = &bins->heads[level][sub];
-  block->previous = NULL;
-  block->next = *head;
-  if (*head) (*head)->previous = block;
-  *head = block;
-  bins->subs[level] |= 1u << sub;
-  bins->levels |= 1ull << level;
-}
-
-static void bins_remove(hy__bins* bins, hy__alloc_block* block) {
-  if (block->next) block->next->previous = block->previous;
-  if (block->previous) {
-    block->previous->next = block->next;
-    return;
-  }
-  int level, sub;
-  bin_of(block->size, &level, &sub);
-  bins->heads[level][sub] = block->next;
-  if (block->next) return;
-  bins->subs[level] &= ~(1u << sub);
-  if (!bins->subs[level]) bins->levels &= ~(1ull << level);
-}
-
-static hy__alloc_block* bins_find(const hy__bins* bins, size_t size) {
-  int level, sub;
-  bin_of(size, &level, &sub);
-  hy__alloc_block* block = bins->heads[level][sub];
-  for (int i = 0; block && i < SCAN; i++, block = block->next) {
-    if (block->size >= size) return block;
-  }
-  // Whatever is in a higher bin fits.
-  uint32_t subs = sub + 1 < HY__SUBS ? bins->subs[level] & (~0u << (sub + 1)) : 0;
-  if (!subs) {
-    uint64_t levels = bins->levels & (~0ull << (level + 1));
-    if (!levels) return NULL;
-    level = __builtin_ctzll(levels);
-    subs = bins->subs[level];
-  }
-  return bins->heads[level][__builtin_ctz(subs)];
 }
 
 // ---- metadata ----
@@ -190,24 +132,24 @@ static void block_release(hy__allocator* a, hy__alloc_block* block) {
   block->segment->busy--;
   hy__alloc_block* after = block->after;
   if (after && after->free && after->cache == block->cache) {
-    bins_remove(bins, after);
+    hy__bins_remove(bins, after);
     absorb_after(a, block);
   }
   hy__alloc_block* before = block->before;
   if (before && before->free && before->cache == block->cache) {
-    bins_remove(bins, before);
+    hy__bins_remove(bins, before);
     absorb_after(a, before);
     block = before;
   }
   block->free = true;
-  bins_insert(bins, block);
+  hy__bins_insert(bins, block);
 }
 
 // Takes a free block of the cache into use and cuts it to size. Without metadata for the rest, the
 // block stays whole.
 static void block_acquire(hy__allocator* a, hy__alloc_block* block, size_t size) {
   hy__bins* bins = &block->cache->bins[block->segment->pool];
-  bins_remove(bins, block);
+  hy__bins_remove(bins, block);
   block->free = false;
   block->users = 0;
   block->awaiting = 0;
@@ -226,7 +168,7 @@ static void block_acquire(hy__allocator* a, hy__alloc_block* block, size_t size)
   if (rest->after) rest->after->before = rest;
   block->after = rest;
   block->size = size;
-  bins_insert(bins, rest);
+  hy__bins_insert(bins, rest);
 }
 
 // ---- work that outlives a free ----
@@ -329,7 +271,7 @@ void hy__allocator_flush(hy__allocator* a) {
     }
     for (hy__alloc_block *block = segment->first, *after; block; block = after) {
       after = block->after;
-      bins_remove(&block->cache->bins[segment->pool], block);
+      hy__bins_remove(&block->cache->bins[segment->pool], block);
       block_delete(a, block);
     }
     device->backend->memory_free(device->handle, segment->address);
@@ -397,16 +339,16 @@ static hy__alloc_block* steal(hy__allocator* a, hy__alloc_cache* thief, hy__pool
   const hy_device* device = a->device;
   for (hy__alloc_cache* cache = a->caches; cache; cache = cache->next) {
     if (cache == thief) continue;
-    hy__alloc_block* block = bins_find(&cache->bins[pool], size);
+    hy__alloc_block* block = hy__bins_find(&cache->bins[pool], size);
     if (!block) continue;
     // A stream that captures was idle when it began, and must not be asked.
     if (cache->attached && !cache->captures &&
         device->backend->stream_query(device->handle, cache->stream) != HY_OK) {
       continue;
     }
-    bins_remove(&cache->bins[pool], block);
+    hy__bins_remove(&cache->bins[pool], block);
     block->cache = thief;
-    bins_insert(&thief->bins[pool], block);
+    hy__bins_insert(&thief->bins[pool], block);
     return block;
   }
   return NULL;
@@ -435,7 +377,7 @@ static hy_status miss(hy__allocator* a, hy__alloc_cache* cache, hy__pool pool, s
   }
   if (status == HY_OUT_OF_MEMORY) {
     hy__allocator_flush(a);
-    *found = bins_find(&cache->bins[pool], size);
+    *found = hy__bins_find(&cache->bins[pool], size);
     if (!*found) *found = steal(a, cache, pool, size);
     if (!*found) status = segment_memory(a, bytes, &address);
     if (*found || status == HY_OK) a->stats.retries++;
@@ -454,7 +396,7 @@ static hy_status miss(hy__allocator* a, hy__alloc_cache* cache, hy__pool pool, s
                              .segment = segment,
                              .free = true};
   hy__ranges_add(&a->segments, address, bytes, segment);
-  bins_insert(&cache->bins[pool], block);
+  hy__bins_insert(&cache->bins[pool], block);
   *found = block;
   return HY_OK;
 
@@ -471,7 +413,7 @@ hy_status hy__allocator_take(hy__allocator* a, hy__alloc_cache* cache, size_t by
   hy__pool pool = size <= MIB ? HY__POOL_SMALL : HY__POOL_LARGE;
   if (a->n_pending) poll_pending(a);
   if (!slots_reserve(a)) return host_memory_out(a);
-  hy__alloc_block* block = bins_find(&cache->bins[pool], size);
+  hy__alloc_block* block = hy__bins_find(&cache->bins[pool], size);
   if (!block) HY_TRY(miss(a, cache, pool, size, &block));
   block_acquire(a, block, size);
   slots_insert(a, block);
@@ -573,7 +515,7 @@ void hy__allocator_private_release(hy__allocator* a, hy__alloc_cache* private) {
       if (!block->free) continue;
       hy__alloc_block* before = block->before;
       bool merges = before && before->free && before->cache == block->cache;
-      bins_remove(&private->bins[segment->pool], block);
+      hy__bins_remove(&private->bins[segment->pool], block);
       segment->busy++;
       block_release(a, block);
       if (merges) block = before;

@@ -39,6 +39,9 @@ static inline int64_t hy__trace_begin(void) {
 }
 void hy__trace_end(int64_t begin, const hy__trace_event* event);
 
+// Whether the build leaves that provider out, by USE_<PROVIDER>=OFF.
+bool hy__is_left_out(const char* provider);
+
 // ---- devices ----
 
 #define HY__MAX_PROVIDERS 16

@@ -11,7 +11,8 @@ static const hy__known_backend backends[] = {
 
 static const hy__known_provider providers[] = {
 #define HY_KNOWN_PROVIDER(name, type, backend, libraries, folders) \
-  {#name, #backend, libraries, folders},
+  {#name, #backend, libraries, folders, false},
+#define HY_KNOWN_PLANNER(name, type, backend) {#name, #backend, "", "", true},
 #include "halyard/known_backends.def"
 };
 
@@ -42,6 +43,7 @@ typedef struct type_row {
 static const type_row types[] = {
 #define HY_KNOWN_BACKEND(name, type, ...) {#name, HY_BACKEND_TYPE_##name},
 #define HY_KNOWN_PROVIDER(name, type, ...) {#name, HY_BACKEND_TYPE_##name},
+#define HY_KNOWN_PLANNER(name, type, backend) {#name, HY_BACKEND_TYPE_##name},
 #include "halyard/known_backends.def"
 };
 

@@ -381,6 +381,12 @@ hy_status hy_backend_provider_at(const char* name, int index, hy_provider_report
     if (left-- > 0) continue;
     report->name = known->name;
     hy__probe_absent_provider(known, &report->probe);
+    if (known->is_planner && !hy__is_left_out(known->name)) {
+      report->version = hy_version();
+      report->available = true;
+      hy__probe_begin(&report->probe);
+      report->probe.stage = HY_STAGE_READY;
+    }
     return HY_OK;
   }
   return hy_fail(HY_NOT_FOUND, "%s has no provider number %d", name, index);

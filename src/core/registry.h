@@ -21,6 +21,7 @@ typedef struct hy__known_backend {
 
 typedef struct hy__known_provider {
   const char *name, *backend, *libraries, *folders;
+  bool is_planner;  // a part of the library: no backend has it, and it is there unless left out
 } hy__known_provider;
 
 typedef struct hy__builtin {
@@ -32,7 +33,6 @@ const hy__known_backend* hy__known_backend_at(int index);  // NULL past the end
 const hy__known_backend* hy__known_backend_find(const char* name);
 const hy__known_provider* hy__known_provider_at(int index);
 const hy__known_provider* hy__known_provider_find(const char* name);
-bool hy__is_left_out(const char* provider);  // by USE_<PROVIDER>=OFF
 // Backends compiled into the library: the same query function as a plugin's, linked in.
 const hy__builtin* hy__builtin_at(int index);
 

@@ -153,7 +153,7 @@ hy_status hy__entry_check_device(hy__backend_entry* entry, int index) {
   return HY_OK;
 }
 
-// The backend of a provider that can be used, and its index there.
+// The backend of a provider that can be used, and its index there; -1 for a planner.
 static hy_status select_provider(const selection* s, hy__backend_entry** entry, int* provider) {
   const char* name = strcmp(s->name, "onednn") ? s->name : "mkldnn";
   const hy__known_provider* known = hy__known_provider_find(name);
@@ -166,12 +166,14 @@ static hy_status select_provider(const selection* s, hy__backend_entry** entry, 
     *entry = backend_of_provider(name, provider);
     if (!*entry) return not_found(s->name);
   }
-  if (*provider < 0) {
+  bool is_planner = known && known->is_planner && !hy__is_left_out(name);
+  if (*provider < 0 && !is_planner) {
     hy_probe probe;
     hy__probe_absent_provider(known, &probe);
     return unavailable(s->name, &probe);
   }
   HY_TRY(hy__entry_check_device(*entry, s->index < 0 ? 0 : s->index));
+  if (is_planner) return HY_OK;
   pthread_mutex_lock(&(*entry)->mutex);
   hy__entry_probe_provider(*entry, *provider);
   hy_probe probe = (*entry)->providers[*provider].probe;

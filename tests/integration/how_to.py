@@ -19,7 +19,8 @@ import heron
 from leave_one_out import EXPRESSIONS_TEST
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TARGETS = ["halyard_cli", "halyard_guarded", "halyard_verify", "test_abi", "test_gradients", "test_cpu_functions"]
+TARGETS = ["halyard_cli", "halyard_guarded", "halyard_verify", "test_abi", "test_gradients", "test_cpu_functions",
+           "test_registry"]
 
 
 def fail(text):
@@ -110,9 +111,10 @@ def check_kernel(folder, halyard):
 
 
 def check_backend(folder, halyard):
-    if not re.search(r"^  pocket +available", run([halyard, "info"], folder), re.M):
-        fail("halyard info has no pocket")
-    run([halyard, "verify", "--backend", "pocket"], folder)
+    if not re.search(r"^  pocket +missing.*\n +why: pocket: the pocket is empty", run([halyard, "info"], folder), re.M):
+        fail("halyard info does not say why there is no pocket")
+    run([halyard, "verify", "--backend", "pocket"], folder, POCKET="1")
+    run([folder / "build/bin/test_registry"], folder)
     run([sys.executable, folder / "tests/integration/docs.py"], folder)
 
 

@@ -26,6 +26,7 @@ MAY_INCLUDE = {
     "backends/common": ["base"],
     # A backend knows the public headers, what all backends share, and itself.
     "backends/cpu": ["base", "backends/common", "backends/cpu"],
+    "backends/cuda": ["base", "backends/common", "backends/gpu"],  # what CUDA and its likes share
     "backends/*": ["base", "backends/common"],
     "backends/cuda": ["base", "backends/common", "backends/gpu"],  # one set of kernels for all GPUs
 }
@@ -171,7 +172,7 @@ def main():
     root = pathlib.Path(__file__).resolve().parents[2]
     listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", *SOURCES], cwd=root,
                             capture_output=True, text=True, check=True).stdout.split()
-    problems = problems_of(root, [file for file in listed if (root / file).exists()])
+    problems = problems_of(root, sorted({file for file in listed if (root / file).exists()}))
     print("\n".join(problems))
     return len(problems)
 

@@ -137,7 +137,6 @@ static const hy_provider* const providers[] = {
     HY_IF_MKLDNN(&hy__cpu_mkldnn)
     HY_IF_OPENMP(&hy__cpu_openmp)
     HY_IF_NNPACK(&hy__cpu_nnpack)
-    HY_IF_OPT_EINSUM(&hy__cpu_opt_einsum)
     HY_IF_XEON(&hy__cpu_xeon)
     &hy__cpu_reference_mt,
 };

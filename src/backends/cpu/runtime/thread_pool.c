@@ -276,6 +276,10 @@ int hy__pool_threads(void) {
 
 void hy__pool_set_threads(int n) {
   atomic_store(&pool.wanted, clamp(n));
+  if (inside_run) return;  // the next run ends them
+  pthread_mutex_lock(&pool.owner);
+  if (pool.n_workers >= clamp(n)) stop_workers();
+  pthread_mutex_unlock(&pool.owner);
 }
 
 void hy__pool_stop(void) {

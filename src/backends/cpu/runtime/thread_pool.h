@@ -35,7 +35,8 @@ void hy__pool_use_team(hy__team team);
 // Threads that hy__pool_run uses, the caller's included; until they are set, one for each core of
 // the process's affinity.
 int hy__pool_threads(void);
-// Changes their number from the next run on: 1 to HY__MAX_THREADS.
+// Changes their number from the next run on: 1 to HY__MAX_THREADS. Where there are more, they have
+// ended on return.
 void hy__pool_set_threads(int n);
 // Ends the threads; the next run makes new ones. No run may be under way.
 void hy__pool_stop(void);
