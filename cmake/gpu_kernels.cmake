@@ -1,6 +1,6 @@
 # GPU kernels: plain texts in src/backends/gpu/kernels, embedded into the library and compiled by the vendor's run-time
 # compiler on the user's machine. The build needs no GPU toolkit.
-set(HALYARD_GPU_KERNELS ${CMAKE_SOURCE_DIR}/src/backends/gpu/kernels)
+set(HALYARD_GPU_KERNELS ${PROJECT_SOURCE_DIR}/src/backends/gpu/kernels)
 file(GLOB kernel_files CONFIGURE_DEPENDS ${HALYARD_GPU_KERNELS}/*.cu)
 set(rows "")
 foreach(file ${kernel_files})
@@ -15,7 +15,7 @@ foreach(file ${kernel_headers})
     string(APPEND rows "HY_GPU_HEADER(${name}, \"${full}\")\n")
   endif()
 endforeach()
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/gpu_kernels.def CONTENT "${rows}")
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/gpu_kernels.def CONTENT "${rows}")
 set_source_files_properties(src/backends/gpu/sources.c PROPERTIES
   OBJECT_DEPENDS "${kernel_files};${kernel_headers}"
   COMPILE_DEFINITIONS "HALYARD_GPU_KERNELS=\"${HALYARD_GPU_KERNELS}\"")

@@ -330,7 +330,7 @@ static void backends_have_numbers(void** state) {
       {HY_BACKEND_TYPE_triton, 21, "triton"}, {HY_BACKEND_TYPE_mha, 22, "mha"},
       {HY_BACKEND_TYPE_nnpack, 23, "nnpack"}, {HY_BACKEND_TYPE_opt_einsum, 24, "opt_einsum"},
       {HY_BACKEND_TYPE_hygon, 40, "hygon"},   {HY_BACKEND_TYPE_cambricon, 41, "cambricon"},
-      {HY_BACKEND_TYPE_echo, 42, "echo"},
+      {HY_BACKEND_TYPE_echo, 42, "echo"},     {HY_BACKEND_TYPE_cublaslt, 25, "cublaslt"},
   };
   enum { N = sizeof rows / sizeof rows[0] };
   for (int i = 0; i < N; i++) {

@@ -5,6 +5,7 @@
 
 #include "backends/cuda/cuda.h"
 #include "halyard/device.h"
+#include "use_providers.h"
 
 static void arch_option(int major, int minor, char* option, size_t size) {
   // The instructions that Hopper has and its successors lack are in a target of their own.
@@ -37,8 +38,8 @@ static hy_status bind_driver(hy_probe* report) {
   void* library = NULL;
   bool here = on_the_bus();
   if (here) report->stage = HY_STAGE_FOUND;
-  if (hy__backend_host->open_library("libcuda.so.1", "/usr/lib/wsl/lib /usr/local/nvidia/lib64", report,
-                                 &library) != HY_OK) {
+  if (hy__backend_host->open_library("libcuda.so.1", "/usr/lib/wsl/lib /usr/local/nvidia/lib64",
+                                     report, &library) != HY_OK) {
     char reason[320];
     snprintf(reason, sizeof reason, "%.300s", hy__backend_host->last_error());
     snprintf(report->remedy, sizeof report->remedy,
@@ -47,12 +48,12 @@ static hy_status bind_driver(hy_probe* report) {
              here ? "" : "on a machine with an NVIDIA GPU, ");
     report->reason[0] = 0;  // the library's own words are part of ours
     return hy__backend_host->fail(HY_UNAVAILABLE, "%s NVIDIA GPU is on the PCI bus, %s %s",
-                              here ? "an" : "no", here ? "but" : "and", reason);
+                                  here ? "an" : "no", here ? "but" : "and", reason);
   }
-#define HY_CUDA_DRIVER(field, symbol)                                                       \
-  *(void**)&hy__cuda_api.driver.field = dlsym(library, symbol);                             \
-  if (!hy__cuda_api.driver.field) {                                                         \
-    snprintf(report->remedy, sizeof report->remedy, "install a newer driver");              \
+#define HY_CUDA_DRIVER(field, symbol)                                                           \
+  *(void**)&hy__cuda_api.driver.field = dlsym(library, symbol);                                 \
+  if (!hy__cuda_api.driver.field) {                                                             \
+    snprintf(report->remedy, sizeof report->remedy, "install a newer driver");                  \
     return hy__backend_host->fail(HY_UNAVAILABLE, "%.200s has no %s", report->library, symbol); \
   }
 #define HY_CUDA_OPTIONAL(field, symbol) \
@@ -76,6 +77,10 @@ static hy_status device_open(int index, void** device) {
   return hy__gpu_device_open(&hy__cuda_api, index, device);
 }
 
+static hy_status pointer_device(const void* address, int32_t* index) {
+  return hy__gpu_pointer_device(&hy__cuda_api, address, index);
+}
+
 static hy_provider own = {
     .size = sizeof(hy_provider),
     .name = "cuda",
@@ -85,7 +90,12 @@ static hy_provider own = {
     .run = hy__gpu_run,
 };
 
-static const hy_provider* const providers[] = {&hy__cuda_cublaslt, &own};
+// clang-format off
+static const hy_provider* const providers[] = {
+    HY_IF_CUBLASLT(&hy__cuda_cublaslt)
+    &own,
+};
+// clang-format on
 
 static const hy_backend backend = {
     .size = sizeof(hy_backend),
@@ -101,8 +111,8 @@ static const hy_backend backend = {
     .memory_alloc = hy__gpu_memory_alloc,
     .memory_free = hy__gpu_memory_free,
     .memory_info = hy__gpu_memory_info,
-    .host_alloc = hy__backend_host_alloc,
-    .host_free = hy__backend_host_free,
+    .host_alloc = hy__gpu_host_alloc,
+    .host_free = hy__gpu_host_free,
     .copy = hy__gpu_copy_bytes,
     .set = hy__gpu_set_bytes,
     .stream_create = hy__gpu_stream_create,
@@ -117,6 +127,11 @@ static const hy_backend backend = {
     .event_sync = hy__gpu_event_sync,
     .event_elapsed = hy__gpu_event_elapsed,
     .stream_wait_event = hy__gpu_stream_wait_event,
+    .stream_native = hy__gpu_stream_native,
+    .stream_wrap = hy__gpu_stream_wrap,
+    .stream_priority_range = hy__gpu_stream_priority_range,
+    .stream_create_with_priority = hy__gpu_stream_create_with_priority,
+    .pointer_device = pointer_device,
     .providers = providers,
     .n_providers = (int)(sizeof providers / sizeof providers[0]),
 };

@@ -104,11 +104,11 @@ hy_status hy__cuda_bind_nvrtc(hy__gpu_api* api, hy_probe* report) {
     snprintf(report->remedy, sizeof report->remedy,
              "install NVRTC (pip install nvidia-cuda-nvrtc, or the CUDA toolkit) and set CUDA_HOME "
              "or VIRTUAL_ENV where it is not found");
-    return hy__backend_host->fail(HY_UNAVAILABLE,
-                              "the driver is there, and NVRTC, which compiles the kernels, is not: "
-                              "no libnvrtc.so.%d%s was found",
-                              api->driver_number / 1000,
-                              api->driver_number / 1000 > 12 ? " or older" : "");
+    return hy__backend_host->fail(
+        HY_UNAVAILABLE,
+        "the driver is there, and NVRTC, which compiles the kernels, is not: "
+        "no libnvrtc.so.%d%s was found",
+        api->driver_number / 1000, api->driver_number / 1000 > 12 ? " or older" : "");
   }
   hy__cuda_path(library, api->compiler_path, sizeof api->compiler_path);
 #define HY_NVRTC(field, symbol)                           \

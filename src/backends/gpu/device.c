@@ -66,7 +66,7 @@ hy_status hy__gpu_fail(hy__gpu_device* device, int error, const char* what) {
         "start the process again, or go on with another device",
         device->api->name, device->index, device->lost_by);
   return hy__backend_host->fail(error == ERROR_OUT_OF_MEMORY ? HY_OUT_OF_MEMORY : HY_DEVICE_FAILED,
-                            "%s:%d: %s: %s", device->api->name, device->index, what, text);
+                                "%s:%d: %s: %s", device->api->name, device->index, what, text);
 }
 
 bool hy__gpu_enter(const hy__gpu_device* device) {
@@ -126,8 +126,9 @@ static hy_status smoke(hy__gpu_api* api) {
   if (status == HY_OK) status = hy__gpu_stream_sync(handle, stream);
   for (int i = 0; i < COUNT && status == HY_OK; i++)
     if (values[i] != (float)(2 * i))
-      status = hy__backend_host->fail(HY_DEVICE_FAILED, "the first kernel made %g of %d instead of %d",
-                                  (double)values[i], i, 2 * i);
+      status =
+          hy__backend_host->fail(HY_DEVICE_FAILED, "the first kernel made %g of %d instead of %d",
+                                 (double)values[i], i, 2 * i);
   if (memory) hy__gpu_memory_free(handle, memory);
   if (stream) hy__gpu_stream_destroy(handle, stream);
   // Stays open: the next one to open it finds the context and the module there.
@@ -147,8 +148,8 @@ hy_status hy__gpu_probe(hy__gpu_api* api, hy_probe* report, int* device_count) {
   if (api->driver_number < api->least_driver) {
     snprintf(report->remedy, sizeof report->remedy, "install a newer driver");
     return hy__backend_host->fail(HY_UNAVAILABLE, "the driver speaks %d.%d, and %d.%d is needed",
-                              api->driver_number / 1000, api->driver_number % 1000 / 10,
-                              api->least_driver / 1000, api->least_driver % 1000 / 10);
+                                  api->driver_number / 1000, api->driver_number % 1000 / 10,
+                                  api->least_driver / 1000, api->least_driver % 1000 / 10);
   }
   HY_TRY(api->bind_compiler(api, report));
   report->stage = HY_STAGE_VERSION;
@@ -192,7 +193,7 @@ hy_status hy__gpu_device_info(hy__gpu_api* api, int index, hy_device_info* info)
   const hy__gpu_driver* driver = &api->driver;
   if (index < 0 || index >= api->n_devices)
     return hy__backend_host->fail(HY_NOT_FOUND, "%s:%d: there are %d devices", api->name, index,
-                              api->n_devices);
+                                  api->n_devices);
   int ordinal = index, active = 0;
   unsigned flags = 0;
   size_t total = 0, free_now = 0;
@@ -313,15 +314,28 @@ hy_status hy__gpu_memory_info(void* device, uint64_t* free_bytes, uint64_t* tota
   return HY_OK;
 }
 
+hy_status hy__gpu_pointer_device(hy__gpu_api* api, const void* address, int32_t* index) {
+  enum { MEMORY_TYPE = 2, DEVICE_MEMORY = 2, DEVICE_ORDINAL = 9 };
+  unsigned type = 0;
+  int ordinal = -1;
+  uint64_t at = (uintptr_t)address;
+  *index = -1;
+  if (!api->driver.pointer_attribute || api->driver.pointer_attribute(&type, MEMORY_TYPE, at) ||
+      type != DEVICE_MEMORY || api->driver.pointer_attribute(&ordinal, DEVICE_ORDINAL, at))
+    return HY_OK;  // memory that the driver does not know
+  *index = ordinal;
+  return HY_OK;
+}
+
 // Page-locked, for every context of the process, and mapped into the device's addresses.
-hy_status hy__backend_host_alloc(void* device, size_t bytes, void** address) {
+hy_status hy__gpu_host_alloc(void* device, size_t bytes, void** address) {
   enum { PORTABLE = 1, MAPPED = 2 };
   hy__gpu_device* d = device;
   GPU_CALL(d, "page-locked memory", host_alloc(address, bytes ? bytes : 1, PORTABLE | MAPPED));
   return HY_OK;
 }
 
-void hy__backend_host_free(void* device, void* address) {
+void hy__gpu_host_free(void* device, void* address) {
   hy__gpu_device* d = device;
   bool entered = hy__gpu_enter(d);
   int error = d->api->driver.host_free(address);

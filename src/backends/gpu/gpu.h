@@ -89,6 +89,7 @@ typedef struct hy__gpu_workspace_chunks {
 typedef struct hy__gpu_stream {
   hy__gpu_device* device;
   void* queue;             // the driver's
+  bool borrowed;           // the queue is somebody else's
   hy_gpu_fault* fault;     // page-locked; kernels write it, the host reads it without waiting
   uint64_t fault_address;  // the same memory as kernels see it
   uint64_t counters;       // HY__GPU_COUNTERS words of 0
@@ -215,8 +216,8 @@ hy_status hy__gpu_device_sync(void* device);
 hy_status hy__gpu_memory_alloc(void* device, size_t bytes, void** address);
 void hy__gpu_memory_free(void* device, void* address);
 hy_status hy__gpu_memory_info(void* device, uint64_t* free_bytes, uint64_t* total_bytes);
-hy_status hy__backend_host_alloc(void* device, size_t bytes, void** address);
-void hy__backend_host_free(void* device, void* address);
+hy_status hy__gpu_host_alloc(void* device, size_t bytes, void** address);
+void hy__gpu_host_free(void* device, void* address);
 hy_status hy__gpu_copy_bytes(void* device, void* stream, void* dst, const void* src, size_t bytes,
                              hy_copy_kind kind);
 hy_status hy__gpu_set_bytes(void* device, void* stream, void* dst, int value, size_t bytes);
@@ -232,5 +233,10 @@ hy_status hy__gpu_event_query(void* device, void* event);
 hy_status hy__gpu_event_sync(void* device, void* event);
 hy_status hy__gpu_event_elapsed(void* device, void* start, void* stop, double* milliseconds);
 hy_status hy__gpu_stream_wait_event(void* device, void* stream, void* event);
+hy_status hy__gpu_stream_native(void* device, void* stream, void** native);
+hy_status hy__gpu_stream_wrap(void* device, void* native, void** stream);
+hy_status hy__gpu_stream_priority_range(void* device, int32_t* least, int32_t* greatest);
+hy_status hy__gpu_stream_create_with_priority(void* device, int32_t priority, void** stream);
+hy_status hy__gpu_pointer_device(hy__gpu_api* api, const void* address, int32_t* index);
 
 #endif  // HALYARD_BACKENDS_GPU_GPU_H_

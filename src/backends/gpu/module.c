@@ -52,7 +52,8 @@ static hy__gpu_module* load(hy__gpu_device* device, const char* file, const char
   }
   if ((size_t)snprintf(m->file, sizeof m->file, "%s", file) >= sizeof m->file ||
       (size_t)snprintf(m->options, sizeof m->options, "%s", options) >= sizeof m->options)
-    *status = hy__backend_host->fail(HY_INTERNAL, "%s.cu: its options are too long: %s", file, options);
+    *status =
+        hy__backend_host->fail(HY_INTERNAL, "%s.cu: its options are too long: %s", file, options);
   else
     *status = load_image(device, m);
   if (*status != HY_OK) {
@@ -142,7 +143,8 @@ void hy__gpu_set(hy__gpu_task* task, uint64_t address, int value, size_t bytes) 
 
 void hy__gpu_refuse(hy__gpu_task* task, hy_status status, const char* message) {
   if (task->status != HY_OK) return;
-  task->status = hy__backend_host->fail(status, "%s: %s", hy__backend_host->op_name(task->op), message);
+  task->status =
+      hy__backend_host->fail(status, "%s: %s", hy__backend_host->op_name(task->op), message);
 }
 
 unsigned hy__gpu_blocks(const hy__gpu_task* task, int64_t n, int threads, int each) {

@@ -31,8 +31,9 @@ hy_status hy__gpu_run_family(void* device, void* stream, const hy_call* call,
   task.stream->last_op = call->op;
   task.status = hy__gpu_workspace_begin(stream);
   if (task.status == HY_OK && family(&task, call) != HY_SUPPORT_YES)
-    task.status = hy__backend_host->fail(HY_INTERNAL, "%s: %s was accepted and cannot be run",
-                                     task.device->api->name, hy__backend_host->op_name(call->op));
+    task.status =
+        hy__backend_host->fail(HY_INTERNAL, "%s: %s was accepted and cannot be run",
+                               task.device->api->name, hy__backend_host->op_name(call->op));
   hy__gpu_leave(task.device, entered);
   return task.status;
 }

@@ -69,15 +69,18 @@ void hy__gpu_stream_error(void* device, void* stream, hy_async_error* error) {
 
 // ---- Streams ----
 
-hy_status hy__gpu_stream_create(void* device, void** stream) {
-  enum { NON_BLOCKING = 1 };
-  hy__gpu_device* d = device;
+enum { NON_BLOCKING = 1 };  // the legacy default stream of the process is not waited for
+
+// Over `native`, or over a new one of that priority where it is NULL.
+static hy_status create(hy__gpu_device* d, void* native, int priority, void** stream) {
   const hy__gpu_driver* driver = &d->api->driver;
   hy__gpu_stream* s = calloc(1, sizeof *s);
   if (!s) return hy__backend_host->fail(HY_OUT_OF_MEMORY, "%s: no host memory", d->api->name);
   s->device = d;
+  s->queue = native;
+  s->borrowed = native != NULL;
   void* fault = NULL;
-  hy_status status = hy__backend_host_alloc(device, sizeof *s->fault, &fault);
+  hy_status status = hy__gpu_host_alloc(d, sizeof *s->fault, &fault);
   if (status != HY_OK) {
     free(s);
     return status;
@@ -86,11 +89,14 @@ hy_status hy__gpu_stream_create(void* device, void** stream) {
   memset(fault, 0, sizeof *s->fault);
   bool entered = hy__gpu_enter(d);
   int error = driver->host_device_address(&s->fault_address, fault, 0);
-  if (!error) error = driver->stream_create(&s->queue, NON_BLOCKING);
+  if (!error && !s->borrowed && priority == 0)
+    error = driver->stream_create(&s->queue, NON_BLOCKING);
+  if (!error && !s->borrowed && priority != 0)
+    error = driver->stream_create_with_priority(&s->queue, NON_BLOCKING, priority);
   hy__gpu_leave(d, entered);
   if (error) {
     status = hy__gpu_fail(d, error, "a new stream");
-    hy__backend_host_free(device, fault);
+    hy__gpu_host_free(d, fault);
     free(s);
     return status;
   }
@@ -99,12 +105,49 @@ hy_status hy__gpu_stream_create(void* device, void** stream) {
   return HY_OK;
 }
 
+hy_status hy__gpu_stream_create(void* device, void** stream) {
+  return create(device, NULL, 0, stream);
+}
+
+hy_status hy__gpu_stream_wrap(void* device, void* native, void** stream) {
+  if (!native)
+    return hy__backend_host->fail(HY_INVALID_ARGUMENT,
+                                  "the default stream has no handle to wrap; make a stream");
+  return create(device, native, 0, stream);
+}
+
+hy_status hy__gpu_stream_native(void* device, void* stream, void** native) {
+  (void)device;
+  *native = ((hy__gpu_stream*)stream)->queue;
+  return HY_OK;
+}
+
+hy_status hy__gpu_stream_priority_range(void* device, int32_t* least, int32_t* greatest) {
+  hy__gpu_device* d = device;
+  *least = *greatest = 0;
+  if (!d->api->driver.stream_create_with_priority || !d->api->driver.stream_priority_range)
+    return HY_OK;
+  bool entered = hy__gpu_enter(d);
+  int error = d->api->driver.stream_priority_range(least, greatest);
+  hy__gpu_leave(d, entered);
+  return error ? hy__gpu_fail(d, error, "the range of priorities") : HY_OK;
+}
+
+hy_status hy__gpu_stream_create_with_priority(void* device, int32_t priority, void** stream) {
+  int32_t least, greatest;
+  HY_TRY(hy__gpu_stream_priority_range(device, &least, &greatest));
+  if (priority < greatest || priority > least)
+    return hy__backend_host->fail(HY_INVALID_ARGUMENT, "priority %d lies outside %d to %d",
+                                  priority, greatest, least);
+  return create(device, NULL, priority, stream);
+}
+
 void hy__gpu_stream_destroy(void* device, void* stream) {
   hy__gpu_device* d = device;
   hy__gpu_stream* s = stream;
   bool entered = hy__gpu_enter(d);
   d->api->driver.stream_sync(s->queue);
-  d->api->driver.stream_destroy(s->queue);
+  if (!s->borrowed) d->api->driver.stream_destroy(s->queue);
   for (int i = 0; i < s->workspace.count; i++) d->api->driver.memory_free(s->workspace.address[i]);
   if (s->counters) d->api->driver.memory_free(s->counters);
   d->api->driver.host_free(s->fault);
@@ -161,8 +204,9 @@ uint64_t hy__gpu_workspace(hy__gpu_task* task, size_t bytes) {
   if (w->count == 0 || w->size[w->count - 1] - w->used < bytes) {
     size_t size = bytes < LEAST ? LEAST : (bytes + ROUND - 1) / ROUND * ROUND;
     if (w->count == HY__GPU_CHUNKS) {
-      task->status = hy__backend_host->fail(HY_INTERNAL, "%s: one call asked for workspace %d times",
-                                        hy__backend_host->op_name(task->op), HY__GPU_CHUNKS);
+      task->status =
+          hy__backend_host->fail(HY_INTERNAL, "%s: one call asked for workspace %d times",
+                                 hy__backend_host->op_name(task->op), HY__GPU_CHUNKS);
       return 0;
     }
     int error = task->device->api->driver.memory_alloc(&w->address[w->count], size);

@@ -67,7 +67,8 @@ static void convert(hy__gpu_task* task, const hy_tensor* dst, const hy_tensor* s
     } else if (dst->data != src->data) {
       int error = task->device->api->driver.copy_on_device(
           (uintptr_t)dst->data, (uintptr_t)src->data, (size_t)walk.n * bytes, task->stream->queue);
-      if (error) task->status = hy__gpu_fail(task->device, error, hy__backend_host->op_name(task->op));
+      if (error)
+        task->status = hy__gpu_fail(task->device, error, hy__backend_host->op_name(task->op));
     }
     return;
   }
