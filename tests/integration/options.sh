@@ -44,7 +44,7 @@ if builtin echo; then echo "options: BUILD_ECHO=OFF had no effect"; exit 1; fi
 for name in cudnn mkl mkldnn openmp xeon openblas cusparselt mha nnpack opt_einsum triton; do
   names 'HY_KNOWN_P[A-Z]*' | grep -qx "$name" || { echo "options: no provider $name"; exit 1; }
 done
-builtin cuda || refused "cudnn is a provider of the cuda backend, which this build does not have" -DUSE_CUDNN=ON
+refused "cudnn is a provider of the cuda backend, which this build does not have" -DUSE_CUDA=OFF -DUSE_CUDNN=ON
 taken -DUSE_MKL=ON -DUSE_CUDNN=OFF
 grep -q "HY_LEFT_OUT(cudnn)" "$work/build/generated/left_out_providers.def"
 if grep -q "HY_LEFT_OUT(mkl)" "$work/build/generated/left_out_providers.def"; then exit 1; fi
