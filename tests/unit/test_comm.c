@@ -96,9 +96,11 @@ static void load(void) {
   CHECK_OK(hy_load_plugin(HALYARD_GUARDED_PLUGIN));
 }
 
+// Done with `data` on return.
 static hy_status put(rank* r, const void* data, size_t bytes, void** address) {
   HY_TRY(hy_alloc(r->stream, bytes, address));
-  return hy_memcpy(r->stream, *address, data, bytes, HY_COPY_HOST_TO_DEVICE);
+  HY_TRY(hy_memcpy(r->stream, *address, data, bytes, HY_COPY_HOST_TO_DEVICE));
+  return hy_stream_sync(r->stream);
 }
 
 static hy_status get(rank* r, void* data, size_t bytes, void* address) {
