@@ -56,7 +56,8 @@ static void launch_any(hy__gpu_task* task, const char* file, hy_gpu_elementwise*
 }
 
 static unsigned vector_blocks(hy__gpu_task* task, int64_t n, hy_dtype type) {
-  return hy__gpu_blocks(task, n, THREADS, 16 / (int)hy_dtype_size(type));
+  int size = (int)hy_dtype_size(type);
+  return hy__gpu_blocks(task, n, THREADS, size > 0 ? 16 / size : 1);
 }
 
 // ---- One input, and gradients ----
