@@ -20,6 +20,8 @@ const char* hy__gpu_option(hy_dtype dtype) {
 }
 
 hy_gpu_view hy__gpu_view(const hy_tensor* t) {
+  // Of an absent tensor only the type is defined.
+  if (t->dtype == HY_NONE) return (hy_gpu_view){0};
   hy_gpu_view view = {t->data, (int)t->dtype, t->ndim, {0}, {0}};
   for (int d = 0; d < t->ndim; d++) {
     view.shape[d] = t->shape[d];

@@ -35,13 +35,13 @@ static hy_status prepare(application* a, hy_tape* tape, const hy_op_info* info,
   } else {
     memset(&a->call.attrs, 0, sizeof a->call.attrs);
   }
-  for (int i = 0; i < n_outputs; i++) a->out[i].dtype = HY_NONE;
+  for (int i = 0; i < n_outputs; i++) a->out[i] = hy_tensor_absent();
   for (int i = 0; i < n_inputs; i++) {
     if (inputs[i]) {
       HY_TRY(hy__array_check_on(tape, name, inputs[i]));
       a->in[i] = inputs[i]->view;
     } else {
-      a->in[i].dtype = HY_NONE;
+      a->in[i] = hy_tensor_absent();
     }
   }
   return HY_OK;
