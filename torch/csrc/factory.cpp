@@ -16,6 +16,8 @@ TORCH_API Tensor view(const Tensor& self, IntArrayRef size);
 TORCH_API Tensor as_strided_tensorimpl(const Tensor& self, IntArrayRef size, IntArrayRef stride,
                                        std::optional<int64_t> storage_offset);
 TORCH_API Tensor _reshape_alias(const Tensor& self, IntArrayRef size, IntArrayRef stride);
+TORCH_API Tensor view_as_real(const Tensor& self);
+TORCH_API Tensor view_as_complex(const Tensor& self);
 TORCH_API Tensor unfold(const Tensor& self, int64_t dimension, int64_t size, int64_t step);
 }  // namespace at::native
 
@@ -134,6 +136,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
   m.impl("view", TORCH_FN(at::native::view));
   m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+  m.impl("view_as_real", TORCH_FN(at::native::view_as_real));
+  m.impl("view_as_complex", TORCH_FN(at::native::view_as_complex));
   m.impl("unfold", TORCH_FN(at::native::unfold));
   m.impl("resize_", TORCH_FN(resize_));
   m.impl("set_", TORCH_FN(set_nothing));

@@ -43,7 +43,7 @@ def _register():
     patches.apply(device_name)
 
 
-if "torch" in sys.modules and not hasattr(sys.modules["torch"], "_register_device_module"):
-    pass  # `import torch` is under way and calls _autoload at its end
-else:
+import torch  # noqa: E402, which calls _autoload where that is not switched off
+
+if not getattr(torch.__spec__, "_initializing", False):
     _register()
