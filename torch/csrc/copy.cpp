@@ -6,6 +6,7 @@
 
 #include "allocator.h"
 #include "native.h"
+#include "stream_error.h"
 
 namespace halyard_torch {
 namespace {
@@ -13,8 +14,8 @@ namespace {
 void copy_bytes(const Tensor& self, const Tensor& dst, hy_copy_kind kind, c10::Device device, bool wait) {
   auto& slot = current_slot(device.index());
   std::lock_guard<std::mutex> lock(slot.mutex);
-  check(hy_memcpy(slot.handle, dst.mutable_data_ptr(), self.const_data_ptr(), self.nbytes(), kind));
-  if (wait) check(hy_stream_sync(slot.handle));
+  check_on(slot, hy_memcpy(slot.handle, dst.mutable_data_ptr(), self.const_data_ptr(), self.nbytes(), kind));
+  if (wait) check_on(slot, hy_stream_sync(slot.handle));
 }
 
 bool same_bits(const Tensor& a, const Tensor& b) {
@@ -56,7 +57,7 @@ void copy_words(const Tensor& src, const Tensor& dst) {
   std::lock_guard<std::mutex> lock(slot.mutex);
   hy_status status = hy_copy(slot.handle, &to, &from);
   if (status == HY_OVERLAP) decline(hy_last_error());
-  check(status);
+  check_on(slot, status);
 }
 
 // The same elements in one piece, signs and conjugates left to be applied.
@@ -152,6 +153,10 @@ void on_device(const Tensor& src, const Tensor& dst) {
 
 Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
   if (dst.numel() == 0) return dst;
+  if (self._is_zerotensor()) {
+    dst.zero_();
+    return dst;
+  }
   Tensor src = self.sizes() == dst.sizes() ? self : self.expand_as(dst);
   c10::DeviceGuard guard(dst.is_privateuseone() ? dst.device() : src.device());
   if (src.is_cpu())
@@ -184,8 +189,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar));
 }
 
-// Signs and conjugates are applied by the copy itself.
+// Signs, conjugates and zeros without memory are applied by the copy itself.
 TORCH_LIBRARY_IMPL(aten, Negative, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(aten, ZeroTensor, m) {
   m.impl("_copy_from", torch::CppFunction::makeFallthrough());
 }
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) {

@@ -83,6 +83,12 @@ Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides, std::optional<at::S
       at::detail::empty_strided_generic(sizes, strides, device_allocator(), kKeys, c10::dtype_or_default(type)));
 }
 
+// Zeros in memory, rather than a tensor without any that every op would have to know.
+Tensor zeros(IntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout> layout,
+             std::optional<c10::Device> device, std::optional<bool> pinned) {
+  return empty(sizes, type, layout, device, pinned, std::nullopt).zero_();
+}
+
 // Sizes and strides given; the storage grows where they reach beyond it.
 void set_geometry(const Tensor& self, IntArrayRef sizes, at::OptionalIntArrayRef strides) {
   auto* impl = self.unsafeGetTensorImpl();
@@ -133,6 +139,7 @@ void record_stream_of(Tensor& self, at::Stream stream) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty));
   m.impl("empty_strided", TORCH_FN(empty_strided));
+  m.impl("_efficientzerotensor", TORCH_FN(zeros));
   m.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
   m.impl("view", TORCH_FN(at::native::view));
   m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));

@@ -4,6 +4,7 @@
 
 #include "allocator.h"
 #include "runtime.h"
+#include "stream_error.h"
 #include "types.h"
 
 namespace halyard_torch {
@@ -42,9 +43,12 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream& stream) const override {
     auto& slot = slot_of(stream);
     std::lock_guard<std::mutex> lock(slot.mutex);
-    check(hy_stream_sync(slot.handle));
+    check_on(slot, hy_stream_sync(slot.handle));
   }
-  void synchronizeDevice(const c10::DeviceIndex device) const override { check(hy_device_sync(device_at(device))); }
+  void synchronizeDevice(const c10::DeviceIndex device) const override {
+    check(hy_device_sync(device_at(device)));
+    synchronizeStream(current_stream(device));  // which tells the errors of its work
+  }
 
   // ---- events ----
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,

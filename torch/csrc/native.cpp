@@ -3,6 +3,8 @@
 
 #include <ATen/native/Resize.h>
 
+#include "stream_error.h"
+
 namespace halyard_torch {
 
 OpCount* g_op_counts = nullptr;
@@ -46,7 +48,8 @@ hy_scalar scalar_of(const Scalar& value) {
   decline("a complex number");
 }
 
-static void settle(hy_status status, const hy_call& call, c10::Device device) {
+// Throws, for a call that failed on that stream or, where it is null, before it came to one.
+static void settle(hy_status status, const hy_call& call, c10::Device device, StreamSlot* slot) {
   switch (status) {
     case HY_OK: return;
     case HY_INVALID_ARGUMENT:
@@ -60,6 +63,7 @@ static void settle(hy_status status, const hy_call& call, c10::Device device) {
       std::string message = hy_last_error();
       hy_call_describe(&call, text, sizeof text);
       hy_fail(status, "%s\n  in %s on %s", message.c_str(), text, device.str().c_str());
+      if (slot) check_on(*slot, status);
       raise(status);
     }
   }
@@ -67,7 +71,7 @@ static void settle(hy_status status, const hy_call& call, c10::Device device) {
 
 Tensor Call::make() {
   hy_tensor inferred[HY_MAX_OUTPUTS];
-  settle(hy_infer(&call_, inferred), call_, device_);
+  settle(hy_infer(&call_, inferred), call_, device_, nullptr);
   const hy_tensor& t = inferred[call_.n_out];
   auto made = make_tensor({t.shape, static_cast<size_t>(t.ndim)}, type_of(t.dtype), device_);
   out(made);
@@ -78,7 +82,7 @@ void Call::run() {
   auto& slot = current_slot(device_.index());
   std::lock_guard<std::mutex> lock(slot.mutex);
   hy_status status = hy_run(slot.handle, &call_);
-  if (C10_UNLIKELY(status != HY_OK)) settle(status, call_, device_);
+  if (C10_UNLIKELY(status != HY_OK)) settle(status, call_, device_, &slot);
 }
 
 hy_dims dims_of(at::OptionalIntArrayRef dims) {
