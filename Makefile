@@ -5,7 +5,7 @@ BUILD := build/release
 PYTHON := .venv/bin/python
 CTEST := ctest --output-on-failure -j $(shell nproc)
 
-.PHONY: torch-device npu all run test test-unit test-asan test-tsan test-torch test-torch-device test-opinfo wheel test-install test-arm64 test-npu test-nightly fuzz lint format bench docs clean setup setup-test
+.PHONY: torch-device npu all run check test test-unit test-asan test-tsan test-torch test-torch-device test-opinfo wheel test-install test-arm64 test-npu test-gpu test-nightly fuzz coverage lint format bench docs picture clean setup setup-test
 
 # The unit tests need cmocka, which building and running do not.
 TESTS := OFF
@@ -22,6 +22,16 @@ run: all
 
 test: setup-test lint all test-unit test-asan test-tsan test-install test-arm64 test-torch test-npu
 	@echo "make test: everything passed"
+
+# The inner loop, minutes instead of an hour: format, clang-tidy of what changed, release build, its tests.
+check:
+	@scripts/setup.sh check
+	scripts/lint.sh changed
+	cmake --preset release
+	cmake --build --preset release
+	cd $(BUILD) && $(CTEST) -LE slow
+	@echo "make check: passed. Left out, and part of make test: clang-tidy of unchanged files, ctest's label slow,"
+	@echo "  sanitizers, the installed library, ARM, PyTorch, the NPU's own tests."
 
 setup:
 	@scripts/setup.sh build
@@ -52,6 +62,10 @@ test-install: setup-test all
 test-arm64: setup-test all
 	tests/integration/arm64.sh $(BUILD)/bin/halyard build/arm64
 
+# What needs a GPU, in less than ten minutes. It has no place in `make test`: most machines have none.
+test-gpu: all
+	scripts/test_gpu.sh $(BUILD)
+
 test-torch: setup-test all
 	$(PYTHON) -m pytest -q tests/torch
 
@@ -73,7 +87,7 @@ wheel: setup-test
 	@ls build/wheel/dist
 
 npu: setup-test
-	cmake -S npu -B build/npu -G Ninja -DCMAKE_BUILD_TYPE=Release
+	cmake -S npu -B build/npu -G Ninja -DECHO_NPU_WERROR=ON
 	cmake --build build/npu
 
 # The ECHO NPU stands alone: its own build, its functional model, and its Verilog under Verilator. Then whole models
@@ -94,6 +108,14 @@ fuzz: setup-test
 	scripts/setup.sh fuzz
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
+# How much of src/ the C tests run, by folder. Tests that build the project again add nothing.
+coverage: setup-test
+	cmake --preset coverage
+	cmake --build --preset coverage
+	find build/coverage -name '*.gcda' -delete
+	cd build/coverage && $(CTEST) -E '^(options|tutorial|leave_one_out|layers.*)$$'
+	scripts/coverage.py build/coverage --at-least 80
+
 lint: setup-test
 	scripts/lint.sh
 
@@ -103,8 +125,13 @@ format: setup-test
 bench: all
 	$(BUILD)/bin/halyard bench all
 
+# What is written by programs: the table of ops, the figures. The picture takes a minute and a quiet machine.
 docs: all
 	$(BUILD)/bin/halyard ops --markdown > docs/ops.md
+	scripts/figures.py
+
+picture: all
+	scripts/terminal_svg.py docs/images/demo.svg --until 'Asked for Verilog' -- halyard demo
 
 clean:
 	rm -rf build

@@ -4,7 +4,7 @@
 
 Each pair names a format of Halyard's and a GGUF file of the same shape. Without --model, Halyard's
 weights are random in the shape of Qwen2.5-0.5B, whose GGUF files the others should then have. Both
-programs generate 32 tokens and read a prompt of 512, by turns for --rounds rounds; the best of each
+programs generate 32 tokens and read a prompt of 512, in turns for --rounds rounds; the best of each
 counts. Prints Halyard's JSON rows with llama.cpp as the peer, and a table with --table. The machine
 should have nothing else to do.
 """

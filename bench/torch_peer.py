@@ -6,12 +6,14 @@ Run with an interpreter that has torch:
 
 The rows are those of Halyard's benchmark, which runs as a child and says when it is PyTorch's turn:
 both sides are timed in turns of some calls, the best of each counting. Prints Halyard's JSON rows
-with torch as the peer. Rows that PyTorch has no kernel for are left out.
+with torch as the peer. Rows that PyTorch has no kernel for are left out, and so are products that it
+would take longer than SECONDS_A_CALL for, as float16 without hardware for it: a slice of the rows tells.
 """
 
 import argparse
 import json
 import subprocess
+import sys
 import time
 
 import torch
@@ -19,12 +21,13 @@ import torch
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
-SECONDS_A_TURN = 0.01  # as in bench_call.c
+SECONDS_A_TURN = 0.01  # as in src/bench/call.c
+SECONDS_A_CALL = 2.0  # what takes longer has no kernel to compare with
 SECONDS_BETWEEN = 0.005  # so that no side's idle threads look out for work in the other's turn
 
 
 class Turns:
-    """Calls of run(i), i counting up, timed by turns; so short ones that `at_once` are timed together."""
+    """Calls of run(i), i counting up, timed in turns; short ones that `at_once` are timed together."""
 
     def __init__(self, run, at_once=1):
         self.run, self.at_once, self.calls = run, at_once, 0
@@ -44,6 +47,28 @@ class Turns:
         return best
 
 
+def processor_seconds():
+    """Time that passes only while this process runs, so that others on the machine do not count."""
+    return time.process_time() / torch.get_num_threads()
+
+
+def affordable(row, product, m, clock=processor_seconds):
+    """Whether a product of m rows takes SECONDS_A_CALL at most, by the time that a few rows take."""
+    if m <= 64:
+        return True
+    rows = max(16, m // 64)  # fewer rows may take another way
+    seconds = float("inf")
+    for _ in range(3):
+        begin = clock()
+        product(rows)
+        seconds = min(seconds, (clock() - begin) * m / rows)
+    if seconds <= SECONDS_A_CALL:
+        return True
+    print(f"torch_peer: {row['name']} {row['shape']} {row['dtype']} is left out: PyTorch would take about "
+          f"{seconds:.0f} s a call", file=sys.stderr)
+    return False
+
+
 def sizes(shape):
     return [int(part) for part in shape.split("x")]
 
@@ -57,7 +82,7 @@ def turns_of_mm(row):
     m, n, k = sizes(row["shape"])
     a = torch.randn(m, k).to(DTYPES[row["dtype"]])
     b = torch.randn(k, n).to(DTYPES[row["dtype"]])
-    return Turns(lambda _: a @ b)
+    return Turns(lambda _: a @ b) if affordable(row, lambda rows: a[:rows] @ b, m) else None
 
 
 def turns_of_int_mm(row):
@@ -73,7 +98,10 @@ def turns_of_linear(row):
     x = torch.randn(m, k).to(dtype)
     copies = 1 + int(192e6 / (n * k * x.element_size()))
     weights = [torch.randn(n, k).to(dtype) for _ in range(copies)]
-    return Turns(lambda i: torch.nn.functional.linear(x, weights[i % copies]))
+    linear = torch.nn.functional.linear
+    if not affordable(row, lambda rows: linear(x[:rows], weights[0]), m):
+        return None
+    return Turns(lambda i: linear(x, weights[i % copies]))
 
 
 def attention_inputs(row, grad):
@@ -225,7 +253,7 @@ MAKERS = {
 
 
 def make_turns(row):
-    """None where PyTorch has no kernel for it."""
+    """None where PyTorch has no kernel for it, or one that takes for ever."""
     if row["name"] not in MAKERS or (row["name"] != "int_mm" and row["dtype"] not in DTYPES):
         return None
     return MAKERS[row["name"]](row)

@@ -3,10 +3,10 @@
 set(code base/fault base/log base/memory base/status core/backend_table core/copy core/device core/dtype core/elf_check
     core/event core/hardware core/inline_streams core/known_backends core/library core/plugin_loader core/probe core/ranges
     core/stream core/tensor core/trace core/view core/visible_devices)
-list(TRANSFORM code REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/src/\\1.c")
+list(TRANSFORM code REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/src/\\1.c")
 set(verilog alu copy fifo funnel pack pad pe_row ram reader regs unpack vector_loads writer)
-list(TRANSFORM verilog REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/npu/rtl/echo_npu_\\1.v")
-set(HALYARD_CORPUS ${CMAKE_BINARY_DIR}/generated/corpus)
+list(TRANSFORM verilog REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/npu/rtl/echo_npu_\\1.v")
+set(HALYARD_CORPUS ${PROJECT_BINARY_DIR}/generated/corpus)
 file(MAKE_DIRECTORY ${HALYARD_CORPUS})
 foreach(text code verilog)
   add_custom_command(OUTPUT ${HALYARD_CORPUS}/${text}.txt COMMAND cat ${${text}} > ${HALYARD_CORPUS}/${text}.txt

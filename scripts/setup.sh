@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what is missing from Debian's packages and PyPI, by name, and says what it installs.
 #   scripts/setup.sh build   what building needs
-#   scripts/setup.sh test    what the tests need as well
+#   scripts/setup.sh check   what `make check` needs as well
+#   scripts/setup.sh test    what all tests need
 #   scripts/setup.sh fuzz    what fuzzing needs: clang, with its run-time
 set -eu
 
@@ -23,20 +24,24 @@ missing gcc gcc
 missing libc6-dev /usr/include/stdio.h
 missing cmake cmake
 missing ninja-build ninja
-if [ "$1" = test ]; then
+if [ "$1" = test ] || [ "$1" = check ]; then
   missing g++ g++
-  missing pkg-config pkg-config
   missing libcmocka-dev /usr/include/cmocka.h
   missing clang-format-14 clang-format-14
   missing clang-tidy-14 clang-tidy-14
-  missing verilator verilator
+  missing groff-base groff
+  missing zsh zsh
   missing libpcre2-8-0 /usr/lib/*/libpcre2-8.so.0
   missing libopenblas0-pthread /usr/lib/*/libopenblas.so.0
   missing libdnnl2 /usr/lib/*/libdnnl.so.2
+  missing python3 python3
+fi
+if [ "$1" = test ]; then
+  missing pkg-config pkg-config
+  missing verilator verilator
   missing gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
   missing libc6-dev-arm64-cross /usr/aarch64-linux-gnu/include/stdio.h
   missing qemu-user qemu-aarch64
-  missing python3 python3
   # Debian keeps ensurepip, which a virtual environment needs, in a package of its own.
   python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || packages="$packages python3-venv"
 fi

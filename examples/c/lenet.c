@@ -37,93 +37,62 @@ static int64_t elements(int parameter) {
 
 // ---- the network ----
 
-static hy_status convolve(lenet* net, int layer, hy_array* x, int64_t padding, hy_array** out) {
+// A scope owns what is computed, and its first failure sticks: formulas need no checks.
+static hy_array* convolve(const lenet* net, hy_scope* s, int layer, hy_array* x, int64_t padding) {
   const hy_pair one = {1, 1}, two = {2, 2}, none = {0, 0}, around = {padding, padding};
-  hy_array *mixed = NULL, *active = NULL;
-  hy_status status = hy_array_conv2d(net->tape, &mixed, x, net->parameters[2 * layer],
-                                     net->parameters[2 * layer + 1], one, around, one, 1);
-  if (status == HY_OK) status = hy_array_relu(net->tape, &active, mixed);
-  if (status == HY_OK)
-    status = hy_array_max_pool2d(net->tape, out, NULL, active, two, two, none, one, false);
-  hy_array_release(mixed);
-  hy_array_release(active);
-  return status;
+  hy_array* const* p = net->parameters + 2 * layer;
+  hy_array* y = hy_s_relu(s, hy_s_conv2d(s, x, p[0], p[1], one, around, one, 1));
+  return hy_s_max_pool2d(s, y, two, two, none, one, false);
 }
 
-static hy_status connect(lenet* net, int layer, hy_array* x, hy_array** out) {
-  hy_array* y = NULL;
-  hy_status status =
-      hy_array_linear(net->tape, &y, x, net->parameters[2 * layer], net->parameters[2 * layer + 1]);
-  if (status == HY_OK && layer < LAYERS - 1)
-    status = hy_array_relu(net->tape, out, y);
-  else
-    *out = hy_array_retain(y);
-  hy_array_release(y);
-  return status;
+static hy_array* connect(const lenet* net, hy_scope* s, int layer, hy_array* x) {
+  hy_array* const* p = net->parameters + 2 * layer;
+  hy_array* y = hy_s_linear(s, x, p[0], p[1]);
+  return layer < LAYERS - 1 ? hy_s_relu(s, y) : y;
 }
 
 // images [batch, 1, 28, 28] -> scores [batch, 10]
-static hy_status forward(lenet* net, hy_array* images, hy_array** scores) {
-  hy_array *first = NULL, *second = NULL, *flat = NULL, *wide = NULL, *narrow = NULL;
-  int64_t batch = hy_array_tensor(images)->shape[0];
-  *scores = NULL;
-  hy_status status = convolve(net, 0, images, 2, &first);
-  if (status == HY_OK) status = convolve(net, 1, first, 0, &second);
-  if (status == HY_OK) status = hy_array_view(net->tape, &flat, second, 2, (int64_t[]){batch, 400});
-  if (status == HY_OK) status = connect(net, 2, flat, &wide);
-  if (status == HY_OK) status = connect(net, 3, wide, &narrow);
-  if (status == HY_OK) status = connect(net, 4, narrow, scores);
-  hy_array* all[] = {first, second, flat, wide, narrow};
-  for (int i = 0; i < 5; i++) hy_array_release(all[i]);
-  return status;
+static hy_array* forward(const lenet* net, hy_scope* s, hy_array* images) {
+  hy_array* x = convolve(net, s, 0, images, 2);
+  x = convolve(net, s, 1, x, 0);
+  x = hy_s_view(s, x, HY_SIZES(hy_s_size(s, x, 0), 400));
+  for (int layer = 2; layer < LAYERS; layer++) x = connect(net, s, layer, x);
+  return x;
 }
 
-static hy_status upload_images(lenet* net, const float* pixels, int64_t batch, hy_array** images) {
-  return hy_array_from_host(net->stream, images, HY_F32, 4, (int64_t[]){batch, 1, SIDE, SIDE},
-                            pixels);
+static hy_array* upload_images(hy_scope* s, const float* pixels, int64_t batch) {
+  return hy_s_from_host(s, HY_F32, HY_SIZES(batch, 1, SIDE, SIDE), pixels);
 }
 
 static hy_status train_step(lenet* net, const float* pixels, const int64_t* labels, int64_t batch,
                             double* value) {
-  hy_array *images = NULL, *wanted = NULL, *scores = NULL, *loss = NULL;
+  hy_scope s;
+  hy_scope_begin(&s, net->tape);
   hy_optimizer_zero_grad(net->optimizer);
-  hy_status status = upload_images(net, pixels, batch, &images);
-  if (status == HY_OK) status = hy_array_from_host(net->stream, &wanted, HY_I64, 1, &batch, labels);
-  if (status == HY_OK) status = forward(net, images, &scores);
-  if (status == HY_OK)
-    status =
-        hy_array_cross_entropy(net->tape, &loss, scores, wanted, NULL, -100, HY_REDUCTION_MEAN, 0);
-  if (status == HY_OK) status = hy_backward(net->tape, loss, NULL);
-  if (status == HY_OK) status = hy_optimizer_step(net->optimizer);
-  if (status == HY_OK) status = hy_array_item(net->stream, loss, value);
-  hy_array* all[] = {images, wanted, scores, loss};
-  for (int i = 0; i < 4; i++) hy_array_release(all[i]);
-  return status;
+  hy_array* wanted = hy_s_from_host(&s, HY_I64, 1, &batch, labels);
+  hy_array* scores = forward(net, &s, upload_images(&s, pixels, batch));
+  hy_array* loss = hy_s_cross_entropy(&s, scores, wanted, NULL, -100, HY_REDUCTION_MEAN, 0);
+  HY_SCOPE_TRY(&s, hy_backward(net->tape, loss, NULL));
+  HY_SCOPE_TRY(&s, hy_optimizer_step(net->optimizer));
+  HY_SCOPE_TRY(&s, hy_array_item(net->stream, loss, value));
+  return hy_scope_end(&s);
 }
 
 // How many of the images get the highest score where their label is.
 static hy_status count_right(lenet* net, const float* pixels, const int64_t* labels, int64_t batch,
                              int* right) {
-  hy_array *images = NULL, *scores = NULL;
-  float* host = malloc((size_t)(batch * CLASSES) * sizeof *host);
+  double sum = 0;
+  hy_scope s;
+  hy_scope_begin(&s, net->tape);
   hy_tape_set_recording(net->tape, false);
-  hy_status status = host ? HY_OK : hy_fail(HY_OUT_OF_MEMORY, "no memory for the scores");
-  if (status == HY_OK) status = upload_images(net, pixels, batch, &images);
-  if (status == HY_OK) status = forward(net, images, &scores);
-  if (status == HY_OK)
-    status = hy_array_to_host(net->stream, scores, host, (size_t)(batch * CLASSES) * sizeof *host);
-  for (int64_t i = 0; status == HY_OK && i < batch; i++) {
-    int best = 0;
-    for (int c = 1; c < CLASSES; c++) {
-      if (host[i * CLASSES + c] > host[i * CLASSES + best]) best = c;
-    }
-    *right += best == labels[i];
-  }
+  hy_array* best =
+      hy_s_argmax(&s, forward(net, &s, upload_images(&s, pixels, batch)), hy_one_dim(1), false);
+  hy_array* wanted = hy_s_from_host(&s, HY_I64, 1, &batch, labels);
+  hy_array* hits = hy_s_sum(&s, hy_s_eq(&s, best, wanted), hy_all_dims(), false);
+  HY_SCOPE_TRY(&s, hy_array_item(net->stream, hits, &sum));
+  *right += (int)sum;
   hy_tape_set_recording(net->tape, true);
-  hy_array_release(images);
-  hy_array_release(scores);
-  free(host);
-  return status;
+  return hy_scope_end(&s);
 }
 
 // ---- a net's life ----

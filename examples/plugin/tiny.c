@@ -25,12 +25,6 @@ static char* cell_at(const void* address) {
 
 // ---- Kernels ----
 
-static int64_t element_count(const hy_tensor* t) {
-  int64_t n = 1;
-  for (int d = 0; d < t->ndim; d++) n *= t->shape[d];
-  return n;
-}
-
 // Where `t`, broadcast to the shape of `like`, keeps that shape's i-th element.
 static float* element(const hy_tensor* t, const hy_tensor* like, int64_t i) {
   int64_t offset = 0;
@@ -56,7 +50,7 @@ static float compute(const hy_call* call, float a, float b) {
 
 static void elementwise(const hy_call* call) {
   const hy_tensor *out = &call->out[0], *a = &call->in[0], *b = &call->in[call->n_in - 1];
-  int64_t n = element_count(out);
+  int64_t n = hy_tensor_numel(out);
   for (int64_t i = 0; i < n; i++)
     *element(out, out, i) = compute(call, *element(a, out, i), *element(b, out, i));
 }
@@ -92,7 +86,7 @@ static void softmax(const hy_call* call) {
   int64_t dim = call->attrs.dim.dim;
   if (dim < 0) dim += call->in[0].ndim;
   hy_tensor in = move_last(call->in[0], (int)dim), out = move_last(call->out[0], (int)dim);
-  int64_t n = in.ndim ? in.shape[in.ndim - 1] : 1, total = element_count(&in);
+  int64_t n = in.ndim ? in.shape[in.ndim - 1] : 1, total = hy_tensor_numel(&in);
   for (int64_t row = 0; row < total; row += n) {
     float most = -INFINITY;
     double sum = 0;

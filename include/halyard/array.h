@@ -1,12 +1,12 @@
-// Arrays that own their memory, and the tape that differentiates what is computed with them.
+// Arrays and autograd: arrays own their memory, and a tape records what is computed with them.
 //
-// A hy_array is reference-counted: a function that gives one out through a hy_array** gives a
-// reference that the caller releases, and an array passed in stays the caller's. On failure nothing
-// is given out (the pointers are set to NULL) and nothing is leaked.
+// A hy_array is reference-counted: a function that returns one through a hy_array** returns a
+// reference that the caller must release; an array passed in remains the caller's. On failure
+// nothing is returned (the pointers are set to NULL) and nothing leaks.
 //
-// Threads: references may be counted from any thread. A tape, its stream and the arrays recorded on
-// it are used, and released, by one thread at a time. Leaves (weights) may be read by several tapes
-// at once; their gradients may be gathered by one tape at a time.
+// Threads: reference counts are atomic. A tape, its stream and the arrays recorded on it are used,
+// and released, by one thread at a time. Leaves (weights) may be read by several tapes at once, but
+// only one tape at a time may accumulate their gradients.
 #ifndef HALYARD_ARRAY_H_
 #define HALYARD_ARRAY_H_
 
@@ -26,13 +26,13 @@ HY_API hy_status hy_array_empty(hy_stream* stream, hy_array** out, hy_dtype dtyp
                                 const int64_t* shape);
 HY_API hy_status hy_array_zeros(hy_stream* stream, hy_array** out, hy_dtype dtype, int ndim,
                                 const int64_t* shape);
-// Copies contiguous host data; done with `data` on return.
+// Copies contiguous host data; `data` may be reused on return, as after hy_upload.
 HY_API hy_status hy_array_from_host(hy_stream* stream, hy_array** out, hy_dtype dtype, int ndim,
                                     const int64_t* shape, const void* data);
-// A 0-dimensional array of the value.
+// A 0-dimensional array with this value.
 HY_API hy_status hy_array_scalar(hy_stream* stream, hy_array** out, hy_dtype dtype, double value);
-// Takes device memory that somebody else made. `release` (may be NULL) is called once with
-// `context` when the last array over it is gone; on failure it is not called and the memory stays
+// Wraps device memory that the caller allocated. `release` (may be NULL) is called once with
+// `context` when the last array over it is gone; on failure it is not called and the memory remains
 // the caller's.
 HY_API hy_status hy_array_wrap(hy_stream* stream, hy_array** out, const hy_tensor* tensor,
                                void (*release)(void* context), void* context);
@@ -40,74 +40,74 @@ HY_API hy_status hy_array_wrap(hy_stream* stream, hy_array** out, const hy_tenso
 HY_API hy_array* hy_array_retain(hy_array* array);  // returns `array`; NULL is fine
 HY_API void hy_array_release(hy_array* array);      // NULL is fine
 
-// The view of its memory; valid while the array lives. Who writes through it says so with
+// The view of its memory; valid as long as the array. Code that writes through it must call
 // hy_array_touch.
 HY_API const hy_tensor* hy_array_tensor(const hy_array* array);
 HY_API hy_device* hy_array_device(const hy_array* array);
-// Tells the tape that the memory was written, so that a backward that needs the old values fails
-// instead of using the new ones.
+// Marks the memory as modified, so that a backward that needs the old values fails instead of using
+// the new ones.
 HY_API void hy_array_touch(hy_array* array);
 
-// Waits for the stream. `bytes` is exactly that of the elements, row-major.
+// Synchronises the stream. `bytes` must be exactly the size of the elements, row-major.
 HY_API hy_status hy_array_to_host(hy_stream* stream, const hy_array* array, void* data,
                                   size_t bytes);
-// The value of an array of one element, of any type but the packed ones. Waits for the stream.
+// The value of a one-element array of any type except packed ones. Synchronises the stream.
 HY_API hy_status hy_array_item(hy_stream* stream, const hy_array* array, double* value);
 
 // ---- Gradients of arrays ----
 
-// Makes a leaf, whose gradient hy_backward gathers; only f32, f64, f16 and bf16 have gradients.
-// False forgets the gradient; it is an error for an array that the tape computed (detach it
-// instead).
+// Makes the array a leaf, whose gradient hy_backward accumulates; only f32, f64, f16 and bf16 have
+// gradients. False discards the gradient; it is an error for an array that the tape computed
+// (detach it instead).
 HY_API hy_status hy_array_set_requires_grad(hy_array* array, bool requires_grad);
 HY_API bool hy_array_requires_grad(const hy_array* array);
 // Keeps the gradient of an array that the tape computed; leaves keep theirs anyway.
 HY_API hy_status hy_array_retain_grad(hy_array* array);
-// Borrowed; NULL where none was gathered. Has the array's shape and type.
+// Borrowed; NULL if there is none yet. Has the array's shape and type.
 HY_API hy_array* hy_array_grad(const hy_array* array);
 // Replaces the gradient of an array that requires one; takes a reference. `grad` is contiguous and
-// has the array's shape and type; NULL forgets the gradient.
+// has the array's shape and type; NULL discards the gradient.
 HY_API hy_status hy_array_set_grad(hy_array* array, hy_array* grad);
 HY_API void hy_array_zero_grad(hy_array* array);  // frees the gradient
-// The same memory, cut off from the tape.
+// The same memory without history on the tape.
 HY_API hy_status hy_array_detach(hy_array** out, hy_array* array);
 
 // ---- The tape ----
 
-// Records on `stream`, which stays the caller's and outlives the tape. Recording is on.
+// Records on `stream`, which the caller owns and which must outlive the tape. Recording is on.
 HY_API hy_status hy_tape_create(hy_stream* stream, hy_tape** tape);
-// What was recorded is forgotten: arrays stay valid, their history does not. NULL is fine.
+// Discards what was recorded: arrays stay valid, their history does not. NULL is fine.
 HY_API void hy_tape_destroy(hy_tape* tape);
 HY_API hy_stream* hy_tape_stream(const hy_tape* tape);
-// Returns what it was. While off, results have no history and nothing is kept for a backward.
+// Returns the old setting. While off, results have no history and nothing is saved for a backward.
 HY_API bool hy_tape_set_recording(hy_tape* tape, bool recording);
-// Nodes that are alive: recorded, and reachable from an array that is.
+// The number of live nodes: recorded, and reachable from a live array.
 HY_API int64_t hy_tape_size(const hy_tape* tape);
 
 // Computes the gradient of `array` with respect to every leaf it depends on and adds it to the
-// leaf's. `seed` is the gradient of `array`, NULL for 1 where it has one element. Gradients are
-// computed by the same ops on the tape's stream. What was recorded for `array` is consumed, its
-// memory freed along the way: a second backward through it is an error (and so gradients of
-// gradients are not supported). On failure the gradients of leaves may hold part of the sum.
+// leaf's. `seed` is the gradient of `array`; NULL means 1, for an array of one element. Gradients
+// are computed by the same ops on the tape's stream. The history of `array` is consumed and its
+// memory freed along the way: a second backward through it is an error (so second derivatives are
+// not supported). On failure the gradients of leaves may hold a partial sum.
 HY_API hy_status hy_backward(hy_tape* tape, hy_array* array, hy_array* seed);
 
-// A part of a model as a function: reads `inputs`, gives out `outputs` by hy_array functions on
-// `tape`. Called again in the backward, with equal inputs, it must compute the same; random ops
-// do, for their seed is an attribute.
+// A part of a model as a function: reads `inputs` and computes `outputs` with hy_array functions on
+// `tape`. It is called again in the backward with equal inputs and must compute the same; random
+// ops do, since their seed is an attribute.
 typedef hy_status (*hy_checkpoint_function)(hy_tape* tape, void* context, hy_array* const* inputs,
                                             int n_inputs, hy_array** outputs, int n_outputs);
-// Runs `function` without keeping anything but its inputs, and runs it again in the backward.
-// Leaves that it uses beside its inputs get their gradients too; other arrays with history must be
-// among the inputs. `context` lives until `release` (may be NULL) is called with it, once, in
-// every case: when the backward is done, nothing needs it, or this call fails. At most
-// HY_MAX_OUTPUTS outputs, HY_MAX_INPUTS inputs.
+// Gradient checkpointing: runs `function`, saves only its inputs, and runs it again in the
+// backward. Leaves that it uses besides its inputs get gradients too; other arrays with history
+// must be among the inputs. `context` must live until `release` (may be NULL) is called with it,
+// exactly once: when the backward is done, when nothing needs it any more, or when this call fails.
+// At most HY_MAX_OUTPUTS outputs and HY_MAX_INPUTS inputs.
 HY_API hy_status hy_checkpoint(hy_tape* tape, hy_checkpoint_function function, void* context,
                                void (*release)(void* context), hy_array* const* inputs,
                                int n_inputs, hy_array** outputs, int n_outputs);
 
-// The mean (or sum) of the cross-entropy of linear(x, weight) against `target` over the targets
-// other than ignore_index, without holding all logits: rows of x go through in parts of
-// `chunk_rows`, and gradients are computed along with the loss while recording. x [n, k],
+// The mean (or sum) of the cross-entropy of linear(x, weight) and `target`, over targets other than
+// ignore_index, without storing all logits: rows of x are processed in chunks of `chunk_rows`, and
+// while recording the gradients are computed together with the loss. x [n, k],
 // weight [classes, k], target i64 [n], loss f32 or f64, 0-dimensional. With no target left, a mean
 // is NaN, as in PyTorch.
 HY_API hy_status hy_array_linear_cross_entropy(hy_tape* tape, hy_array** loss, hy_array* x,
@@ -115,7 +115,7 @@ HY_API hy_status hy_array_linear_cross_entropy(hy_tape* tape, hy_array** loss, h
                                                int64_t ignore_index, hy_reduction reduction,
                                                int64_t chunk_rows);
 
-// ---- Views: never copy, share memory and gradient. A NULL tape records nothing. ----
+// ---- Views: no copies; they share memory and gradient. A NULL tape records nothing. ----
 
 HY_API hy_status hy_array_view(hy_tape* tape, hy_array** out, hy_array* x, int ndim,
                                const int64_t* shape);  // one -1 allowed
@@ -129,24 +129,24 @@ HY_API hy_status hy_array_slice(hy_tape* tape, hy_array** out, hy_array* x, int 
                                 int64_t stop, int64_t step);
 HY_API hy_status hy_array_select(hy_tape* tape, hy_array** out, hy_array* x, int dim,
                                  int64_t index);
-// The same array where it is contiguous already, else a copy.
+// The same array if it is contiguous already, otherwise a copy.
 HY_API hy_status hy_array_contiguous(hy_tape* tape, hy_array** out, hy_array* x);
 
 // ---- Ops on arrays ----
 
-// Runs any op of the table: makes the outputs, and records the call where an input requires a
-// gradient. `inputs` and `outputs` are in the order of the row; absent inputs are NULL, and a NULL
-// in `outputs` is a result nobody wants. Ops that create from nothing (fill, arange, random) have
-// no shape to go by: their output is an array that exists and is written.
+// Runs any op of the table: creates the outputs, and records the call if an input requires a
+// gradient. `inputs` and `outputs` are in the order of the op's row; absent inputs are NULL, and a
+// NULL in `outputs` means that the result is not needed. Ops without inputs (fill, arange, random)
+// have no shape to infer from: they write to an existing array.
 HY_API hy_status hy_array_apply(hy_tape* tape, hy_op op, hy_array* const* inputs, int n_inputs,
                                 const hy_attrs* attrs, hy_array** const* outputs, int n_outputs);
-// Runs an op into arrays that exist, in place where the op's row allows it. Never recorded: while
-// the tape records, none of the arrays may require a gradient.
+// Runs an op into existing arrays, in place where the op's row allows it. Never recorded: while the
+// tape is recording, none of the arrays may require a gradient.
 HY_API hy_status hy_array_apply_into(hy_tape* tape, hy_op op, hy_array* const* inputs, int n_inputs,
                                      const hy_attrs* attrs, hy_array* const* outputs,
                                      int n_outputs);
 
-// hy_array_add(tape, &out, a, b, hy_int(1)) and so on: as hy_add, over hy_array_apply.
+// hy_array_add(tape, &out, a, b, hy_int(1)) and so on: hy_array_apply with typed arguments.
 #define HY_OUT(name) , hy_array** name
 #define HY_OUT_OPT(name) , hy_array** name
 #define HY_IN(name) , hy_array* name

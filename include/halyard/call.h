@@ -12,7 +12,7 @@ extern "C" {
 #define HY_MAX_OUTPUTS 4
 #define HY_MAX_EQUATION 96
 
-// Op identifiers come from ops.def; 0 is no op. They are part of the ABI: numbers are never reused.
+// Op numbers come from ops.def; 0 is no op. They are part of the ABI and never reused.
 typedef enum hy_op {
   HY_OP_NONE = 0,
 #define HY_OP(id, name, ...) HY_OP_##name = id,
@@ -20,7 +20,7 @@ typedef enum hy_op {
   HY_OP_END  // one past the highest identifier
 } hy_op;
 
-// A number with its kind, so that 2 and 2.0 promote differently and int64 stays exact.
+// A number with its kind: 2 and 2.0 promote differently, and int64 stays exact.
 typedef struct hy_scalar {
   union {
     double f;
@@ -53,8 +53,8 @@ typedef enum hy_scatter_mode { HY_SCATTER_SET, HY_SCATTER_ADD } hy_scatter_mode;
 // decoding with a cache).
 typedef enum hy_causal { HY_CAUSAL_NONE, HY_CAUSAL_TOP_LEFT, HY_CAUSAL_BOTTOM_RIGHT } hy_causal;
 
-// The kinds of attributes. Each list gives F(K, type, name) for each of its fields; from it come
-// the struct, the parameters of the wrappers, and the description that tools print.
+// Attribute kinds. Each list has F(K, type, name) for each field; the structs, the parameters of
+// the wrappers and the descriptions that tools print are generated from it.
 // clang-format off
 #define HY_ATTRS_none(F, K)
 #define HY_ATTRS_alpha(F, K)          F(K, hy_scalar, alpha)
@@ -79,7 +79,7 @@ typedef enum hy_causal { HY_CAUSAL_NONE, HY_CAUSAL_TOP_LEFT, HY_CAUSAL_BOTTOM_RI
 #define HY_ATTRS_attention(F, K)      F(K, double, scale) F(K, hy_causal, causal)
 #define HY_ATTRS_scale(F, K)          F(K, double, scale)
 #define HY_ATTRS_rope(F, K)           F(K, bool, interleaved) F(K, bool, inverse)
-// No row is padding where the index is negative.
+// A negative index: no row is padding.
 #define HY_ATTRS_padding(F, K)        F(K, int64_t, padding_index)
 #define HY_ATTRS_rows(F, K)           F(K, int64_t, rows) F(K, int64_t, padding_index)
 #define HY_ATTRS_scatter(F, K)        F(K, int64_t, dim) F(K, hy_scatter_mode, mode)
@@ -98,7 +98,7 @@ typedef enum hy_causal { HY_CAUSAL_NONE, HY_CAUSAL_TOP_LEFT, HY_CAUSAL_BOTTOM_RI
 #define HY_ATTRS_arange(F, K)         F(K, hy_scalar, start) F(K, hy_scalar, step)
 // Element i of the output takes word i % 4 of Philox block offset + i / 4 under the key `seed`.
 // uniform draws from [a, b), normal with mean a and standard deviation b, randint from the integers
-// of [a, b), bernoulli 1 with probability a; src/ops/reference/random.c says how, bit by bit.
+// of [a, b), bernoulli 1 with probability a; src/ops/reference/random.c defines the exact bits.
 #define HY_ATTRS_random(F, K) \
   F(K, uint64_t, seed) F(K, uint64_t, offset) F(K, double, a) F(K, double, b)
 #define HY_ATTRS_dropout(F, K)        F(K, uint64_t, seed) F(K, uint64_t, offset) F(K, double, p)
@@ -129,7 +129,7 @@ typedef struct hy_attrs_none {
   char unused;  // C has no empty struct
 } hy_attrs_none;
 
-// The attributes of a call; which member holds is the op's attribute kind.
+// The attributes of a call; the op's attribute kind says which member is valid.
 typedef union hy_attrs {
 #define HY_AS_UNION(kind) hy_attrs_##kind kind;
   HY_ATTR_KINDS(HY_AS_UNION)
@@ -138,7 +138,7 @@ typedef union hy_attrs {
   uint64_t words[16];  // fixes the size, so that a kind may grow
 } hy_attrs;
 
-// Inputs and outputs in the order of the op's row; absent optional ones have dtype HY_NONE. Owns
+// Inputs and outputs in the order of the op's row; absent optional tensors have dtype HY_NONE. Owns
 // nothing.
 typedef struct hy_call {
   hy_op op;
@@ -177,8 +177,14 @@ static inline double hy_scalar_f(hy_scalar s) {
   return s.kind == HY_F64 ? s.as.f : (double)s.as.i;
 }
 
-// The value as an int64; a float outside its range gives the nearest end, NaN gives 0.
-HY_API int64_t hy_scalar_i(hy_scalar s);
+// The value as an int64; a float out of range is clamped, NaN gives 0.
+static inline int64_t hy_scalar_i(hy_scalar s) {
+  if (s.kind != HY_F64) return s.as.i;
+  if (s.as.f != s.as.f) return 0;
+  if (s.as.f >= 9223372036854775808.0) return INT64_MAX;
+  if (s.as.f < -9223372036854775808.0) return INT64_MIN;
+  return (int64_t)s.as.f;
+}
 
 static inline hy_dims hy_all_dims(void) {
   hy_dims d = {{0}, 0};

@@ -1,4 +1,4 @@
-// Running operators: checks, dispatch, visible fallback, and one wrapper per row of the op table.
+// Ops: running a call, one wrapper per row of the op table, placement and fallback.
 #ifndef HALYARD_OPS_H_
 #define HALYARD_OPS_H_
 
@@ -8,14 +8,14 @@
 extern "C" {
 #endif
 
-// Checks the call against the op table, then runs it on the stream's device: the first provider
-// that supports it, else (einsum) other ops it can be made of, else the reference where the device
-// is the host, else a fallback that stages through the host. Output tensors are given by the
-// caller; hy_infer tells what they must be.
+// Checks the call against the op table, then runs it on the stream's device: with the first
+// provider that supports it, else as a composition of other ops (einsum), else with the reference
+// if the device is the host, else by falling back to the host. The caller supplies the output
+// tensors; hy_infer says what they must be.
 HY_API hy_status hy_run(hy_stream* stream, const hy_call* call);
 
 // Fills dtype, layout, shape and contiguous strides of each output of the op from the inputs and
-// attributes (`call->out` is read only by ops that create from nothing, such as fill). `out` holds
+// attributes (`call->out` is read only by ops without inputs, such as fill). `out` has room for
 // HY_MAX_OUTPUTS tensors.
 HY_API hy_status hy_infer(const hy_call* call, hy_tensor* out);
 
@@ -33,7 +33,7 @@ HY_API hy_status hy_infer(const hy_call* call, hy_tensor* out);
 #include "halyard/ops.def"
 #undef HY_AS_PARAMETER
 
-// "ij,jk->ik" as an attribute; a text that is too long gives an equation that einsum refuses.
+// "ij,jk->ik" as an attribute; text that is too long gives an equation that einsum rejects.
 HY_API hy_equation hy_einsum_equation(const char* text);
 
 // ---- The table, for tools ----
@@ -62,7 +62,7 @@ typedef struct hy_op_info {
   const char* name;
   const hy_argument* inputs;
   const hy_argument* outputs;
-  int n_inputs, n_outputs;  // declared; a list counts once
+  int n_inputs, n_outputs;  // as declared; a list counts as one
   const char* attr_kind;
   const hy_attr_field* attrs;
   int n_attrs;
@@ -82,15 +82,15 @@ HY_API const char* hy_call_describe(const hy_call* call, char* buffer, size_t si
 // ---- Placement and fallback ----
 
 typedef struct hy_placement {
-  // What would run the call: "xeon", "opt_einsum" (products it is made of), "reference"; NULL when
-  // it would fall back.
+  // What would run the call: "avx512", "opt_einsum" (a composition of products), "reference"; NULL
+  // if it would fall back.
   const char* provider;
-  hy_support reason;  // why the preferred provider said no; YES when it runs there
+  hy_support reason;  // why the first provider refused; YES if it runs there
 } hy_placement;
 
 // Where hy_run would run this call, without running it.
 HY_API hy_status hy_place(hy_device* device, const hy_call* call, hy_placement* placement);
-// Where calls of this op and type run, by what the device's providers declare.
+// Where calls of this op and type run, according to what the device's providers declare.
 HY_API hy_status hy_place_op(hy_device* device, hy_op op, hy_dtype dtype, hy_placement* placement);
 HY_API const char* hy_support_text(hy_support reason);  // "the op has no kernel"
 
@@ -104,16 +104,16 @@ typedef struct hy_fallback_entry {
   char example[160];  // the first such call
 } hy_fallback_entry;
 
-// What fell back to the cpu since the start or the last clear. Returns how many entries there are,
-// fills `capacity`.
+// What has fallen back to the cpu since the start or the last clear. Fills up to `capacity` entries
+// and returns how many there are.
 HY_API int hy_fallback_report(hy_fallback_entry* entries, int capacity);
 HY_API uint64_t hy_fallback_count(void);
 HY_API void hy_fallback_clear(void);
-// Strict mode makes any fallback the error HY_FALLBACK_REFUSED. Also HALYARD_STRICT=1.
+// In strict mode every fallback is the error HY_FALLBACK_REFUSED. Also set by HALYARD_STRICT=1.
 HY_API void hy_set_strict(bool strict);
 
-// Deterministic mode: kernels whose results depend on timing or thread count may not be used. Also
-// HALYARD_DETERMINISTIC=1.
+// Deterministic mode: kernels whose results depend on timing or thread count are not used. Also set
+// by HALYARD_DETERMINISTIC=1.
 HY_API void hy_set_deterministic(bool deterministic);
 HY_API bool hy_deterministic(void);
 

@@ -17,17 +17,17 @@ HY_API hy_attrs_adamw hy_adamw_defaults(void);
 // lr 1e-3, nothing else.
 HY_API hy_attrs_sgd hy_sgd_defaults(void);
 
-// An optimizer of leaves, in this order; keeps a reference to each. Its state lies beside the
-// parameters, in f32 (f64 for those of f64), and starts at zero. Of the options, `step` and `first`
-// are ignored.
+// An optimizer for these leaves, in this order; holds a reference to each. Its state is on the
+// parameters' device, in f32 (f64 for f64 parameters), and starts at zero. The options `step` and
+// `first` are ignored.
 HY_API hy_status hy_adamw_create(hy_stream* stream, hy_array* const* parameters, int n,
                                  const hy_attrs_adamw* options, hy_optimizer** optimizer);
 HY_API hy_status hy_sgd_create(hy_stream* stream, hy_array* const* parameters, int n,
                                const hy_attrs_sgd* options, hy_optimizer** optimizer);
 HY_API void hy_optimizer_destroy(hy_optimizer* optimizer);  // NULL is fine
 
-// Moves every parameter that has a gradient, in place, by one fused op each; gradients stay. A
-// failure on the way leaves the parameters before it moved.
+// Updates every parameter that has a gradient in place, with one fused op each; gradients are kept.
+// After a failure the parameters before the failing one have been updated.
 HY_API hy_status hy_optimizer_step(hy_optimizer* optimizer);
 HY_API void hy_optimizer_zero_grad(hy_optimizer* optimizer);  // frees the gradients
 HY_API void hy_optimizer_set_lr(hy_optimizer* optimizer, double lr);
@@ -36,8 +36,8 @@ HY_API double hy_optimizer_lr(const hy_optimizer* optimizer);
 // ---- State, so that training can be resumed ----
 
 // Called with each array of the state: "steps" (i64, one count per parameter), and of parameter 0
-// "0.m" and "0.v" (AdamW) or "0.velocity" (SGD with momentum), and so on. Both are borrowed for
-// the call; a failure ends the export and is returned.
+// "0.m" and "0.v" (AdamW) or "0.velocity" (SGD with momentum), and so on. Both are borrowed
+// for the call; a failure stops the export and is returned.
 typedef hy_status (*hy_state_visitor)(void* context, const char* name, hy_array* array);
 HY_API hy_status hy_optimizer_export(hy_optimizer* optimizer, hy_state_visitor visit,
                                      void* context);
@@ -46,9 +46,9 @@ HY_API hy_status hy_optimizer_import(hy_optimizer* optimizer, const char* name, 
 
 // ---- Around the step ----
 
-// Scales the gradients so that the norm of all of them together is at most `max_norm`; those
-// without a gradient are passed over. `norm` is what it was. A norm that is not finite (see
-// isfinite) leaves the gradients alone: skip the step. Waits for the stream.
+// Scales the gradients so that their total norm is at most `max_norm`; parameters without a
+// gradient are ignored. `norm` receives the norm before scaling. If it is not finite (see isfinite)
+// the gradients are left unchanged: skip the step. Synchronises the stream.
 HY_API hy_status hy_clip_grad_norm(hy_stream* stream, hy_array* const* parameters, int n,
                                    double max_norm, double* norm);
 

@@ -1,4 +1,4 @@
-// Outcomes of every function that can fail, and the message that goes with the last failure.
+// Status codes, which every function that can fail returns, and the message of the last failure.
 #ifndef HALYARD_STATUS_H_
 #define HALYARD_STATUS_H_
 
@@ -20,7 +20,7 @@ extern "C" {
   X(DTYPE, 3, "a data type does not fit the operation")                   \
   X(LAYOUT, 4, "a memory layout does not fit the operation")              \
   X(OVERLAP, 5, "an output overlaps memory it must not overlap")          \
-  X(INDEX, 6, "an index lies outside its dimension")                      \
+  X(INDEX, 6, "an index is out of range")                                 \
   X(OUT_OF_MEMORY, 7, "out of memory")                                    \
   X(NOT_FOUND, 8, "no such name")                                         \
   X(UNAVAILABLE, 9, "the device or backend is not available")             \

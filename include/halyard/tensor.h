@@ -1,4 +1,7 @@
-// Data types, layouts, and the tensor view on which everything else stands.
+// Data types, layouts and tensors: a tensor is a view of memory that somebody else owns.
+//
+// Helpers that need only their arguments are defined here, so that a plugin has them and still
+// links nothing; the library exports them under the same names.
 #ifndef HALYARD_TENSOR_H_
 #define HALYARD_TENSOR_H_
 
@@ -50,9 +53,9 @@ typedef enum hy_dtype {
 #define HY_NUMBERS (HY_FLOATS | HY_INTS)
 #define HY_ALL_DTYPES (HY_NUMBERS | HY_BOOLS)
 
-// How elements lie in memory. Anything but STRIDED is a packed form that only ops naming it accept.
+// Memory layouts. Everything but STRIDED is a packed format, accepted only by ops that name it.
 #define HY_LAYOUT_MAP(X)                                                                       \
-  X(STRIDED, 0, "strided")       /* element i lies at data + sum(i[d] * stride[d])          */ \
+  X(STRIDED, 0, "strided")       /* element i is at data + sum(i[d] * stride[d])           */  \
   X(PACKED_I4, 1, "packed_i4")   /* i4, contiguous, two per byte along the last dimension,  */ \
                                  /* even index in the low nibble; its size is even          */ \
   X(SPARSE_2_4, 2, "sparse_2_4") /* u8 codes of a 2:4 sparse matrix: two 4-bit groups a byte */
@@ -75,14 +78,38 @@ typedef struct hy_tensor {
   int64_t stride[HY_MAX_DIMS];  // in elements; may be 0 (broadcast) or negative
 } hy_tensor;
 
-HY_API const char* hy_dtype_name(hy_dtype dtype);      // "f32"; "?" for an unknown value
+// "f32"; "?" for an unknown value
+static inline const char* hy_dtype_name(hy_dtype dtype) {
+#define HY_AS_NAME(name, value, text, bits) text,
+  static const char* const names[] = {HY_DTYPE_MAP(HY_AS_NAME)};
+#undef HY_AS_NAME
+  return (unsigned)dtype < HY_DTYPE_COUNT ? names[dtype] : "?";
+}
 HY_API hy_dtype hy_dtype_from_name(const char* name);  // HY_NONE for an unknown name
 HY_API const char* hy_layout_name(hy_layout layout);
-HY_API int hy_dtype_bits(hy_dtype dtype);  // 4 for i4, 0 for none
+
+// 4 for i4, 0 for none
+static inline int hy_dtype_bits(hy_dtype dtype) {
+#define HY_AS_BITS(name, value, text, bits) bits,
+  static const unsigned char table[] = {HY_DTYPE_MAP(HY_AS_BITS)};
+#undef HY_AS_BITS
+  return (unsigned)dtype < HY_DTYPE_COUNT ? table[dtype] : 0;
+}
+
 // Bytes of one element of a byte-addressable type; 0 for none and i4.
-HY_API size_t hy_dtype_size(hy_dtype dtype);
-HY_API bool hy_dtype_is_float(hy_dtype dtype);  // the 8-bit floats included
-HY_API bool hy_dtype_is_int(hy_dtype dtype);    // bool and i4 excluded
+static inline size_t hy_dtype_size(hy_dtype dtype) {
+  return (size_t)hy_dtype_bits(dtype) / 8;
+}
+
+// The 8-bit floats included.
+static inline bool hy_dtype_is_float(hy_dtype dtype) {
+  return (unsigned)dtype < HY_DTYPE_COUNT && (HY_DTYPE_BIT(dtype) & (HY_FLOATS | HY_FLOAT8S)) != 0;
+}
+
+// bool and i4 excluded.
+static inline bool hy_dtype_is_int(hy_dtype dtype) {
+  return (unsigned)dtype < HY_DTYPE_COUNT && (HY_DTYPE_BIT(dtype) & HY_INTS) != 0;
+}
 
 // The type that holds both, by PyTorch's table: bool < ints < floats, f16 with bf16 gives f32.
 HY_API hy_dtype hy_promote_dtypes(hy_dtype a, hy_dtype b);
@@ -90,16 +117,58 @@ HY_API hy_dtype hy_promote_dtypes(hy_dtype a, hy_dtype b);
 // Fills a contiguous row-major view. `shape` may be NULL when ndim is 0.
 HY_API hy_status hy_tensor_init(hy_tensor* t, void* data, hy_dtype dtype, int ndim,
                                 const int64_t* shape);
-HY_API hy_tensor hy_tensor_absent(void);
-HY_API bool hy_tensor_is_absent(const hy_tensor* t);
 
-HY_API int64_t hy_tensor_numel(const hy_tensor* t);
-// Bytes of the elements alone, as a contiguous tensor of this shape, type and layout would take.
-HY_API size_t hy_tensor_bytes(const hy_tensor* t);
-HY_API bool hy_tensor_is_contiguous(const hy_tensor* t);
+static inline hy_tensor hy_tensor_absent(void) {
+  hy_tensor t = {NULL, HY_NONE, HY_LAYOUT_STRIDED, 0, 0, {0}, {0}};
+  return t;
+}
+
+static inline bool hy_tensor_is_absent(const hy_tensor* t) {
+  return !t || t->dtype == HY_NONE;
+}
+
+static inline int64_t hy_tensor_numel(const hy_tensor* t) {
+  int64_t numel = 1;
+  for (int d = 0; d < t->ndim; d++) numel *= t->shape[d];
+  return numel;
+}
+
+// The size in bytes of a contiguous tensor of this shape, type and layout.
+static inline size_t hy_tensor_bytes(const hy_tensor* t) {
+  return (size_t)hy_tensor_numel(t) * (size_t)hy_dtype_bits(t->dtype) / 8;
+}
+
+static inline bool hy_tensor_is_contiguous(const hy_tensor* t) {
+  uint64_t expected = 1;  // wraps in tensors that hy_tensor_check refuses
+  for (int d = t->ndim - 1; d >= 0; d--) {
+    if (t->shape[d] == 0) return true;
+    if (t->shape[d] != 1 && (uint64_t)t->stride[d] != expected) return false;
+    expected *= (uint64_t)t->shape[d];
+  }
+  return true;
+}
+
 // The half-open range of byte offsets from `data` that the view can touch; both 0 when empty.
-HY_API void hy_tensor_extent(const hy_tensor* t, int64_t* first, int64_t* last);
-// Checks that shape, stride, dtype and layout are possible and that sizes do not overflow.
+static inline void hy_tensor_extent(const hy_tensor* t, int64_t* first, int64_t* last) {
+  int64_t low = 0, high = 0, size = (int64_t)hy_dtype_size(t->dtype);
+  *first = *last = 0;
+  if (t->layout != HY_LAYOUT_STRIDED) {
+    *last = (int64_t)hy_tensor_bytes(t);
+    return;
+  }
+  for (int d = 0; d < t->ndim; d++) {
+    if (t->shape[d] == 0) return;
+    int64_t reach = (t->shape[d] - 1) * t->stride[d];
+    if (reach < 0)
+      low += reach;
+    else
+      high += reach;
+  }
+  *first = low * size;
+  *last = (high + 1) * size;
+}
+
+// Checks that shape, strides, dtype and layout are valid and that sizes do not overflow.
 HY_API hy_status hy_tensor_check(const hy_tensor* t);
 // "f32[2, 3]", with strides when not contiguous. Writes at most `size` bytes, always terminated;
 // returns `buffer`.
@@ -117,8 +186,8 @@ HY_API hy_status hy_expand(hy_tensor* out, const hy_tensor* t, int ndim,
 HY_API hy_status hy_slice(hy_tensor* out, const hy_tensor* t, int dim, int64_t start, int64_t stop,
                           int64_t step);
 HY_API hy_status hy_select(hy_tensor* out, const hy_tensor* t, int dim, int64_t index);
-// Shape and strides given outright, `offset` in elements from t's element 0; stays inside t's own
-// extent.
+// Arbitrary shape and strides, `offset` elements from t's element 0. The result must stay within
+// t's extent.
 HY_API hy_status hy_as_strided(hy_tensor* out, const hy_tensor* t, int ndim, const int64_t* shape,
                                const int64_t* stride, int64_t offset);
 

@@ -1,3 +1,5 @@
+// echo_cmodel.c - the functional model: register reads and writes, the ring, and one packet after
+// the other.
 #include "echo_cmodel.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+// echo_decode.c - packet decoder: fields to commands, and every check that raises a fault.
 #include "echo_decode.h"
 
 #include <string.h>

@@ -1,3 +1,5 @@
+// echo_kernels.c - kernel dispatch: picks the table for this processor, and sets its floating-point
+// mode.
 #include "echo_kernels.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+// echo_pool.c - thread pool of the simulated devices: workers spin a little, then sleep.
 #include "echo_pool.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+// echo_ram.c - simulated RAM: reserved address space, of which only touched pages exist.
 #define _GNU_SOURCE
 #include "echo_ram.h"
 

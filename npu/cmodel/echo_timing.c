@@ -1,3 +1,5 @@
+// echo_timing.c - performance model: cycles of each unit for a command, from the RTL's own
+// schedule.
 #include "echo_timing.h"
 
 #include <stdlib.h>

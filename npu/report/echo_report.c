@@ -1,3 +1,4 @@
+// echo_report.c - utilisation report of a trace, as text and JSON.
 #include "echo_report.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+// echo_trace.c - trace reader: one packet a line, and its cost on a device of given sizes.
 #include "echo_trace.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+// echo_allocator.c - best-fit allocator: two sorted arrays, free extents and areas in use.
 #include "echo_allocator.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+// echo_build.c - packet lists: operands checked and encoded, scratch memory taken as needed.
 #include "echo_build.h"
 
 void echo__build_begin(echo_build* b, echoNpuStream stream) {

@@ -1,3 +1,4 @@
+// echo_driver.c - driver selection: which bottom a device name means, and why others are missing.
 #include "echo_driver.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// echo_error.c - error messages, one for each thread, and debug output.
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

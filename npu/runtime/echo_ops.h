@@ -1,3 +1,4 @@
+// echo_ops.h - what the files of operations share.
 #ifndef ECHO_OPS_H
 #define ECHO_OPS_H
 

@@ -1,3 +1,5 @@
+// echo_pcie.c - PCIe access: mapped registers, DMA transfers, and waiting for an interrupt or by
+// polling.
 #define _GNU_SOURCE
 #include "echo_pcie.h"
 

@@ -1,3 +1,5 @@
+// echo_program.c - random program generator: packets that are mostly valid, and some that must
+// fault.
 #include "echo_program.h"
 
 #include <stdio.h>

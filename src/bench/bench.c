@@ -8,23 +8,9 @@
 #include "base/json_write.h"
 
 const benchmark bench_all[] = {
-    {"dispatch", bench_dispatch},
-    {"alloc", bench_alloc},
-    {"copy", bench_copy},
-    {"gemm", bench_gemm},
-    {"int8", bench_int8},
-    {"gemv", bench_gemv},
-    {"attention", bench_attention},
-    {"scaling", bench_scaling},
-    {"decode", bench_decode},
-    {"prefill", bench_prefill},
-    {"train", bench_train},
-    {"load", bench_load},
-    {"elementwise", bench_elementwise},
-    {"softmax", bench_softmax},
-    {"norm", bench_norm},
-    {"image", bench_image},
-    {"npu", bench_npu},
+#define AS_ROW(name) {#name, bench_##name},
+    BENCHMARKS(AS_ROW)
+#undef AS_ROW
 };
 const int bench_count = (int)(sizeof bench_all / sizeof bench_all[0]);
 
@@ -82,4 +68,22 @@ void bench_print(const bench_row* row) {
   json_end_object(&j);
   json_newline(&j);
   fflush(stdout);
+}
+
+static double peak(hy_device* device, hy_peak kind, hy_dtype dtype, void* dst, const void* src,
+                   size_t bytes) {
+  double rate;
+  return hy_device_peak(device, kind, dtype, dst, src, bytes, &rate) == HY_OK ? rate : 0;
+}
+
+double bench_multiply_adds(hy_device* device, hy_dtype dtype) {
+  return peak(device, HY_PEAK_MULTIPLY_ADD, dtype, NULL, NULL, 0);
+}
+
+double bench_read(hy_device* device, const void* src, size_t bytes) {
+  return peak(device, HY_PEAK_READ, HY_NONE, NULL, src, bytes);
+}
+
+double bench_copying(hy_device* device, void* dst, const void* src, size_t bytes) {
+  return peak(device, HY_PEAK_COPY, HY_NONE, dst, src, bytes);
 }

@@ -25,11 +25,15 @@ typedef struct bench_row {
 void bench_print(const bench_row* row);
 double bench_now(void);  // seconds, monotonic
 
+// Samples of the device's peaks (hy_device_peak); 0 where it measures none.
+double bench_multiply_adds(hy_device* device, hy_dtype dtype);
+double bench_read(hy_device* device, const void* src, size_t bytes);
+double bench_copying(hy_device* device, void* dst, const void* src, size_t bytes);
+
 // What the command line asks for; texts are NULL where it does not say.
 typedef struct bench_settings {
-  const char* backend;  // as it was named: a backend, or a provider whose kernels are measured
-  const char* peer;     // a provider to compare with; "-": the calling script
-  const char* only;     // of all rows, those whose name, shape and type contain this
+  const char* peer;  // a provider to compare with; "-": the calling script
+  const char* only;  // of all rows, those whose name, shape and type contain this
   const char *model, *dtype;
   bool json;
 } bench_settings;
@@ -38,30 +42,21 @@ extern bench_settings bench_options;
 // Whether --only asks for this row: its name, shape and type, a space between, contain the text.
 bool bench_wanted(const char* name, const char* shape, const char* dtype);
 
+// The benchmarks, in the order in which `all` runs them. Each runs to the end and prints its rows.
+// clang-format off
+#define BENCHMARKS(X) \
+  X(dispatch) X(alloc) X(copy) X(gemm) X(int8) X(gemv) X(attention) X(scaling) X(decode) \
+  X(prefill) X(train) X(load) X(elementwise) X(softmax) X(norm) X(image) X(npu)
+// clang-format on
+#define BENCH_AS_PROTOTYPE(name) hy_status bench_##name(hy_device* device);
+BENCHMARKS(BENCH_AS_PROTOTYPE)
+#undef BENCH_AS_PROTOTYPE
+
 typedef struct benchmark {
   const char* name;
   hy_status (*run)(hy_device* device);
 } benchmark;
 extern const benchmark bench_all[];
 extern const int bench_count;
-
-// Each runs to the end and prints its rows.
-hy_status bench_dispatch(hy_device* device);
-hy_status bench_alloc(hy_device* device);
-hy_status bench_copy(hy_device* device);
-hy_status bench_gemm(hy_device* device);
-hy_status bench_gemv(hy_device* device);
-hy_status bench_int8(hy_device* device);
-hy_status bench_attention(hy_device* device);
-hy_status bench_scaling(hy_device* device);
-hy_status bench_decode(hy_device* device);
-hy_status bench_prefill(hy_device* device);
-hy_status bench_train(hy_device* device);
-hy_status bench_load(hy_device* device);
-hy_status bench_elementwise(hy_device* device);
-hy_status bench_softmax(hy_device* device);
-hy_status bench_norm(hy_device* device);
-hy_status bench_image(hy_device* device);
-hy_status bench_npu(hy_device* device);
 
 #endif  // HALYARD_BENCH_BENCH_H_

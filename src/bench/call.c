@@ -6,13 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cpu/peak.h"
 #include "base/json_write.h"
 
 enum {
   MAX_BUFFERS = 512,
   READ_BYTES = 256 << 20,
   READ_PIECE = 8 << 20,
+  DEVICE_READ_BYTES = 512 << 20,
+  DEVICE_SAMPLES = 5,
   LEAST_ROUNDS = 7,
   MOST_ROUNDS = 200
 };
@@ -30,21 +31,27 @@ static void raise(double* most, double value) {
   if (value > *most) *most = value;
 }
 
-static hy_status measure_floors(bench_floors* floors) {
-  char* memory = malloc(READ_BYTES);
-  if (!memory) return hy_fail(HY_OUT_OF_MEMORY, "bench: no memory to measure the floors");
-  memset(memory, 1, READ_BYTES);
+// Leaves the floors 0 where the device measures none.
+static hy_status measure_floors(hy_stream* stream, bench_floors* floors) {
+  hy_device* device = hy_stream_device(stream);
   // Short samples find the moments in which nobody else is at work; each piece was last touched a
-  // whole round ago and has left the caches.
-  for (int i = 0; i < 4 * READ_BYTES / READ_PIECE; i++) {
-    char* piece = memory + (size_t)i * READ_PIECE % READ_BYTES;
-    raise(&floors->read, hy__peak_read(piece, READ_PIECE));
-    raise(&floors->f32, hy__peak_multiply_add(HY_F32));
-    raise(&floors->bf16, hy__peak_multiply_add(HY_BF16));
-    raise(&floors->i8, hy__peak_multiply_add(HY_I8));
+  // whole round ago and has left the caches. A device of its own is alone, and its caches larger.
+  bool host = hy_device_is_host(device);
+  size_t all = host ? READ_BYTES : DEVICE_READ_BYTES, piece = host ? READ_PIECE : DEVICE_READ_BYTES;
+  int samples = host ? 4 * READ_BYTES / READ_PIECE : DEVICE_SAMPLES;
+  if (bench_multiply_adds(device, HY_F32) == 0) return HY_OK;
+  void* memory;
+  HY_TRY(hy_alloc(stream, all, &memory));
+  hy_status status = hy_memset(stream, memory, 1, all);
+  if (status == HY_OK) status = hy_stream_sync(stream);
+  for (int i = 0; i < samples && status == HY_OK; i++) {
+    raise(&floors->read, bench_read(device, (char*)memory + (size_t)i * piece % all, piece));
+    raise(&floors->f32, bench_multiply_adds(device, HY_F32));
+    raise(&floors->bf16, bench_multiply_adds(device, HY_BF16));
+    raise(&floors->i8, bench_multiply_adds(device, HY_I8));
   }
-  free(memory);
-  return HY_OK;
+  hy_free(device, memory);
+  return status;
 }
 
 static double* peak_of(bench_floors* f, hy_dtype dtype) {
@@ -53,7 +60,7 @@ static double* peak_of(bench_floors* f, hy_dtype dtype) {
 
 double bench_least(const bench_session* session, const bench_needs* needs) {
   bench_floors f = session->floors;
-  if (f.read == 0) return 0;
+  if (f.read == 0 || *peak_of(&f, needs->products) == 0) return 0;
   double compute = needs->operations / *peak_of(&f, needs->products);
   double read = needs->bytes / f.read;
   return compute > read ? compute : read;
@@ -63,13 +70,18 @@ double bench_least(const bench_session* session, const bench_needs* needs) {
 
 hy_status bench_begin(bench_session* session, hy_device* device) {
   *session = (bench_session){.device = device};
+  hy_device *plain, *peer;
   HY_TRY(hy_stream_default(device, &session->stream));
-  if (hy_device_is_host(device)) HY_TRY(measure_floors(&session->floors));
+  HY_TRY(hy_device_get(hy_device_selector(device), &plain));
+  HY_TRY(hy_stream_default(plain, &session->plain));
+  HY_TRY(measure_floors(session->stream, &session->floors));
   if (!bench_options.peer) return HY_OK;
   if (strcmp(bench_options.peer, "-") == 0) return HY_OK;
-  session->peer = strcmp(bench_options.peer, "onednn") ? bench_options.peer : "mkldnn";
-  HY_TRY(hy_set_preferred_provider(device, session->peer));
-  return HY_OK;
+  HY_TRY(hy_device_get(bench_options.peer, &peer));
+  if (!hy_device_provider(peer) || strcmp(hy_device_selector(peer), hy_device_selector(device)))
+    return hy_fail(HY_INVALID_ARGUMENT, "--peer %s: %s has no provider of that name",
+                   bench_options.peer, hy_device_selector(device));
+  return hy_stream_default(peer, &session->peer);
 }
 
 void bench_end(bench_session* session) {
@@ -113,23 +125,21 @@ hy_status bench_tensor(bench_session* session, hy_tensor* t, hy_dtype dtype, int
 
 // ---- timing ----
 
-static hy_status time_one(bench_session* session, const char* provider, const hy_call* call,
-                          double* best) {
-  HY_TRY(hy_set_preferred_provider(session->device, provider));
+static hy_status time_one(hy_stream* stream, const hy_call* call, double* best) {
   double start = bench_now();
-  HY_TRY(hy_run(session->stream, call));
-  HY_TRY(hy_stream_sync(session->stream));
+  HY_TRY(hy_run(stream, call));
+  HY_TRY(hy_stream_sync(stream));
   double taken = bench_now() - start;
   if (taken < *best) *best = taken;
   return HY_OK;
 }
 
 // A turn beside another side's: the next of the calls, for a while.
-static hy_status time_turn(bench_session* session, const char* provider, const hy_call* calls,
-                           int n, int* next, double* best) {
+static hy_status time_turn(hy_stream* stream, const hy_call* calls, int n, int* next,
+                           double* best) {
   double begin = bench_now();
   for (int i = 0; i < 2 || bench_now() - begin < seconds_a_turn; i++)
-    HY_TRY(time_one(session, provider, &calls[(*next)++ % n], best));
+    HY_TRY(time_one(stream, &calls[(*next)++ % n], best));
   return HY_OK;
 }
 
@@ -153,27 +163,20 @@ bool bench_ask_caller(const char* name, const char* shape, const char* dtype, do
   return true;
 }
 
-// The provider that --backend names, or NULL where it names a backend.
-static const char* own_provider(hy_device* device) {
-  const char* name = bench_options.backend;
-  if (name && strcmp(name, "onednn") == 0) name = "mkldnn";
-  return name && hy_set_preferred_provider(device, name) == HY_OK ? name : NULL;
-}
-
 static bool peer_runs(bench_session* session, const hy_call* call) {
   hy_placement placement;
-  return session->peer && hy_set_preferred_provider(session->device, session->peer) == HY_OK &&
-         hy_place(session->device, call, &placement) == HY_OK && placement.provider &&
-         strcmp(placement.provider, session->peer) == 0;
+  hy_device* peer = hy_stream_device(session->peer);
+  return peer && hy_place(peer, call, &placement) == HY_OK && placement.provider &&
+         strcmp(placement.provider, hy_device_provider(peer)) == 0;
 }
 
 static hy_status time_copies(bench_session* session, bench_copies* copies) {
   hy_call call = {.op = HY_OP_copy, .n_in = 1, .n_out = 1, .in = &copies->from, .out = &copies->to};
   double best = DBL_MAX, bytes = (double)hy_tensor_bytes(&copies->from);
-  HY_TRY(time_one(session, NULL, &call, &best));
+  HY_TRY(time_one(session->plain, &call, &best));
   if (2 * bytes / best > copies->own) copies->own = 2 * bytes / best;
   if (!hy_device_is_host(session->device)) return HY_OK;
-  double rate = hy__peak_copy(copies->to.data, copies->from.data, (size_t)bytes);
+  double rate = bench_copying(session->device, copies->to.data, copies->from.data, (size_t)bytes);
   if (rate > copies->memcpy) copies->memcpy = rate;
   return HY_OK;
 }
@@ -186,26 +189,24 @@ hy_status bench_calls(bench_session* session, const bench_work* work, const hy_c
   const char* dtype = hy_dtype_name(work->dtype);
   if (!bench_wanted(work->name, work->shape, dtype)) return HY_OK;
   double ours = DBL_MAX, theirs = DBL_MAX, begin = bench_now();
-  const char* own = own_provider(session->device);
   bool by_caller = bench_ask_caller(work->name, work->shape, dtype, &theirs);
   bool has_peer = by_caller || peer_runs(session, &calls[0]);
   int next = 0, peers_next = n / 2;
   for (int round = 0; round < MOST_ROUNDS; round++) {
     if (round >= LEAST_ROUNDS && bench_now() - begin > seconds_a_row) break;
     if (has_peer)
-      HY_TRY(time_turn(session, own, calls, n, &next, &ours));
+      HY_TRY(time_turn(session->stream, calls, n, &next, &ours));
     else
-      HY_TRY(time_one(session, own, &calls[next++ % n], &ours));
+      HY_TRY(time_one(session->stream, &calls[next++ % n], &ours));
     if (by_caller)
       bench_ask_caller(work->name, work->shape, dtype, &theirs);
     else if (has_peer)
-      HY_TRY(time_turn(session, session->peer, calls, n, &peers_next, &theirs));
+      HY_TRY(time_turn(session->peer, calls, n, &peers_next, &theirs));
     if (work->copies) HY_TRY(time_copies(session, work->copies));
     if (session->floors.read > 0 && work->needs.operations > 0)
       raise(peak_of(&session->floors, work->needs.products),
-            hy__peak_multiply_add(work->needs.products));
+            bench_multiply_adds(session->device, work->needs.products));
   }
-  hy_set_preferred_provider(session->device, own);
   bench_row row = {.name = work->name,
                    .shape = work->shape,
                    .dtype = dtype,
@@ -213,7 +214,7 @@ hy_status bench_calls(bench_session* session, const bench_work* work, const hy_c
                    .unit = work->unit,
                    .seconds = ours};
   if (has_peer) {
-    row.peer = by_caller ? "caller" : session->peer;
+    row.peer = by_caller ? "caller" : hy_device_provider(hy_stream_device(session->peer));
     row.peer_value = as_unit(work, theirs);
     row.ratio = theirs / ours;
   }

@@ -1,4 +1,4 @@
-// Timing calls of ops: ours and a peer's in turns, against the machine's own limits.
+// Timing calls of ops: ours and a peer's alternately, against the machine's own limits.
 #ifndef HALYARD_BENCH_CALL_H_
 #define HALYARD_BENCH_CALL_H_
 
@@ -14,7 +14,8 @@ typedef struct bench_session {
   hy_device* device;
   hy_stream* stream;
   bench_floors floors;
-  const char* peer;  // --peer; NULL: none, or it has no kernel for the device
+  hy_stream* plain;  // the device's, in the backend's own order of providers
+  hy_stream* peer;   // the device's, with the provider of --peer asked first; NULL: none
 } bench_session;
 
 // What a call cannot do without: operations in products of a type, bytes read.
@@ -44,7 +45,7 @@ typedef struct bench_work {
   const char* unit;  // "GFLOP/s", "GB/s" or "ms"
   double amount;     // flops or bytes of one call; unused for ms
   bench_needs needs;
-  // Copies of bytes, timed in turns with the calls; NULL where they are not what bounds them.
+  // Copies of bytes, timed alternately with the calls; NULL where they are not what bounds them.
   struct bench_copies* copies;
 } bench_work;
 
@@ -55,8 +56,8 @@ typedef struct bench_copies {
   double own, memcpy;  // the best so far
 } bench_copies;
 
-// Times the calls by turns, so that those with different tensors do not find their data in a cache,
-// and prints the row.
+// Times the calls alternately, so that those with different tensors do not find their data in a
+// cache, and prints the row.
 hy_status bench_calls(bench_session* session, const bench_work* work, const hy_call* calls, int n);
 
 #endif  // HALYARD_BENCH_CALL_H_

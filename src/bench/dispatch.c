@@ -4,7 +4,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "backends/cpu/runtime/thread_pool.h"
 #include "bench/call.h"
 #include "core/internal.h"
 
@@ -18,12 +17,12 @@ static hy_status add_once(hy_stream* stream, const hy_call* call, way w) {
   if (w == BY_WRAPPER)
     return hy_add(stream, &call->out[0], &call->in[0], &call->in[1], call->attrs.alpha.alpha);
   if (w == BY_RUN) return hy_run(stream, call);
-  const hy_provider* first = *atomic_load(&stream->device->providers);
+  const hy_provider* first = stream->device->providers[0];
   return first->run(stream->device->handle, stream->handle, call);
 }
 
-// Nanoseconds of an add of one element, the best of several rounds: the ways by turns, and the
-// caller's where there is one.
+// Nanoseconds of an add of one element, the best of several rounds: the ways in alternation, and
+// the caller's where there is one.
 static hy_status time_adds(hy_stream* stream, double best[WAYS], double* theirs) {
   hy_tensor in[2], out;
   void* memory[3] = {NULL, NULL, NULL};
@@ -111,26 +110,31 @@ static double processor_milliseconds(void) {
   return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
-// Processor time that the process takes while it has nothing to do, its threads being there; and
-// without them, which is the floor.
+// Processor time that the process takes while it has nothing to do, the cpu's threads being there;
+// and without them, which is the floor.
 static hy_status time_idleness(hy_stream* stream, double milliseconds[2]) {
   enum { MANY = 1 << 20 };
   const struct timespec settle = {.tv_nsec = 100000000}, idle = {.tv_sec = 2};
   hy_tensor x;
   void* memory;
+  hy_device* cpu;
+  int threads;
+  HY_TRY(hy_device_get("cpu", &cpu));
+  HY_TRY(hy_device_threads(cpu, &threads));
   HY_TRY(hy_alloc(stream, MANY * 4, &memory));
   hy_status status = hy_tensor_init(&x, memory, HY_F32, 1, (int64_t[]){MANY});
   for (int i = 0; i < 100 && status == HY_OK; i++) status = hy_fill(stream, &x, hy_int(1));
   if (status == HY_OK) status = hy_stream_sync(stream);
   for (int without = 0; without < 2; without++) {
-    if (without) hy__pool_stop();
+    if (without && status == HY_OK) status = hy_device_set_threads(cpu, 1);
     nanosleep(&settle, NULL);
     double begin = processor_milliseconds();
     nanosleep(&idle, NULL);
     milliseconds[without] = processor_milliseconds() - begin;
   }
   hy_free(hy_stream_device(stream), memory);
-  return status;
+  HY_TRY(status);
+  return hy_device_set_threads(cpu, threads);
 }
 
 static void print(const char* name, const char* shape, double value, const char* unit,

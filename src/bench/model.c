@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "backends/cpu/peak.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "bench/call.h"
@@ -160,7 +159,7 @@ static hy_status read_once(const char* path, double* seconds, double* bytes) {
   return HY_OK;
 }
 
-// Loading beside reading the file, in turns. Both find it in the system's cache after the first.
+// Loading beside reading the file, alternately. Both find it in the system's cache after the first.
 hy_status bench_load(hy_device* device) {
   hy_weight_format format;
   char path[4096], shape[64];
@@ -208,11 +207,12 @@ static double sustained_read(const model_bench* b) {
   if (pieces < 16 || !hy_device_is_host(b->session.device)) return b->session.floors.read;
   double seconds = 0, bytes = 0;
   for (size_t i = 0; seconds < 0.5; i++, bytes += READ_PIECE)
-    seconds += READ_PIECE / hy__peak_read((char*)head->data + i % pieces * READ_PIECE, READ_PIECE);
+    seconds += READ_PIECE / bench_read(b->session.device,
+                                       (char*)head->data + i % pieces * READ_PIECE, READ_PIECE);
   return bytes / seconds;
 }
 
-// Best of several rounds of a prompt and some tokens more; and, by turns, of reading.
+// Best of several rounds of a prompt and some tokens more; and, alternately, of reading.
 static hy_status generate(model_bench* b, int64_t prompt, int64_t tokens, double* prefill,
                           double* decode, double* read) {
   int32_t ids[PROMPT];

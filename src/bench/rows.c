@@ -1,6 +1,6 @@
 // halyard bench elementwise, softmax, norm: ops that read and write each element about once. Their
 // floor is the time of copying as many bytes, or of reading them where there is little to write,
-// measured in turns with them or in the same run.
+// measured alternately with them or in the same run.
 #include <stdio.h>
 
 #include "bench/call.h"

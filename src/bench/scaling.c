@@ -3,8 +3,6 @@
 #include <float.h>
 #include <stdio.h>
 
-#include "backends/cpu/peak.h"
-#include "backends/cpu/runtime/thread_pool.h"
 #include "bench/call.h"
 
 enum { ROUNDS = 12 };
@@ -15,9 +13,9 @@ typedef struct speed {
 } speed;
 
 static hy_status time_with(bench_session* session, const hy_call* call, int threads, speed* s) {
-  hy__pool_set_threads(threads);
-  hy__peak_multiply_add(HY_F32);  // starts the threads
-  double flops = hy__peak_multiply_add(HY_F32), start = bench_now();
+  HY_TRY(hy_device_set_threads(session->device, threads));
+  bench_multiply_adds(session->device, HY_F32);  // starts the threads
+  double flops = bench_multiply_adds(session->device, HY_F32), start = bench_now();
   HY_TRY(hy_run(session->stream, call));
   double taken = bench_now() - start;
   if (taken < s->seconds) s->seconds = taken;
@@ -26,14 +24,15 @@ static hy_status time_with(bench_session* session, const hy_call* call, int thre
 }
 
 static hy_status scale(bench_session* session, const hy_call* call, const char* shape) {
-  int threads = hy__pool_threads();
+  int threads;
+  HY_TRY(hy_device_threads(session->device, &threads));
   speed one = {DBL_MAX, 0}, all = {DBL_MAX, 0};
   hy_status status = HY_OK;
   for (int i = 0; i < ROUNDS && status == HY_OK; i++) {
     status = time_with(session, call, 1, &one);
     if (status == HY_OK) status = time_with(session, call, threads, &all);
   }
-  hy__pool_set_threads(threads);
+  HY_TRY(hy_device_set_threads(session->device, threads));
   HY_TRY(status);
   char name[32];
   snprintf(name, sizeof name, "%s 1 to %d", hy_op_name(call->op), threads);
@@ -70,7 +69,9 @@ static hy_status attention(bench_session* session) {
 
 hy_status bench_scaling(hy_device* device) {
   bench_session session = {.device = device};
-  if (!hy_device_is_host(device) || hy__pool_threads() == 1) return HY_OK;
+  int threads = 1;
+  if (hy_device_is_host(device)) HY_TRY(hy_device_threads(device, &threads));
+  if (threads == 1) return HY_OK;
   HY_TRY(hy_stream_default(device, &session.stream));
   hy_status status = product(&session);
   if (status == HY_OK) status = attention(&session);

@@ -5,20 +5,13 @@
 
 #include "cli/cli.h"
 
-static int run(int argc, char** argv);
-const cli_command cli_bench = {"bench", "WHAT ",
-                               "Measure: dispatch, copy, gemm, decode, ..., or all",
-                               "halyard bench dispatch --backend cpu --json", run};
+#define OR(name) #name "|"
+#define NAMES BENCHMARKS(OR) "all"
 
-// "dispatch, alloc, copy": what there is.
-static const char* names(void) {
-  static char list[200];
-  size_t used = 0;
-  for (int i = 0; i < bench_count; i++)
-    used += (size_t)snprintf(list + used, sizeof list - used, "%s, ", bench_all[i].name);
-  snprintf(list + used, sizeof list - used, "all");
-  return list;
-}
+static int run(int argc, char** argv);
+const cli_command cli_bench = {"bench", NAMES " ",
+                               "Measure speed, beside a peer and what the machine can do",
+                               "halyard bench dispatch --backend cpu --json", run};
 
 static int run_one(const char* what, hy_device* device) {
   bool all = strcmp(what, "all") == 0, found = false;
@@ -31,7 +24,7 @@ static int run_one(const char* what, hy_device* device) {
     hy_status status = b->run(device);
     if (status != HY_OK) return cli_fail(status);
   }
-  return found ? CLI_DONE : cli_usage(&cli_bench, "no benchmark '%s'; there are %s", what, names());
+  return found ? CLI_DONE : cli_usage(&cli_bench, "no benchmark '%s'; there are " NAMES, what);
 }
 
 static int run(int argc, char** argv) {
@@ -47,9 +40,8 @@ static int run(int argc, char** argv) {
   };
   int code = cli_parse(&cli_bench, options, 4, argc, argv, &n);
   if (code != CLI_DONE || n < 0) return code;
-  if (n == 0) return cli_usage(&cli_bench, "which one? %s", names());
+  if (n == 0) return cli_usage(&cli_bench, "which one? " NAMES);
   o->json = cli.json;
-  o->backend = cli.backend;
   hy_device* device;
   code = cli_open_device(&device);
   for (int i = 0; i < n && code == CLI_DONE; i++) code = run_one(argv[i], device);

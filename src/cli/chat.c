@@ -31,7 +31,7 @@ typedef struct conversation {
   char system[4096];
   int32_t* ids;
   int64_t n, capacity;
-  text answer;  // the last one, for --json
+  string_builder answer;  // the last one, for --json
 } conversation;
 
 // ---- what was said ----
@@ -83,7 +83,7 @@ static bool on_token(void* context, int32_t id, const char* words, size_t length
   conversation* c = context;
   (void)id;
   if (cli.json) {
-    if (!text_append(&c->answer, words, length)) return false;
+    if (!string_append(&c->answer, words, length)) return false;
   } else {
     fwrite(words, 1, length, stdout);
     fflush(stdout);

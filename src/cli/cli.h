@@ -44,11 +44,16 @@ typedef struct cli_command {
   int (*run)(int argc, char** argv);
 } cli_command;
 
+#define CLI_SUMMARY "one C library under every AI accelerator"
+// The commands in the order of the overview; NULL past the last.
+const cli_command* cli_command_at(int index);
+#define CLI_NOT_GIVEN INT64_MIN
+
 // Options that every command takes; filled by cli_parse.
 typedef struct cli_globals {
   bool json;
   bool strict;
-  int64_t threads;
+  int64_t threads;  // CLI_NOT_GIVEN, or any number: the device says which it takes
   const char* backend;
   const char* fallback;
   const char* trace;
@@ -77,6 +82,6 @@ int cli_usage(const cli_command* command, const char* format, ...)
 const char* cli_nearest(const char* word, const char* const* names, int n);
 
 extern const cli_command cli_info, cli_ops, cli_bench, cli_verify, cli_run, cli_finetune, cli_merge,
-    cli_demo, cli_chat, cli_npu;
+    cli_demo, cli_chat, cli_npu, cli_completion;
 
 #endif  // HALYARD_CLI_CLI_H_

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json_write.h"
@@ -38,6 +39,7 @@ typedef struct session {
   hy__trainer* trainer;
   hy__adapter_options adapter;
   char state[4096];  // the path of the saved training
+  bool made_out;     // --out was not there before
 } session;
 
 // ---- options ----
@@ -155,7 +157,8 @@ static hy_status set_up(session* s) {
   HY_TRY(hy_model_load(s->device, o->model, o->adapter, format, &s->model));
   HY_TRY(load_data(s));
   HY_TRY(set_up_adapter(s));
-  if (mkdir(o->out, 0777) != 0 && errno != EEXIST)
+  s->made_out = mkdir(o->out, 0777) == 0;
+  if (!s->made_out && errno != EEXIST)
     return hy_fail(HY_IO, "%s: cannot be made: %s", o->out, strerror(errno));
   return set_up_trainer(s);
 }
@@ -261,5 +264,8 @@ static int run(int argc, char** argv) {
   hy__trainer_destroy(s.trainer);
   hy__dataset_free(s.data);
   hy_model_free(s.model);
+  // A training that failed before it saved anything leaves nothing; a folder with something in it
+  // stays.
+  if (status != HY_OK && s.made_out) rmdir(options.out);
   return interrupted && status == HY_OK ? CLI_INTERRUPTED : code;
 }

@@ -2,20 +2,24 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/manual.h"
 
-static const cli_command* const commands[] = {&cli_info,  &cli_ops,  &cli_verify,
-                                              &cli_bench, &cli_run,  &cli_finetune,
-                                              &cli_merge, &cli_demo, &cli_chat,
+static const cli_command* const commands[] = {
+    &cli_info,       &cli_ops,   &cli_verify, &cli_bench, &cli_run,
+    &cli_finetune,   &cli_merge, &cli_demo,   &cli_chat,
 #ifdef HALYARD_CLI_NPU
-                                              &cli_npu
+    &cli_npu,
 #endif
+    &cli_completion,
 };
 #define N_COMMANDS ((int)(sizeof commands / sizeof commands[0]))
 
+const cli_command* cli_command_at(int index) {
+  return index < N_COMMANDS ? commands[index] : NULL;
+}
+
 static void print_overview(FILE* file) {
-  fprintf(file,
-          "halyard %s: one C library under every AI accelerator\n\nUsage: halyard COMMAND "
-          "[options]\n\n",
+  fprintf(file, "halyard %s: " CLI_SUMMARY "\n\nUsage: halyard COMMAND [options]\n\n",
           hy_version());
   for (int i = 0; i < N_COMMANDS; i++)
     fprintf(file, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
@@ -26,6 +30,11 @@ int main(int argc, char** argv) {
   if (argc < 2) {
     print_overview(stderr);
     return CLI_USAGE;
+  }
+  // What the build asks for to install.
+  if (argc == 4 && strcmp(argv[1], "help") == 0 && strcmp(argv[2], "--man") == 0) {
+    hy_status status = cli_write_manual(argv[3]);
+    return status == HY_OK ? CLI_DONE : cli_fail(status);
   }
   // "help run" is "run --help".
   static char help[] = "--help";

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "model/model.h"
-#include "model/sample.h"
+#include "model/sampler.h"
 
 void model_options_init(model_options* o, cli_option* options) {
   memset(o, 0, sizeof *o);
@@ -68,7 +68,7 @@ static int64_t parse_ids(const char* text, int32_t* ids) {
   return n;
 }
 
-bool text_append(text* t, const char* more, size_t length) {
+bool string_append(string_builder* t, const char* more, size_t length) {
   char* grown = realloc(t->bytes, t->length + length + 1);
   if (!grown) return false;
   t->bytes = grown;

@@ -28,10 +28,11 @@ int model_prompt(const cli_command* command, const hy_model* model, const model_
                  int32_t** ids, int64_t* n);
 
 // A text that grows, with a zero behind it.
-typedef struct text {
+typedef struct string_builder {
   char* bytes;  // NULL until something was appended; freed by the caller
   size_t length;
-} text;
-bool text_append(text* t, const char* more, size_t length);  // false when there is no memory
+} string_builder;
+bool string_append(string_builder* t, const char* more,
+                   size_t length);  // false when there is no memory
 
 #endif  // HALYARD_CLI_MODEL_OPTIONS_H_

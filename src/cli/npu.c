@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "model/shapes.h"
 #include "echo_report.h"
 #include "model/create.h"
 #include "model/load.h"
+#include "model/shapes.h"
 
 static int run(int argc, char** argv);
 const cli_command cli_npu = {
@@ -35,33 +35,38 @@ static hy_status recorded(echoNpuError error) {
   return error ? hy_fail(HY_IO, "%s", echoNpuGetLastErrorMessage()) : HY_OK;
 }
 
+static hy_status run_tokens(hy_model* model, const hy__step* step) {
+  hy_scope s;
+  hy_scope_begin(&s, model->tape);
+  hy__model_forward(&s, model, step);
+  HY_SCOPE_TRY(&s, hy_stream_sync(model->stream));
+  return hy_scope_end(&s);
+}
+
 // Runs `context` tokens, then records the pass over `tokens` more.
 static hy_status record_step(hy_model* model, int64_t context, int64_t tokens, const char* path) {
   const int64_t vocab = hy_model_vocab_size(model), all = context + tokens;
-  float* logits = malloc((size_t)vocab * sizeof *logits);
   int32_t* ids = malloc((size_t)all * sizeof *ids);
-  hy__cache* cache = NULL;
+  hy__kv_cache* cache = NULL;
   hy__sequence sequence = {0};
   hy__sequence* sequences[] = {&sequence};
   const int32_t* next = ids;
-  hy_status status = logits && ids
-                         ? HY_OK
-                         : hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)all);
+  hy_status status =
+      ids ? HY_OK : hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)all);
   for (int64_t i = 0; i < all && status == HY_OK; i++) ids[i] = (int32_t)((i * 7919 + 13) % vocab);
   if (status == HY_OK)
-    status = hy__cache_create(model->stream, &model->transformer.config, hy__model_dtype(model),
-                              all, &cache);
+    status = hy__kv_cache_create(model->stream, &model->transformer.config, hy__model_dtype(model),
+                                 all, &cache);
   if (status == HY_OK && context > 0)
-    status = hy__model_step(model, cache, sequences, &next, &context, 1, logits);
+    status = run_tokens(model, &(hy__step){cache, sequences, &next, &context, 1});
   hy_fallback_clear();
   if (status == HY_OK) status = recorded(echoNpuRecordStart(path));
   next = ids + context;
-  if (status == HY_OK) status = hy__model_step(model, cache, sequences, &next, &tokens, 1, logits);
+  if (status == HY_OK) status = run_tokens(model, &(hy__step){cache, sequences, &next, &tokens, 1});
   if (status == HY_OK) status = recorded(echoNpuRecordStop());
   hy__sequence_free(cache, &sequence);
-  hy__cache_destroy(cache);
+  hy__kv_cache_destroy(cache);
   free(ids);
-  free(logits);
   return status;
 }
 

@@ -1,5 +1,6 @@
 // Reading the command line.
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -7,11 +8,10 @@
 
 #include "base/edit_distance.h"
 #include "cli/cli.h"
+#include "cli/visit.h"
 #include "halyard/trace.h"
 
-cli_globals cli;
-
-enum { MOST_THREADS = 256 };  // that the cpu backend takes
+cli_globals cli = {.threads = CLI_NOT_GIVEN};
 
 static const cli_option global_options[] = {
     {"backend", CLI_TEXT, &cli.backend, "NAME[:INDEX]",
@@ -20,11 +20,16 @@ static const cli_option global_options[] = {
      "devices to try in order where the first is not available"},
     {"strict", CLI_FLAG, &cli.strict, NULL,
      "an op the device lacks is an error, not a fallback to the cpu"},
-    {"threads", CLI_INT, &cli.threads, "N", "threads for the cpu's kernels (one a core)"},
+    {"threads", CLI_INT, &cli.threads, "N", "threads for the cpu's kernels (one a usable core)"},
     {"trace", CLI_TEXT, &cli.trace, "FILE", "write a Chrome/Perfetto trace of every op"},
     {"json", CLI_FLAG, &cli.json, NULL, "print for machines"},
 };
 #define N_GLOBALS ((int)(sizeof global_options / sizeof global_options[0]))
+
+const cli_option* cli_global_options(int* n) {
+  *n = N_GLOBALS;
+  return global_options;
+}
 
 const char* cli_nearest(const char* word, const char* const* names, int n) {
   const char* best = NULL;
@@ -126,6 +131,8 @@ bool cli_asks_for_help(const char* word) {
 
 int cli_parse(const cli_command* command, const cli_option* options, int n_options, int argc,
               char** argv, int* n_positional) {
+  *n_positional = -1;
+  if (cli_visited(command, options, n_options)) return CLI_DONE;
   *n_positional = 0;
   for (int i = 1; i < argc; i++) {
     const char* word = argv[i];
@@ -156,8 +163,6 @@ int cli_parse(const cli_command* command, const cli_option* options, int n_optio
   }
   if (*n_positional > 0 && command->arguments[0] == 0)
     return cli_usage(command, "'%s' is one word too many", argv[0]);
-  if (cli.threads < 0 || cli.threads > MOST_THREADS)
-    return cli_usage(command, "--threads is a number from 1 to %d", MOST_THREADS);
   return CLI_DONE;
 }
 
@@ -173,14 +178,20 @@ int cli_fail(hy_status status) {
   }
 }
 
+// The cpu's, whichever device is asked for: what that one lacks runs there.
+static hy_status set_threads(void) {
+  if (cli.threads == CLI_NOT_GIVEN) return HY_OK;
+  hy_device* cpu;
+  HY_TRY(hy_device_get("cpu", &cpu));
+  int n = cli.threads > INT_MAX ? INT_MAX : cli.threads < 0 ? -1 : (int)cli.threads;
+  hy_status status = hy_device_set_threads(cpu, n);
+  return status == HY_OK ? HY_OK : hy_fail(status, "--threads: %s", hy_last_error());
+}
+
 int cli_open_device(hy_device** device) {
   if (cli.strict) hy_set_strict(true);
-  if (cli.threads > 0) {
-    char text[24];
-    snprintf(text, sizeof text, "%lld", (long long)cli.threads);
-    setenv("HALYARD_THREADS", text, 1);
-  }
-  hy_status status = cli.trace ? hy_trace_start(cli.trace) : HY_OK;
+  hy_status status = set_threads();
+  if (status == HY_OK && cli.trace) status = hy_trace_start(cli.trace);
   if (status != HY_OK) return cli_fail(status);
   if (cli.fallback) {
     char list[512];

@@ -13,7 +13,7 @@ const cli_command cli_run = {
 
 static bool on_token(void* context, int32_t id, const char* words, size_t length) {
   (void)id;
-  if (cli.json) return text_append(context, words, length);
+  if (cli.json) return string_append(context, words, length);
   fwrite(words, 1, length, stdout);
   fflush(stdout);
   return true;
@@ -39,7 +39,7 @@ static double rate(int64_t tokens, double seconds) {
   return seconds > 0 ? (double)tokens / seconds : 0;
 }
 
-static void write_result(hy_device* device, const hy_model* model, const text* answer,
+static void write_result(hy_device* device, const hy_model* model, const string_builder* answer,
                          const int32_t* prompt, const int32_t* ids, const hy_generate_result* r) {
   hy_memory_stats memory = {0};
   hy_memory_get_stats(device, &memory);
@@ -59,12 +59,12 @@ static void write_result(hy_device* device, const hy_model* model, const text* a
 static int generate(hy_device* device, hy_model* model, const model_options* o) {
   int32_t *prompt = NULL, *ids = NULL;
   int64_t n;
-  text answer = {0};
+  string_builder answer = {0};
   int code = model_prompt(&cli_run, model, o, &prompt, &n);
   if (code != CLI_DONE) return code;
   ids = malloc((size_t)o->generate.max_tokens * sizeof *ids);
   hy_generate_result result;
-  hy_status status = ids && text_append(&answer, "", 0)
+  hy_status status = ids && string_append(&answer, "", 0)
                          ? HY_OK
                          : hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens",
                                    (long long)o->generate.max_tokens);

@@ -30,11 +30,30 @@ static int verify(hy__verify_options* options, const char* junit, bool all) {
   return hy__verify_passed(&summary) ? CLI_DONE : CLI_FAILED;
 }
 
+// Whether every backend and provider of a list such as "cpu,openblas" can be used; where one
+// cannot, says which and why.
+static int check_required(const char* list) {
+  char name[64];
+  for (const char* at = list; *at;) {
+    size_t length = strcspn(at, ",");
+    if (length == 0 || length >= sizeof name)
+      return cli_usage(&cli_verify, "--require takes names such as cpu,openblas, not '%s'", list);
+    memcpy(name, at, length);
+    name[length] = 0;
+    at += length + (at[length] == ',');
+    hy_device* device;
+    if (hy_backend_is_available(name) || hy_device_get(name, &device) == HY_OK) continue;
+    fprintf(stderr, "halyard verify: %s is required and missing: %s\n", name, hy_last_error());
+    return CLI_FAILED;
+  }
+  return CLI_DONE;
+}
+
 static int run(int argc, char** argv) {
   hy__verify_options options = {.index = -1};
-  int64_t seed = 1, index = -1;
+  int64_t seed = 1, index = INT64_MIN, size = INT64_MIN;
   bool determinism = false, gradients = false, all = false;
-  const char *op = NULL, *junit = NULL;
+  const char *op = NULL, *junit = NULL, *required = NULL;
   const cli_option list[] = {
       {"op", CLI_TEXT, &op, "OP", "only this op"},
       {"seed", CLI_INT, &seed, "S", "seed of the generated cases; 1 if not given"},
@@ -42,9 +61,11 @@ static int run(int argc, char** argv) {
       {"quick", CLI_FLAG, &options.quick, NULL, "small shapes, for slow simulators"},
       {"determinism", CLI_FLAG, &determinism, NULL, "run each call twice: the bits must agree"},
       {"gradients", CLI_FLAG, &gradients, NULL, "compare gradients with those on the cpu"},
-      {"size", CLI_INT, &options.limit, "N", "no dimension larger than this"},
+      {"size", CLI_INT, &size, "N", "no dimension larger than this"},
       {"simple", CLI_FLAG, &options.simple, NULL, "contiguous tensors, no special values"},
       {"junit", CLI_TEXT, &junit, "FILE", "also write a JUnit report"},
+      {"require", CLI_TEXT, &required, "A,B,C",
+       "fail unless these backends and providers are here"},
       {"all", CLI_FLAG, &all, NULL, "list every op, not only those with something to tell"},
   };
   int n_positional;
@@ -53,17 +74,20 @@ static int run(int argc, char** argv) {
   if (code != CLI_DONE || n_positional < 0) return code;
   code = find_op(op, &options.op);
   if (code != CLI_DONE) return code;
-  if (index >= 0 && !op) return cli_usage(&cli_verify, "--case needs --op");
-  if (index >= 0 && index >= hy__case_count(options.op))
+  bool one_case = index != INT64_MIN;
+  if (one_case && !op) return cli_usage(&cli_verify, "--case needs --op");
+  if (one_case && (index < 0 || index >= hy__case_count(options.op)))
     return cli_usage(&cli_verify, "%s has cases 0 to %d", op, hy__case_count(options.op) - 1);
-  if (options.limit < 0) return cli_usage(&cli_verify, "--size takes a size from 1");
+  if (size != INT64_MIN && size < 1) return cli_usage(&cli_verify, "--size takes a size from 1");
+  if (size != INT64_MIN) options.limit = size;
   options.seed = (uint64_t)seed;
-  options.index = index < 0 ? -1 : (int)index;
+  if (one_case) options.index = (int)index;
   if (determinism && gradients)
     return cli_usage(&cli_verify, "--determinism and --gradients are two runs");
   if (gradients) options.mode = HY__VERIFY_GRADIENTS;
   if (determinism) options.mode = HY__VERIFY_DETERMINISM;
-  code = cli_open_device(&options.device);
+  code = required ? check_required(required) : CLI_DONE;
+  if (code == CLI_DONE) code = cli_open_device(&options.device);
   return code == CLI_DONE ? verify(&options, junit, all) : code;
 }
 

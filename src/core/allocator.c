@@ -4,28 +4,26 @@
 
 #include <stdio.h>
 
+#include "core/allocator_bins.h"
+
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
-enum { SCAN = 16, CHUNK_BLOCKS = 128 };
+enum { CHUNK_BLOCKS = 128 };
 
 typedef struct hy__chunk {
   struct hy__chunk* next;
-  hy__block blocks[CHUNK_BLOCKS];
+  hy__alloc_block blocks[CHUNK_BLOCKS];
 } hy__chunk;
 
-// ---- sizes and bins ----
+// ---- sizes ----
 
-static int floor_log2(uint64_t x) {
-  return 63 - __builtin_clzll(x);
-}
-
-// Up to 2 MiB a size lies on the lower edge of its bin, so that the first block there fits; above,
+// Up to 2 MiB a size is on the lower edge of its bin, so that the first block there fits; above,
 // that would waste too much, and the few blocks of a bin are looked through.
 static size_t round_size(size_t bytes) {
   size_t grain = HY__ALIGNMENT;
   if (bytes > HY__ALIGNMENT << (HY__SUB_LOG + 1)) {
-    grain = (size_t)1 << (floor_log2(bytes - 1) - HY__SUB_LOG);
+    grain = (size_t)1 << (hy__floor_log2(bytes - 1) - HY__SUB_LOG);
     if (grain > 64 * KIB) grain = 64 * KIB;
   }
   return bytes ? (bytes + grain - 1) & ~(grain - 1) : grain;
@@ -37,65 +35,9 @@ static size_t segment_size(size_t size) {
   return (size + 2 * MIB - 1) & ~(2 * MIB - 1);
 }
 
-static void bin_of(size_t size, int* level, int* sub) {
-  uint64_t units = size / HY__ALIGNMENT;
-  if (units < HY__SUBS) {
-    *level = 0;
-    *sub = (int)units;
-  } else {
-    int log = floor_log2(units);
-    *level = log - HY__SUB_LOG + 1;
-    *sub = (int)(units >> (log - HY__SUB_LOG)) - HY__SUBS;
-  }
-}
-
-static void bins_insert(hy__bins* bins, hy__block* block) {
-  int level, sub;
-  bin_of(block->size, &level, &sub);
-  hy__block** head = &bins->heads[level][sub];
-  block->previous = NULL;
-  block->next = *head;
-  if (*head) (*head)->previous = block;
-  *head = block;
-  bins->subs[level] |= 1u << sub;
-  bins->levels |= 1ull << level;
-}
-
-static void bins_remove(hy__bins* bins, hy__block* block) {
-  if (block->next) block->next->previous = block->previous;
-  if (block->previous) {
-    block->previous->next = block->next;
-    return;
-  }
-  int level, sub;
-  bin_of(block->size, &level, &sub);
-  bins->heads[level][sub] = block->next;
-  if (block->next) return;
-  bins->subs[level] &= ~(1u << sub);
-  if (!bins->subs[level]) bins->levels &= ~(1ull << level);
-}
-
-static hy__block* bins_find(const hy__bins* bins, size_t size) {
-  int level, sub;
-  bin_of(size, &level, &sub);
-  hy__block* block = bins->heads[level][sub];
-  for (int i = 0; block && i < SCAN; i++, block = block->next) {
-    if (block->size >= size) return block;
-  }
-  // Whatever lies in a higher bin fits.
-  uint32_t subs = sub + 1 < HY__SUBS ? bins->subs[level] & (~0u << (sub + 1)) : 0;
-  if (!subs) {
-    uint64_t levels = bins->levels & (~0ull << (level + 1));
-    if (!levels) return NULL;
-    level = __builtin_ctzll(levels);
-    subs = bins->subs[level];
-  }
-  return bins->heads[level][__builtin_ctz(subs)];
-}
-
 // ---- metadata ----
 
-static hy__block* block_new(hy__allocator* a) {
+static hy__alloc_block* block_new(hy__allocator* a) {
   if (!a->spare) {
     hy__chunk* chunk = hy__malloc(sizeof *chunk);
     if (!chunk) return NULL;
@@ -106,12 +48,12 @@ static hy__block* block_new(hy__allocator* a) {
       a->spare = &chunk->blocks[i];
     }
   }
-  hy__block* block = a->spare;
+  hy__alloc_block* block = a->spare;
   a->spare = block->next;
   return block;
 }
 
-static void block_delete(hy__allocator* a, hy__block* block) {
+static void block_delete(hy__allocator* a, hy__alloc_block* block) {
   block->next = a->spare;
   a->spare = block;
 }
@@ -123,10 +65,10 @@ static size_t slot_of(const hy__allocator* a, uintptr_t address) {
   return (size_t)(hash >> 32) & (a->n_slots - 1);
 }
 
-static void slots_insert(hy__allocator* a, hy__block* block) {
+static void slots_insert(hy__allocator* a, hy__alloc_block* block) {
   size_t i = slot_of(a, block->address);
   while (a->slots[i].address) i = (i + 1) & (a->n_slots - 1);
-  a->slots[i] = (hy__slot){.address = block->address, .block = block};
+  a->slots[i] = (hy__alloc_slot){.address = block->address, .block = block};
   a->n_used++;
 }
 
@@ -134,8 +76,8 @@ static void slots_insert(hy__allocator* a, hy__block* block) {
 static bool slots_reserve(hy__allocator* a) {
   if (2 * (a->n_used + 1) <= a->n_slots) return true;
   size_t n_old = a->n_slots;
-  hy__slot* old = a->slots;
-  hy__slot* slots = hy__calloc(n_old ? 2 * n_old : 256, sizeof *slots);
+  hy__alloc_slot* old = a->slots;
+  hy__alloc_slot* slots = hy__calloc(n_old ? 2 * n_old : 256, sizeof *slots);
   if (!slots) return false;
   a->slots = slots;
   a->n_slots = n_old ? 2 * n_old : 256;
@@ -147,7 +89,7 @@ static bool slots_reserve(hy__allocator* a) {
   return true;
 }
 
-static hy__slot* slots_find(hy__allocator* a, uintptr_t address) {
+static hy__alloc_slot* slots_find(hy__allocator* a, uintptr_t address) {
   if (!a->n_used || !address) return NULL;
   size_t i = slot_of(a, address);
   while (a->slots[i].address && a->slots[i].address != address) i = (i + 1) & (a->n_slots - 1);
@@ -155,7 +97,7 @@ static hy__slot* slots_find(hy__allocator* a, uintptr_t address) {
 }
 
 // Closes the gap, so that no search stops early at it.
-static void slots_remove(hy__allocator* a, hy__slot* slot) {
+static void slots_remove(hy__allocator* a, hy__alloc_slot* slot) {
   size_t mask = a->n_slots - 1;
   size_t hole = (size_t)(slot - a->slots);
   for (size_t i = (hole + 1) & mask; a->slots[i].address; i = (i + 1) & mask) {
@@ -168,16 +110,16 @@ static void slots_remove(hy__allocator* a, hy__slot* slot) {
   a->n_used--;
 }
 
-hy__block* hy__allocator_find(hy__allocator* a, const void* address) {
-  hy__slot* slot = slots_find(a, (uintptr_t)address);
+hy__alloc_block* hy__allocator_find(hy__allocator* a, const void* address) {
+  hy__alloc_slot* slot = slots_find(a, (uintptr_t)address);
   return slot ? slot->block : NULL;
 }
 
 // ---- blocks: cutting and merging ----
 
 // Makes `left` take in its right neighbour, which is in no bin.
-static void absorb_after(hy__allocator* a, hy__block* left) {
-  hy__block* right = left->after;
+static void absorb_after(hy__allocator* a, hy__alloc_block* left) {
+  hy__alloc_block* right = left->after;
   left->size += right->size;
   left->after = right->after;
   if (right->after) right->after->before = left;
@@ -185,57 +127,57 @@ static void absorb_after(hy__allocator* a, hy__block* left) {
 }
 
 // Puts a block that nobody uses any more into its cache.
-static void block_release(hy__allocator* a, hy__block* block) {
+static void block_release(hy__allocator* a, hy__alloc_block* block) {
   hy__bins* bins = &block->cache->bins[block->segment->pool];
   block->segment->busy--;
-  hy__block* after = block->after;
+  hy__alloc_block* after = block->after;
   if (after && after->free && after->cache == block->cache) {
-    bins_remove(bins, after);
+    hy__bins_remove(bins, after);
     absorb_after(a, block);
   }
-  hy__block* before = block->before;
+  hy__alloc_block* before = block->before;
   if (before && before->free && before->cache == block->cache) {
-    bins_remove(bins, before);
+    hy__bins_remove(bins, before);
     absorb_after(a, before);
     block = before;
   }
   block->free = true;
-  bins_insert(bins, block);
+  hy__bins_insert(bins, block);
 }
 
 // Takes a free block of the cache into use and cuts it to size. Without metadata for the rest, the
 // block stays whole.
-static void block_acquire(hy__allocator* a, hy__block* block, size_t size) {
+static void block_acquire(hy__allocator* a, hy__alloc_block* block, size_t size) {
   hy__bins* bins = &block->cache->bins[block->segment->pool];
-  bins_remove(bins, block);
+  hy__bins_remove(bins, block);
   block->free = false;
   block->users = 0;
   block->awaiting = 0;
   block->segment->busy++;
   size_t least = block->segment->pool == HY__POOL_SMALL ? HY__ALIGNMENT : 64 * KIB;
   if (block->size - size < least) return;
-  hy__block* rest = block_new(a);
+  hy__alloc_block* rest = block_new(a);
   if (!rest) return;
-  *rest = (hy__block){.address = block->address + size,
-                      .size = block->size - size,
-                      .cache = block->cache,
-                      .segment = block->segment,
-                      .before = block,
-                      .after = block->after,
-                      .free = true};
+  *rest = (hy__alloc_block){.address = block->address + size,
+                            .size = block->size - size,
+                            .cache = block->cache,
+                            .segment = block->segment,
+                            .before = block,
+                            .after = block->after,
+                            .free = true};
   if (rest->after) rest->after->before = rest;
   block->after = rest;
   block->size = size;
-  bins_insert(bins, rest);
+  hy__bins_insert(bins, rest);
 }
 
 // ---- work that outlives a free ----
 
-static void pending_pop(hy__allocator* a, hy__cache* cache) {
+static void pending_pop(hy__allocator* a, hy__alloc_cache* cache) {
   hy__pending* pending = cache->first;
   cache->first = pending->next;
   if (!cache->first) cache->last = NULL;
-  hy__block* block = pending->block;
+  hy__alloc_block* block = pending->block;
   pending->next = a->idle;
   a->idle = pending;
   a->n_pending--;
@@ -244,7 +186,7 @@ static void pending_pop(hy__allocator* a, hy__cache* cache) {
 
 static void poll_pending(hy__allocator* a) {
   const hy_device* device = a->device;
-  for (hy__cache* cache = a->caches; cache; cache = cache->next) {
+  for (hy__alloc_cache* cache = a->caches; cache; cache = cache->next) {
     // An event that fails belongs to work that will not touch the memory any more.
     while (cache->first &&
            device->backend->event_query(device->handle, cache->first->event) != HY_NOT_READY) {
@@ -253,7 +195,7 @@ static void poll_pending(hy__allocator* a) {
   }
 }
 
-static bool pending_push(hy__allocator* a, hy__cache* cache, hy__block* block) {
+static bool pending_push(hy__allocator* a, hy__alloc_cache* cache, hy__alloc_block* block) {
   const hy_device* device = a->device;
   if (!a->idle) {
     hy__pending* fresh = hy__malloc(sizeof *fresh);
@@ -283,13 +225,13 @@ static bool pending_push(hy__allocator* a, hy__cache* cache, hy__block* block) {
   return true;
 }
 
-void hy__allocator_give(hy__allocator* a, hy__block* block) {
+void hy__allocator_give(hy__allocator* a, hy__alloc_block* block) {
   slots_remove(a, slots_find(a, block->address));
   a->stats.frees++;
   a->stats.allocated -= block->size;
   if (block->users) {
-    for (hy__cache* cache = a->caches; cache; cache = cache->next) {
-      if (!cache->attached || cache == block->cache) continue;
+    for (hy__alloc_cache* cache = a->caches; cache; cache = cache->next) {
+      if (!cache->attached || cache->captures || cache == block->cache) continue;
       if (!(block->users >> (cache->number % 64) & 1)) continue;
       // Where the moment cannot be marked, wait for it.
       if (!pending_push(a, cache, block)) a->device->backend->device_sync(a->device->handle);
@@ -301,26 +243,35 @@ void hy__allocator_give(hy__allocator* a, hy__block* block) {
 
 // ---- segments ----
 
+// Whether nobody can ask for the memory of a segment any more.
+static bool may_return(const hy__segment* segment) {
+  if (segment->busy || segment->exported) return false;
+  for (const hy__alloc_block* block = segment->first; block; block = block->after) {
+    if (block->cache->home) return false;  // a graph writes there when it is launched
+  }
+  return true;
+}
+
 void hy__allocator_flush(hy__allocator* a) {
   const hy_device* device = a->device;
   if (!a->segments.count) return;
   if (!device->is_host) {
     // A device that fails here does no more work either.
     device->backend->device_sync(device->handle);
-    for (hy__cache* cache = a->caches; cache; cache = cache->next) {
+    for (hy__alloc_cache* cache = a->caches; cache; cache = cache->next) {
       while (cache->first) pending_pop(a, cache);
     }
   }
   size_t kept = 0;
   for (size_t i = 0; i < a->segments.count; i++) {
     hy__segment* segment = a->segments.items[i].owner;
-    if (segment->busy) {
+    if (!may_return(segment)) {
       a->segments.items[kept++] = a->segments.items[i];
       continue;
     }
-    for (hy__block *block = segment->first, *after; block; block = after) {
+    for (hy__alloc_block *block = segment->first, *after; block; block = after) {
       after = block->after;
-      bins_remove(&block->cache->bins[segment->pool], block);
+      hy__bins_remove(&block->cache->bins[segment->pool], block);
       block_delete(a, block);
     }
     device->backend->memory_free(device->handle, segment->address);
@@ -383,32 +334,35 @@ static hy_status host_memory_out(const hy__allocator* a) {
 }
 
 // A free block that fits, from the cache of a stream that has nothing to do.
-static hy__block* steal(hy__allocator* a, hy__cache* thief, hy__pool pool, size_t size) {
+static hy__alloc_block* steal(hy__allocator* a, hy__alloc_cache* thief, hy__pool pool,
+                              size_t size) {
   const hy_device* device = a->device;
-  for (hy__cache* cache = a->caches; cache; cache = cache->next) {
+  for (hy__alloc_cache* cache = a->caches; cache; cache = cache->next) {
     if (cache == thief) continue;
-    hy__block* block = bins_find(&cache->bins[pool], size);
+    hy__alloc_block* block = hy__bins_find(&cache->bins[pool], size);
     if (!block) continue;
-    if (cache->attached && device->backend->stream_query(device->handle, cache->stream) != HY_OK) {
+    // A stream that captures was idle when it began, and must not be asked.
+    if (cache->attached && !cache->captures &&
+        device->backend->stream_query(device->handle, cache->stream) != HY_OK) {
       continue;
     }
-    bins_remove(&cache->bins[pool], block);
+    hy__bins_remove(&cache->bins[pool], block);
     block->cache = thief;
-    bins_insert(&thief->bins[pool], block);
+    hy__bins_insert(&thief->bins[pool], block);
     return block;
   }
   return NULL;
 }
 
 // What the cache does not hold: from an idle stream, from the backend, or after a flush. The block
-// lies in the cache's bins on return.
-static hy_status miss(hy__allocator* a, hy__cache* cache, hy__pool pool, size_t size,
-                      hy__block** found) {
+// is in the cache's bins on return.
+static hy_status miss(hy__allocator* a, hy__alloc_cache* cache, hy__pool pool, size_t size,
+                      hy__alloc_block** found) {
   *found = steal(a, cache, pool, size);
   if (*found) return HY_OK;
 
   hy__segment* segment = hy__malloc(sizeof *segment);
-  hy__block* block = block_new(a);
+  hy__alloc_block* block = block_new(a);
   hy_status status = HY_OK;
   if (!segment || !block || !hy__ranges_reserve(&a->segments)) {
     status = host_memory_out(a);
@@ -423,7 +377,7 @@ static hy_status miss(hy__allocator* a, hy__cache* cache, hy__pool pool, size_t 
   }
   if (status == HY_OUT_OF_MEMORY) {
     hy__allocator_flush(a);
-    *found = bins_find(&cache->bins[pool], size);
+    *found = hy__bins_find(&cache->bins[pool], size);
     if (!*found) *found = steal(a, cache, pool, size);
     if (!*found) status = segment_memory(a, bytes, &address);
     if (*found || status == HY_OK) a->stats.retries++;
@@ -436,13 +390,13 @@ static hy_status miss(hy__allocator* a, hy__cache* cache, hy__pool pool, size_t 
   if (status != HY_OK) goto fail;
 
   *segment = (hy__segment){.address = address, .size = bytes, .pool = pool, .first = block};
-  *block = (hy__block){.address = (uintptr_t)address,
-                       .size = bytes,
-                       .cache = cache,
-                       .segment = segment,
-                       .free = true};
+  *block = (hy__alloc_block){.address = (uintptr_t)address,
+                             .size = bytes,
+                             .cache = cache,
+                             .segment = segment,
+                             .free = true};
   hy__ranges_add(&a->segments, address, bytes, segment);
-  bins_insert(&cache->bins[pool], block);
+  hy__bins_insert(&cache->bins[pool], block);
   *found = block;
   return HY_OK;
 
@@ -452,13 +406,14 @@ fail:
   return status;
 }
 
-hy_status hy__allocator_take(hy__allocator* a, hy__cache* cache, size_t bytes, void** address) {
+hy_status hy__allocator_take(hy__allocator* a, hy__alloc_cache* cache, size_t bytes,
+                             void** address) {
   if (bytes > (size_t)1 << HY__MAX_LOG) return out_of_memory(a, bytes);
   size_t size = round_size(bytes);
   hy__pool pool = size <= MIB ? HY__POOL_SMALL : HY__POOL_LARGE;
   if (a->n_pending) poll_pending(a);
   if (!slots_reserve(a)) return host_memory_out(a);
-  hy__block* block = bins_find(&cache->bins[pool], size);
+  hy__alloc_block* block = hy__bins_find(&cache->bins[pool], size);
   if (!block) HY_TRY(miss(a, cache, pool, size, &block));
   block_acquire(a, block, size);
   slots_insert(a, block);
@@ -471,8 +426,8 @@ hy_status hy__allocator_take(hy__allocator* a, hy__cache* cache, size_t bytes, v
 
 // ---- caches ----
 
-static hy__cache* cache_new(hy__allocator* a) {
-  hy__cache* cache = hy__calloc(1, sizeof *cache);
+static hy__alloc_cache* cache_new(hy__allocator* a) {
+  hy__alloc_cache* cache = hy__calloc(1, sizeof *cache);
   if (!cache) return NULL;
   cache->number = a->caches ? a->caches->number + 1 : 0;
   cache->next = a->caches;
@@ -482,7 +437,7 @@ static hy__cache* cache_new(hy__allocator* a) {
 
 hy_status hy__allocator_attach(hy__allocator* a, hy_stream* stream) {
   pthread_mutex_lock(&a->mutex);
-  hy__cache* cache = stream->cache;
+  hy__alloc_cache* cache = stream->cache;
   if (!cache) {
     cache = a->caches;
     // Where calls finish before they return, all streams share what is free.
@@ -513,9 +468,66 @@ void hy__allocator_detach(hy__allocator* a, hy_stream* stream) {
   stream->cache = NULL;
 }
 
+// ---- private caches, for graphs ----
+
+hy_status hy__allocator_capture_begin(hy__allocator* a, hy_stream* stream) {
+  hy__alloc_cache* private = hy__calloc(1, sizeof *private);
+  if (!private) return host_memory_out(a);
+  pthread_mutex_lock(&a->mutex);
+  private->home = stream->cache;
+  private->number = stream->cache->number;
+  stream->cache->captures++;
+  stream->cache = private;
+  pthread_mutex_unlock(&a->mutex);
+  return HY_OK;
+}
+
+hy__alloc_cache* hy__allocator_capture_end(hy__allocator* a, hy_stream* stream) {
+  pthread_mutex_lock(&a->mutex);
+  hy__alloc_cache* private = stream->cache;
+  stream->cache = private->home;
+  stream->cache->captures--;
+  pthread_mutex_unlock(&a->mutex);
+  return private;
+}
+
+uint64_t hy__allocator_private_bytes(hy__allocator* a, const hy__alloc_cache* private) {
+  uint64_t bytes = 0;
+  pthread_mutex_lock(&a->mutex);
+  for (size_t i = 0; i < a->segments.count; i++) {
+    const hy__segment* segment = a->segments.items[i].owner;
+    for (const hy__alloc_block* block = segment->first; block; block = block->after) {
+      if (block->cache == private) bytes += block->size;
+    }
+  }
+  pthread_mutex_unlock(&a->mutex);
+  return bytes;
+}
+
+void hy__allocator_private_release(hy__allocator* a, hy__alloc_cache* private) {
+  if (!private) return;
+  pthread_mutex_lock(&a->mutex);
+  for (size_t i = 0; i < a->segments.count; i++) {
+    hy__segment* segment = a->segments.items[i].owner;
+    for (hy__alloc_block* block = segment->first; block; block = block->after) {
+      if (block->cache != private) continue;
+      block->cache = private->home;
+      if (!block->free) continue;
+      hy__alloc_block* before = block->before;
+      bool merges = before && before->free && before->cache == block->cache;
+      hy__bins_remove(&private->bins[segment->pool], block);
+      segment->busy++;
+      block_release(a, block);
+      if (merges) block = before;
+    }
+  }
+  pthread_mutex_unlock(&a->mutex);
+  hy__mfree(private);
+}
+
 void hy__allocator_clear(hy__allocator* a) {
   const hy_device* device = a->device;
-  for (hy__cache* cache = a->caches; cache; cache = cache->next) {
+  for (hy__alloc_cache* cache = a->caches; cache; cache = cache->next) {
     while (cache->first) pending_pop(a, cache);
   }
   for (size_t i = 0; i < a->segments.count; i++) {
@@ -524,7 +536,7 @@ void hy__allocator_clear(hy__allocator* a) {
     hy__mfree(segment);
   }
   hy__ranges_clear(&a->segments);
-  for (hy__cache *cache = a->caches, *next; cache; cache = next) {
+  for (hy__alloc_cache *cache = a->caches, *next; cache; cache = next) {
     next = cache->next;
     hy__mfree(cache);
   }

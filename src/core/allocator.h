@@ -2,7 +2,7 @@
 // public functions around it).
 //
 // Memory is taken from the backend in segments. A segment is cut into blocks, which are merged with
-// free neighbours when they come back. Free blocks lie in bins by size, one set of bins per stream
+// free neighbours when they come back. Free blocks are in bins by size, one set of bins per stream
 // (a cache) and pool, because memory freed on a stream may be reused at once on that stream alone.
 // All of this is kept in host memory: the device's own is never touched. Taking from the cache and
 // giving back cost the same however many blocks there are.
@@ -23,72 +23,80 @@ typedef struct hy__segment {
   void* address;
   size_t size;
   hy__pool pool;
-  int64_t busy;             // blocks that are not free
-  struct hy__block* first;  // by address
+  int64_t busy;                   // blocks that are not free
+  bool exported;                  // another process may use it: never goes back to the backend
+  struct hy__alloc_block* first;  // by address
 } hy__segment;
 
-typedef struct hy__block {
+typedef struct hy__alloc_block {
   uintptr_t address;
   size_t size;
-  struct hy__cache* cache;
+  struct hy__alloc_cache* cache;
   hy__segment* segment;
-  struct hy__block *before, *after;   // neighbours in the segment
-  struct hy__block *previous, *next;  // in the bin; `next` also links unused metadata
+  struct hy__alloc_block *before, *after;   // neighbours in the segment
+  struct hy__alloc_block *previous, *next;  // in the bin; `next` also links unused metadata
   uint64_t users;    // bit n: used on the streams of caches numbered n modulo 64 as well
   int32_t awaiting;  // events that must pass before the block is free
   bool free;
-} hy__block;
+} hy__alloc_block;
 
 typedef struct hy__bins {
   uint64_t levels;  // bit l: some bin of level l holds a block
   uint32_t subs[HY__LEVELS];
-  hy__block* heads[HY__LEVELS][HY__SUBS];
+  hy__alloc_block* heads[HY__LEVELS][HY__SUBS];
 } hy__bins;
 
 // A block that work on the cache's stream still used when it was freed.
 typedef struct hy__pending {
   struct hy__pending* next;
   void* event;
-  hy__block* block;
+  hy__alloc_block* block;
 } hy__pending;
 
-// Outlives its stream: the next stream takes it over, with the free memory in it.
-typedef struct hy__cache {
-  struct hy__cache* next;
-  int number;
+// Outlives its stream: the next stream takes it over, with the free memory in it. A graph's private
+// cache is in no list, so that nobody else takes what is in it, and dies with the graph.
+typedef struct hy__alloc_cache {
+  struct hy__alloc_cache* next;
+  int number;                    // a private cache has its home's
+  struct hy__alloc_cache* home;  // of the stream that captured; NULL: not private
+  int captures;                  // under way on its streams, which are idle meanwhile
   bool attached;
   void* stream;  // the backend's handle while attached
   hy__bins bins[HY__POOLS];
   hy__pending *first, *last;  // in the order of the stream
-} hy__cache;
+} hy__alloc_cache;
 
-typedef struct hy__slot {
+typedef struct hy__alloc_slot {
   uintptr_t address;  // 0: empty
-  hy__block* block;
-} hy__slot;
+  hy__alloc_block* block;
+} hy__alloc_slot;
 
 struct hy__allocator {
   hy__allocator* next;  // in the list of all allocators
   hy_device* device;
   pthread_mutex_t mutex;  // guards all below
   hy_memory_stats stats;
-  hy__cache* caches;
-  hy__ranges segments, raw, pinned;
-  hy__slot* slots;  // blocks in use, by address: open addressing
+  hy__alloc_cache* caches;
+  hy__ranges segments, raw, pinned, imports;
+  hy__alloc_slot* slots;  // blocks in use, by address: open addressing
   size_t n_slots, n_used;
-  hy__block* spare;  // unused metadata
+  hy__alloc_block* spare;  // unused metadata
   struct hy__chunk* chunks;
   hy__pending* idle;  // nodes with an event each, for use again
   int64_t n_pending;
 };
 
+// Closes what hy_memory_import opened and nobody closed: memory_handle.c.
+void hy__imports_close(hy__allocator* a);
+
 // The caller holds the mutex in all of these.
 
-hy_status hy__allocator_take(hy__allocator* a, hy__cache* cache, size_t bytes, void** address);
+hy_status hy__allocator_take(hy__allocator* a, hy__alloc_cache* cache, size_t bytes,
+                             void** address);
 // NULL when no block in use begins at `address`.
-hy__block* hy__allocator_find(hy__allocator* a, const void* address);
+hy__alloc_block* hy__allocator_find(hy__allocator* a, const void* address);
 // Takes over a block that hy__allocator_find gave.
-void hy__allocator_give(hy__allocator* a, hy__block* block);
+void hy__allocator_give(hy__allocator* a, hy__alloc_block* block);
 // Waits for the device, then returns every wholly free segment to the backend.
 void hy__allocator_flush(hy__allocator* a);
 // Returns all segments, used or not, and drops every table. The device's work is done.

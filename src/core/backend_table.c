@@ -21,7 +21,43 @@ bool hy__valid_name(const char* name) {
   X(stream_create) X(stream_destroy) X(stream_sync) X(stream_query) X(event_create) \
   X(event_destroy) X(event_record) X(event_query) X(event_sync) X(event_elapsed) \
   X(stream_wait_event) X(device_sync)
+// Optional functions that go together.
+#define CAPTURE_FUNCTIONS(X) X(capture_begin) X(capture_end) X(graph_launch) X(graph_destroy)
+#define COMM_FUNCTIONS(X) \
+  X(comm_init_rank) X(comm_unique_id) X(comm_destroy) X(comm_abort) X(comm_async_error) \
+  X(all_reduce) X(all_gather) X(reduce_scatter) X(broadcast) X(send) X(recv) X(barrier)
+#define GROUP_FUNCTIONS(X) X(group_begin) X(group_end)
+#define PEER_FUNCTIONS(X) X(copy_peer) X(peer_access)
+#define PRIORITY_FUNCTIONS(X) X(stream_create_with_priority) X(stream_priority_range)
+#define SHARING_FUNCTIONS(X) X(memory_export) X(memory_import) X(memory_close)
+#define COMPILE_FUNCTIONS(X) \
+  X(compile) X(compile_flags) X(module_kernel) X(kernel_launch) X(module_destroy)
+#define THREAD_FUNCTIONS(X) X(set_threads) X(threads)
+#define FAMILIES(X) \
+  X(CAPTURE_FUNCTIONS) X(COMM_FUNCTIONS) X(GROUP_FUNCTIONS) X(PEER_FUNCTIONS) \
+  X(PRIORITY_FUNCTIONS) X(SHARING_FUNCTIONS) X(COMPILE_FUNCTIONS) X(THREAD_FUNCTIONS)
 // clang-format on
+
+// All of a family, or none.
+static hy_status check_families(const hy_backend* b) {
+#define NOTE(field) *(b->field ? &present : &absent) = #field;
+#define CHECK(FAMILY)                                                                         \
+  {                                                                                           \
+    const char *present = NULL, *absent = NULL;                                               \
+    FAMILY(NOTE)                                                                              \
+    if (present && absent)                                                                    \
+      return hy_fail(HY_FORMAT, "backend %s: %s and %s go together, and %s is NULL", b->name, \
+                     present, absent, absent);                                                \
+  }
+  FAMILIES(CHECK)
+#undef CHECK
+#undef NOTE
+  if (b->graph_update && !b->capture_begin)
+    return hy_fail(HY_FORMAT, "backend %s: graph_update without capture_begin", b->name);
+  if (b->group_begin && !b->comm_init_rank)
+    return hy_fail(HY_FORMAT, "backend %s: group_begin without comm_init_rank", b->name);
+  return HY_OK;
+}
 
 static hy_status check_functions(const hy_backend* b) {
 #define CHECK(field) \
@@ -124,6 +160,7 @@ hy_status hy__backend_import(const hy_backend* from, hy_backend* to,
   if (hy__known_provider_find(b.name))
     return hy_fail(HY_FORMAT, "%s is the name of a provider; a backend cannot have it", b.name);
   HY_TRY(check_functions(&b));
+  HY_TRY(check_families(&b));
   HY_TRY(import_providers(&b, providers));
   if (!b.stream_create) hy__use_inline_streams(&b);
   *to = b;

@@ -1,7 +1,9 @@
-// Copies and memset: which side is which device, staging, tracing.
+// Copies and memsets on a stream, and copies between devices: directly, or staged through the host.
+#include <stdio.h>
+
 #include "core/internal.h"
 
-// Staging of copies between devices, in two halves that are filled and emptied in turns.
+// Staging of copies between devices, in two halves that are filled and emptied alternately.
 static const size_t stage_bytes = (size_t)4 << 20;
 
 static const char* const kind_names[] = {"host to host", "host to device", "device to host",
@@ -22,16 +24,35 @@ static hy_status injected(const hy_stream* stream, const char* what, size_t byte
                  stream->device->selector);
 }
 
-// Whether `address` lies on the stream's device; another device's memory is an error.
+// Whether `address` is on the stream's device; another device's memory is an error.
 static hy_status side(const hy_stream* stream, const char* name, const void* address,
                       bool* on_device) {
   const hy_device* owner = hy__memory_owner(address);
   *on_device = owner != NULL;
-  if (!owner || owner == stream->device) return HY_OK;
+  if (!owner || hy__same_device(owner, stream->device)) return HY_OK;
   return hy_fail(HY_INVALID_ARGUMENT,
                  "hy_memcpy: %s lies on %s and the stream is of %s; hy_memcpy_peer copies between "
                  "devices",
                  name, owner->selector, stream->device->selector);
+}
+
+// On a device in host memory the addresses alone do not tell: what its allocator gave is its own.
+static hy_status capture_copy(hy_stream* stream, void* dst, const void* src, size_t bytes,
+                              hy_copy_kind kind, bool by_address) {
+  hy_device* device = stream->device;
+  if (by_address && device->is_host && hy__allocator_owns(device->allocator, dst) &&
+      hy__allocator_owns(device->allocator, src)) {
+    kind = HY_COPY_DEVICE_TO_DEVICE;
+  }
+  if (kind != HY_COPY_DEVICE_TO_DEVICE) {
+    char what[64];
+    snprintf(what, sizeof what, "a copy from %s", kind_names[kind]);
+    return hy__capture_refuse(stream, what,
+                              "the host's memory is not the graph's; copy before the capture or "
+                              "after the launch");
+  }
+  return stream->capture->work(
+      stream, &(hy_graph_node){.kind = HY_NODE_COPY, .dst = dst, .src = src, .bytes = bytes});
 }
 
 hy_status hy_memcpy(hy_stream* stream, void* dst, const void* src, size_t bytes,
@@ -45,13 +66,15 @@ hy_status hy_memcpy(hy_stream* stream, void* dst, const void* src, size_t bytes,
   if (!dst || !src) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_memcpy: %s is NULL", dst ? "src" : "dst");
   }
-  if (kind == HY_COPY_DEFAULT) {
+  bool by_address = kind == HY_COPY_DEFAULT;
+  if (by_address) {
     bool to_device, from_device;
     HY_TRY(side(stream, "dst", dst, &to_device));
     HY_TRY(side(stream, "src", src, &from_device));
     kind = to_device ? (from_device ? HY_COPY_DEVICE_TO_DEVICE : HY_COPY_HOST_TO_DEVICE)
                      : (from_device ? HY_COPY_DEVICE_TO_HOST : HY_COPY_HOST_TO_HOST);
   }
+  if (stream->capture) return capture_copy(stream, dst, src, bytes, kind, by_address);
   if (hy__fault(HY_FAULT_COPY)) return injected(stream, "copy", bytes);
   const hy_device* device = stream->device;
   int64_t begin = hy__trace_begin();
@@ -65,6 +88,10 @@ hy_status hy_memset(hy_stream* stream, void* dst, int value, size_t bytes) {
   HY_TRY(hy__stream_check(stream));
   if (bytes == 0) return HY_OK;
   if (!dst) return hy_fail(HY_INVALID_ARGUMENT, "hy_memset: dst is NULL");
+  if (stream->capture) {
+    return stream->capture->work(
+        stream, &(hy_graph_node){.kind = HY_NODE_SET, .dst = dst, .value = value, .bytes = bytes});
+  }
   if (hy__fault(HY_FAULT_COPY)) return injected(stream, "memset", bytes);
   const hy_device* device = stream->device;
   int64_t begin = hy__trace_begin();
@@ -101,6 +128,34 @@ static hy_status copy_staged(hy_stream* dst_stream, char* dst, hy_stream* src_st
   return status;
 }
 
+hy_status hy_device_peer_access(hy_device* device, hy_device* peer, bool* possible) {
+  if (!device || !peer || !possible) {
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_device_peer_access: an argument is NULL");
+  }
+  *possible = false;
+  if (hy__same_device(device, peer)) *possible = true;
+  if (*possible || device->backend != peer->backend || !device->backend->peer_access) return HY_OK;
+  int32_t answer = 0;
+  HY_TRY(device->backend->peer_access(device->handle, peer->handle, &answer));
+  *possible = answer != 0;
+  return HY_OK;
+}
+
+// Straight from one device of a backend to another.
+static hy_status copy_direct(hy_stream* dst_stream, void* dst, hy_stream* src_stream,
+                             const void* src, size_t bytes) {
+  const hy_device* to = dst_stream->device;
+  HY_TRY(hy_stream_sync(src_stream));
+  HY_TRY(hy__stream_check(dst_stream));
+  if (hy__fault(HY_FAULT_COPY)) return injected(dst_stream, "copy", bytes);
+  int64_t begin = hy__trace_begin();
+  hy_status status = to->backend->copy_peer(to->handle, dst_stream->handle, dst,
+                                            src_stream->device->handle, src, bytes);
+  trace(begin, "copy", "peer to peer", to, bytes);
+  HY_TRY(status);
+  return hy_stream_sync(dst_stream);
+}
+
 hy_status hy_memcpy_peer(hy_stream* dst_stream, void* dst, hy_stream* src_stream, const void* src,
                          size_t bytes) {
   if (!dst_stream || !src_stream) {
@@ -110,8 +165,15 @@ hy_status hy_memcpy_peer(hy_stream* dst_stream, void* dst, hy_stream* src_stream
   if (bytes && (!dst || !src)) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_memcpy_peer: %s is NULL", dst ? "src" : "dst");
   }
-  const hy_device* to = dst_stream->device;
-  const hy_device* from = src_stream->device;
+  const hy_device* to = dst_stream->device->root;
+  const hy_device* from = src_stream->device->root;
+  if (dst_stream->capture || src_stream->capture) {
+    return hy__capture_refuse(dst_stream->capture ? dst_stream : src_stream, "hy_memcpy_peer",
+                              "it has finished when it returns");
+  }
+  bool direct;
+  HY_TRY(hy_device_peer_access(dst_stream->device, src_stream->device, &direct));
+  if (to != from && direct && bytes) return copy_direct(dst_stream, dst, src_stream, src, bytes);
   if (to != from && !to->is_host && !from->is_host) {
     return copy_staged(dst_stream, dst, src_stream, src, bytes);
   }

@@ -19,14 +19,22 @@ static void order_providers(hy__backend_entry* entry, hy_device* d) {
   for (int i = 0; i < entry->table.n_providers; i++) {
     if (entry->providers[i].table.flags & HY_PROVIDER_BY_NAME) continue;
     hy__entry_probe_provider(entry, i);
-    if (entry->providers[i].probe.status == HY_OK) d->orders[0][n++] = &entry->providers[i].table;
+    if (entry->providers[i].probe.status == HY_OK) d->providers[n++] = &entry->providers[i].table;
   }
-  atomic_init(&d->providers, d->orders[0]);
+}
+
+static void note_opened(hy_device* d) {
+  pthread_mutex_init(&d->mutex, NULL);
+  pthread_mutex_lock(&opened.mutex);
+  d->older = opened.newest;
+  opened.newest = d;
+  pthread_mutex_unlock(&opened.mutex);
 }
 
 static hy_status open_locked(hy__backend_entry* entry, int index, hy_device** out) {
   hy_device* d = hy__calloc(1, sizeof *d);
   if (!d) return hy_fail(HY_OUT_OF_MEMORY, "no memory to open %s:%d", entry->name, index);
+  d->root = d;
   d->backend = &entry->table;
   d->index = index;
   d->is_host = entry->table.flags & HY_BACKEND_HOST_MEMORY;
@@ -40,12 +48,7 @@ static hy_status open_locked(hy__backend_entry* entry, int index, hy_device** ou
   order_providers(entry, d);
   status = hy__allocator_create(d, &d->allocator);
   if (status != HY_OK) goto fail_allocator;
-  pthread_mutex_init(&d->mutex, NULL);
-
-  pthread_mutex_lock(&opened.mutex);
-  d->older = opened.newest;
-  opened.newest = d;
-  pthread_mutex_unlock(&opened.mutex);
+  note_opened(d);
   hy__log(2, "opened %s", d->selector);
   *out = d;
   return HY_OK;
@@ -57,23 +60,56 @@ fail_open:
   return status;
 }
 
-hy_status hy__device_open(hy__backend_entry* entry, int index, hy_device** device) {
+// The root's device with one provider asked first.
+static hy_status open_variant_locked(hy__backend_entry* entry, hy_device* root, int provider,
+                                     hy_device** out) {
+  const hy_provider* first = &entry->providers[provider].table;
+  hy_device* d = hy__calloc(1, sizeof *d);
+  if (!d) return hy_fail(HY_OUT_OF_MEMORY, "no memory to open %s", first->name);
+  d->backend = root->backend;
+  d->index = root->index;
+  d->handle = root->handle;
+  memcpy(d->selector, root->selector, sizeof d->selector);
+  d->is_host = root->is_host;
+  d->allocator = root->allocator;
+  d->root = root;
+  d->provider = first->name;
+  int n = 0;
+  d->providers[n++] = first;
+  for (int i = 0; root->providers[i]; i++)
+    if (root->providers[i] != first) d->providers[n++] = root->providers[i];
+  note_opened(d);
+  *out = d;
+  return HY_OK;
+}
+
+hy_status hy__device_open(hy__backend_entry* entry, int index, int provider, hy_device** device) {
   hy_status status = HY_OK;
   pthread_mutex_lock(&entry->mutex);
-  if (!entry->devices[index]) status = open_locked(entry, index, &entry->devices[index]);
-  *device = entry->devices[index];
+  hy_device** place = &entry->devices[index];
+  if (!*place) status = open_locked(entry, index, place);
+  if (status == HY_OK && provider >= 0) {
+    hy_device* root = *place;
+    place = &root->variants[provider];
+    if (!*place) status = open_variant_locked(entry, root, provider, place);
+  }
+  *device = *place;
   pthread_mutex_unlock(&entry->mutex);
   return status;
 }
 
 void hy__devices_close(void) {
   atomic_fetch_add(&generation, 1);
+  for (hy_device* d = opened.newest; d; d = d->older) hy__comms_abort(d);
   while (opened.newest) {
     hy_device* d = opened.newest;
     opened.newest = d->older;
     hy__streams_close(d);
-    hy__allocator_destroy(d->allocator);
-    d->backend->device_close(d->handle);
+    hy__comms_close(d);
+    if (d == d->root) {  // the last of its kind: variants are younger
+      hy__allocator_destroy(d->allocator);
+      d->backend->device_close(d->handle);
+    }
     pthread_mutex_destroy(&d->mutex);
     hy__mfree(d);
   }
@@ -110,6 +146,10 @@ const char* hy_device_selector(const hy_device* device) {
   return device->selector;
 }
 
+const char* hy_device_provider(const hy_device* device) {
+  return device->provider;
+}
+
 bool hy_device_is_host(const hy_device* device) {
   return device->is_host;
 }
@@ -127,55 +167,44 @@ bool hy_device_supports_dtype(hy_device* device, hy_dtype dtype) {
   return hy_device_describe(device, &info) == HY_OK && (info.dtypes & HY_DTYPE_BIT(dtype));
 }
 
+hy_status hy_device_peak(hy_device* device, hy_peak kind, hy_dtype dtype, void* dst,
+                         const void* src, size_t bytes, double* per_second) {
+  if (!device || !per_second)
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_device_peak: %s is NULL",
+                   device ? "per_second" : "device");
+  *per_second = 0;
+  if (!device->backend->peak)
+    return hy_fail(HY_UNSUPPORTED, "hy_device_peak: %s measures no peaks", device->selector);
+  if (kind != HY_PEAK_MULTIPLY_ADD && (!src || (kind == HY_PEAK_COPY && !dst)))
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_device_peak: no memory to read or copy was given");
+  return device->backend->peak(device->handle, kind, dtype, dst, src, bytes, per_second);
+}
+
 hy_status hy_device_sync(hy_device* device) {
   if (!device) return hy_fail(HY_INVALID_ARGUMENT, "hy_device_sync: device is NULL");
   return device->backend->device_sync(device->handle);
 }
 
-static hy_status no_provider(const hy__backend_entry* entry, const hy_device* device,
-                             const char* provider) {
-  char list[256] = "none";
-  size_t used = 0;
-  for (int i = 0; i < entry->table.n_providers && used < sizeof list; i++)
-    used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
-                             entry->providers[i].table.name);
-  return hy_fail(HY_NOT_FOUND, "%s has no provider called %s; there are %s", device->selector,
-                 provider, list);
-}
-
-// The order with that provider first. The backend's lock is held.
-static hy_status prefer_locked(hy__backend_entry* entry, hy_device* device, const char* name) {
-  int index = 0, n = 1;
-  while (index < entry->table.n_providers && strcmp(entry->providers[index].table.name, name))
-    index++;
-  if (index == entry->table.n_providers) return no_provider(entry, device, name);
-  hy__entry_probe_provider(entry, index);
-  hy__provider_entry* preferred = &entry->providers[index];
-  if (preferred->probe.status != HY_OK)
-    return hy_fail(HY_UNAVAILABLE, "%s is not available: %s%s%s", name, preferred->probe.reason,
-                   preferred->probe.remedy[0] ? "; " : "", preferred->probe.remedy);
-  const hy_provider** order = device->orders[index + 1];
-  if (!order[0]) {
-    order[0] = &preferred->table;
-    for (int i = 0; device->orders[0][i]; i++)
-      if (device->orders[0][i] != order[0]) order[n++] = device->orders[0][i];
-  }
-  atomic_store(&device->providers, order);
+static hy_status check_threads(const hy_device* device, const char* what) {
+  if (!device) return hy_fail(HY_INVALID_ARGUMENT, "%s: device is NULL", what);
+  if (!device->backend->set_threads)
+    return hy_fail(HY_UNSUPPORTED, "%s: kernels of %s do not run on threads of the host", what,
+                   device->selector);
   return HY_OK;
 }
 
-hy_status hy_set_preferred_provider(hy_device* device, const char* provider) {
-  if (!device) return hy_fail(HY_INVALID_ARGUMENT, "hy_set_preferred_provider: device is NULL");
-  if (!provider) {
-    atomic_store(&device->providers, device->orders[0]);
-    return HY_OK;
-  }
-  hy__backend_entry* entry;
-  HY_TRY(hy__backend_by_name(device->backend->name, &entry));
-  pthread_mutex_lock(&entry->mutex);
-  hy_status status = prefer_locked(entry, device, provider);
-  pthread_mutex_unlock(&entry->mutex);
-  return status;
+hy_status hy_device_set_threads(hy_device* device, int n) {
+  HY_TRY(check_threads(device, "hy_device_set_threads"));
+  return device->backend->set_threads(device->handle, n);
+}
+
+hy_status hy_device_threads(hy_device* device, int* n) {
+  HY_TRY(check_threads(device, "hy_device_threads"));
+  if (!n) return hy_fail(HY_INVALID_ARGUMENT, "hy_device_threads: n is NULL");
+  int32_t threads = 0;
+  HY_TRY(device->backend->threads(device->handle, &threads));
+  *n = threads;
+  return HY_OK;
 }
 
 // ---- All devices ----

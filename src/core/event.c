@@ -1,4 +1,4 @@
-// Events: points in a stream's work that others wait for.
+// Events: points in a stream, for ordering streams among each other and for timing.
 #include "core/internal.h"
 
 struct hy_event {
@@ -6,6 +6,8 @@ struct hy_event {
   void* handle;   // the backend's
   bool recorded;  // an event that never was is done, and waits for nothing
 };
+
+static const char* const orders_launches = "events order launches of graphs, not what is in them";
 
 hy_status hy_event_create(hy_device* device, hy_event** event) {
   if (!device || !event) {
@@ -34,10 +36,11 @@ hy_status hy_event_record(hy_event* event, hy_stream* stream) {
   if (!event || !stream) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_event_record: %s is NULL", event ? "stream" : "event");
   }
-  if (event->device != stream->device) {
+  if (!hy__same_device(event->device, stream->device)) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_event_record: the event is of %s, the stream of %s",
                    event->device->selector, stream->device->selector);
   }
+  if (stream->capture) return hy__capture_refuse(stream, "hy_event_record", orders_launches);
   HY_TRY(hy__stream_check(stream));
   HY_TRY(
       event->device->backend->event_record(event->device->handle, event->handle, stream->handle));
@@ -61,7 +64,7 @@ hy_status hy_event_elapsed(hy_event* start, hy_event* stop, double* milliseconds
   if (!start || !stop || !milliseconds) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_event_elapsed: an argument is NULL");
   }
-  if (start->device != stop->device) {
+  if (!hy__same_device(start->device, stop->device)) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_event_elapsed: one event is of %s, the other of %s",
                    start->device->selector, stop->device->selector);
   }
@@ -78,10 +81,11 @@ hy_status hy_stream_wait_event(hy_stream* stream, hy_event* event) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_stream_wait_event: %s is NULL",
                    stream ? "event" : "stream");
   }
+  if (stream->capture) return hy__capture_refuse(stream, "hy_stream_wait_event", orders_launches);
   HY_TRY(hy__stream_check(stream));
   if (!event->recorded) return HY_OK;
   // No backend can wait for another's device: the host does.
-  if (event->device != stream->device) return hy_event_sync(event);
+  if (!hy__same_device(event->device, stream->device)) return hy_event_sync(event);
   return stream->device->backend->stream_wait_event(stream->device->handle, stream->handle,
                                                     event->handle);
 }

@@ -12,7 +12,7 @@ static const struct {
   const char *vendor, *device;
 } vendors[] = {
 #define HY_PCI_VENDOR(id, vendor, device) {id, vendor, device},
-#include "core/known_backends.def"
+#include "halyard/known_backends.def"
 };
 
 // One number as sysfs writes it, "0x10de\n"; false when the file cannot be read.

@@ -39,6 +39,9 @@ static inline int64_t hy__trace_begin(void) {
 }
 void hy__trace_end(int64_t begin, const hy__trace_event* event);
 
+// Whether the build leaves that provider out, by USE_<PROVIDER>=OFF.
+bool hy__is_left_out(const char* provider);
+
 // ---- devices ----
 
 #define HY__MAX_PROVIDERS 16
@@ -56,23 +59,56 @@ struct hy_device {
   hy_stream* default_stream;
   hy_stream* streams;  // all of them, newest first
   hy_device* older;    // the device opened before this one
-  // Available providers in the order they are asked, NULL behind the last. Load the pointer once
-  // and walk that array: hy_set_preferred_provider may switch to another at any time.
-  const hy_provider* const* _Atomic providers;
-  // The backend's own order, then one for each of its providers put first, filled when first
-  // preferred, under the backend's lock.
-  const hy_provider* orders[HY__MAX_PROVIDERS + 1][HY__MAX_PROVIDERS + 1];
+  // Available providers in the order they are asked, NULL behind the last.
+  const hy_provider* providers[HY__MAX_PROVIDERS + 1];
+  // Itself; for a device that was opened by a provider's name, the one whose handle and allocator
+  // it shares.
+  hy_device* root;
+  const char* provider;                    // asked first; NULL in the root
+  hy_device* variants[HY__MAX_PROVIDERS];  // of the root, by provider, under the backend's lock
+  struct hy_comm* comms;                   // of the root: all of them, newest first, under `mutex`
 };
+
+// Whether memory and streams of the one are the other's too.
+static inline bool hy__same_device(const hy_device* a, const hy_device* b) {
+  return a->root == b->root;
+}
+
+// A capture under way on a stream; src/graph makes it. Each function records one piece of work, and
+// keeps copies of what it is given.
+typedef struct hy__capture {
+  // `provider` runs the call; NULL: the reference on a host device.
+  hy_status (*call)(hy_stream* stream, const hy_call* call, const hy_provider* provider);
+  hy_status (*work)(hy_stream* stream, const hy_graph_node* node);  // COPY, SET, LAUNCH
+  void (*drop)(hy_stream* stream);  // ends the capture without a graph
+  hy_status failed;                 // of the first call that could not be captured
+  char failure[320];
+} hy__capture;
+
+// Refuses a call that cannot be captured, for the reason given; the capture then ends without a
+// graph. Only where stream->capture is set.
+hy_status hy__capture_refuse(hy_stream* stream, const char* what, const char* why);
 
 struct hy_stream {
   hy_device* device;
+  hy__capture* capture;      // NULL while work is run
   hy_stream *newer, *older;  // on the same device
   void* handle;              // the backend's
-  struct hy__cache* cache;   // free memory that work on this stream may take at once
-  hy_status failed;          // the sticky error, HY_OK when there is none
+  bool foreign;              // over `native`, which somebody else owns
+  void* native;
+  int32_t priority;
+  struct hy__alloc_cache* cache;    // free memory that work on this stream may take at once
+  struct hy__upload_ring* uploads;  // made by the first hy_upload
+  hy_status failed;                 // the sticky error, HY_OK when there is none
   char failure[320];
 };
 
+// Makes what the device's communicators have under way end, so that its streams can be closed.
+void hy__comms_abort(hy_device* root);
+void hy__comms_close(hy_device* root);
+
+// Of a stream whose work is done.
+void hy__upload_ring_destroy(hy_stream* stream);
 // Destroys every stream of the device, after its work.
 void hy__streams_close(hy_device* device);
 // The stream's sticky error, asking the backend for a new one first. HY_OK when the stream is
@@ -83,14 +119,23 @@ hy_status hy__stream_check(hy_stream* stream);
 hy_status hy__allocator_create(hy_device* device, hy__allocator** allocator);
 // Gives everything back to the backend, memory still in use included. The device's work is done.
 void hy__allocator_destroy(hy__allocator* allocator);
-// Whether `address` lies in memory this allocator took from the backend.
+// Whether `address` is in memory this allocator took from the backend.
 bool hy__allocator_owns(hy__allocator* allocator, const void* address);
 // Gives the stream its cache; a stream that has one gets a new handle known, the work on the old
 // one being done. Detach once the stream's work is done and before its handle is destroyed.
 hy_status hy__allocator_attach(hy__allocator* allocator, hy_stream* stream);
 void hy__allocator_detach(hy__allocator* allocator, hy_stream* stream);
-// The open device with memory of its own in which `address` lies; NULL for host memory.
+// From capture_begin to capture_end what the stream allocates comes from, and goes back to, a
+// private cache, which nobody else takes from. The stream is idle. Released once the work that uses
+// it is done: what is free then, and what is freed later, is the stream's again.
+hy_status hy__allocator_capture_begin(hy__allocator* allocator, hy_stream* stream);
+struct hy__alloc_cache* hy__allocator_capture_end(hy__allocator* allocator, hy_stream* stream);
+uint64_t hy__allocator_private_bytes(hy__allocator* allocator, const struct hy__alloc_cache* cache);
+void hy__allocator_private_release(hy__allocator* allocator, struct hy__alloc_cache* cache);
+// The open device with memory of its own that holds `address`; NULL for host memory.
 hy_device* hy__memory_owner(const void* address);
+// The same, devices that compute in host memory included.
+hy_device* hy__memory_of_any(const void* address);
 
 // The host services table handed to plugins.
 const hy_host* hy__host(void);

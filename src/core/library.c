@@ -2,15 +2,11 @@
 #include "core/registry.h"
 #include "halyard/trace.h"
 
-#ifndef HALYARD_VERSION
-#error "the build defines HALYARD_VERSION"
-#endif
-
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool ready;
 
 const char* hy_version(void) {
-  return HALYARD_VERSION;
+  return HY_VERSION_STRING;
 }
 
 static hy_status start(void) {

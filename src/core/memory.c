@@ -112,6 +112,7 @@ void hy__allocator_destroy(hy__allocator* a) {
   for (size_t i = 0; i < a->pinned.count; i++) {
     pinned_release(a->device, (void*)a->pinned.items[i].begin);
   }
+  hy__imports_close(a);
   hy__ranges_clear(&a->raw);
   hy__ranges_clear(&a->pinned);
   pthread_mutex_destroy(&a->mutex);
@@ -120,20 +121,29 @@ void hy__allocator_destroy(hy__allocator* a) {
 
 bool hy__allocator_owns(hy__allocator* a, const void* address) {
   pthread_mutex_lock(&a->mutex);
-  bool owns = hy__ranges_find(&a->segments, address) || hy__ranges_find(&a->raw, address);
+  bool owns = hy__ranges_find(&a->segments, address) || hy__ranges_find(&a->raw, address) ||
+              hy__ranges_find(&a->imports, address);
   pthread_mutex_unlock(&a->mutex);
   return owns;
 }
 
-hy_device* hy__memory_owner(const void* address) {
-  if (atomic_load_explicit(&n_separate, memory_order_relaxed) == 0) return NULL;
+static hy_device* find_owner(const void* address, bool or_host) {
   hy_device* owner = NULL;
   pthread_mutex_lock(&list_mutex);
   for (hy__allocator* a = list; a && !owner; a = a->next) {
-    if (!a->device->is_host && hy__allocator_owns(a, address)) owner = a->device;
+    if ((or_host || !a->device->is_host) && hy__allocator_owns(a, address)) owner = a->device;
   }
   pthread_mutex_unlock(&list_mutex);
   return owner;
+}
+
+hy_device* hy__memory_owner(const void* address) {
+  if (atomic_load_explicit(&n_separate, memory_order_relaxed) == 0) return NULL;
+  return find_owner(address, false);
+}
+
+hy_device* hy__memory_of_any(const void* address) {
+  return find_owner(address, true);
 }
 
 // ---- cached memory ----
@@ -164,6 +174,8 @@ static hy_status unknown_address(hy__allocator* a, const char* caller, const voi
     why = "is raw memory, which hy_free_raw returns";
   } else if (hy__ranges_find(&a->pinned, address)) {
     why = "is pinned host memory, which hy_host_free returns";
+  } else if (hy__ranges_find(&a->imports, address)) {
+    why = "is imported memory, which hy_memory_close returns";
   }
   return hy_fail(HY_INVALID_ARGUMENT, "%s: %p on %s %s", caller, address, a->device->selector, why);
 }
@@ -174,7 +186,7 @@ hy_status hy_free(hy_device* device, void* address) {
   hy__allocator* a = device->allocator;
   hy_status status = HY_OK;
   pthread_mutex_lock(&a->mutex);
-  hy__block* block = hy__allocator_find(a, address);
+  hy__alloc_block* block = hy__allocator_find(a, address);
   if (block) {
     hy__allocator_give(a, block);
   } else {
@@ -190,9 +202,12 @@ hy_status hy_record_stream(hy_stream* stream, void* address) {
   hy__allocator* a = stream->device->allocator;
   hy_status status = HY_OK;
   pthread_mutex_lock(&a->mutex);
-  hy__block* block = hy__allocator_find(a, address);
+  hy__alloc_block* block = hy__allocator_find(a, address);
   if (!block) {
     status = unknown_address(a, "hy_record_stream", address);
+  } else if (block->cache != stream->cache && stream->capture) {
+    status = hy__capture_refuse(stream, "hy_record_stream",
+                                "memory from before the capture must outlive the graph");
   } else if (block->cache != stream->cache) {
     block->users |= 1ull << (stream->cache->number % 64);
   }

@@ -116,6 +116,13 @@ static bool on_the_bus(uint16_t vendor, char pci[16]) {
   return false;
 }
 
+static const char* in_capitals(const char* name, char capitals[HY__MAX_NAME]) {
+  size_t length = 0;
+  for (; name[length]; length++) capitals[length] = (char)toupper(name[length]);
+  capitals[length] = 0;
+  return capitals;
+}
+
 void hy__probe_absent(const hy__known_backend* known, const char* name, hy_probe* probe) {
   probe->status = HY_UNAVAILABLE;
   if (!known) {
@@ -140,9 +147,7 @@ void hy__probe_absent(const hy__known_backend* known, const char* name, hy_probe
     snprintf(hardware, sizeof hardware, "no%s is on the PCI bus, ", strchr(known->device, ' '));
   snprintf(probe->reason, sizeof probe->reason, "%s%sthis build has no %s backend", hardware,
            library, known->name);
-  size_t length = 0;
-  for (; known->name[length]; length++) upper[length] = (char)toupper(known->name[length]);
-  upper[length] = 0;
+  in_capitals(known->name, upper);
   bool vendor = known->remedy[0] && probe->stage < HY_STAGE_LOADED;
   bool elsewhere = known->pci_vendor && !here;
   snprintf(probe->remedy, sizeof probe->remedy,
@@ -154,6 +159,15 @@ void hy__probe_absent(const hy__known_backend* known, const char* name, hy_probe
 
 void hy__probe_absent_provider(const hy__known_provider* known, hy_probe* probe) {
   hy__probe_begin(probe);
+  if (hy__is_left_out(known->name)) {
+    char capitals[HY__MAX_NAME];
+    in_capitals(known->name, capitals);
+    probe->status = HY_UNAVAILABLE;
+    snprintf(probe->reason, sizeof probe->reason, "this build was made with USE_%s=OFF", capitals);
+    snprintf(probe->remedy, sizeof probe->remedy, "use a build with USE_%s=ON, or choose %s",
+             capitals, known->backend);
+    return;
+  }
   char library[320] = "";
   void* handle;
   if (known->libraries[0]) {

@@ -1,4 +1,4 @@
-// A sorted set of disjoint address ranges: which one does an address lie in? Not thread-safe.
+// A sorted set of disjoint address ranges: which one is an address in? Not thread-safe.
 #ifndef HALYARD_CORE_RANGES_H_
 #define HALYARD_CORE_RANGES_H_
 
@@ -21,7 +21,7 @@ typedef struct hy__ranges {
 bool hy__ranges_reserve(hy__ranges* set);
 // There is room. Cost: linear in the ranges above it.
 void hy__ranges_add(hy__ranges* set, const void* begin, size_t size, void* owner);
-// The range in which `address` lies, or NULL; valid until the set changes.
+// The range that holds `address`, or NULL; valid until the set changes.
 hy__range* hy__ranges_find(const hy__ranges* set, const void* address);
 void hy__ranges_remove(hy__ranges* set, hy__range* range);
 void hy__ranges_clear(hy__ranges* set);

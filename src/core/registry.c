@@ -241,8 +241,9 @@ static void probe_locked(hy__backend_entry* entry) {
   else
     hy__probe_absent(entry->known, entry->name, &entry->probe);
   entry->state = state_of(entry->probe.status);
-  // What lack of memory says is not for ever.
-  entry->probed = entry->probe.status != HY_OUT_OF_MEMORY;
+  // What lack of memory or a wrong setting says is not for ever.
+  entry->probed =
+      entry->probe.status != HY_OUT_OF_MEMORY && entry->probe.status != HY_INVALID_ARGUMENT;
   if (entry->state == HY_BACKEND_AVAILABLE) {
     hy__log(2, "%s: %d device%s", entry->name, entry->device_count,
             entry->device_count == 1 ? "" : "s");
@@ -282,6 +283,7 @@ static hy_status report_on(hy__backend_entry* entry, hy_backend_report* report) 
   pthread_mutex_lock(&entry->mutex);
   *report = (hy_backend_report){
       .name = entry->name,
+      .type = hy_backend_type_of(entry->name),
       .version = entry->table.version,
       .description = entry->table.description,
       .state = entry->state,
@@ -306,6 +308,12 @@ hy_status hy_backend_find(const char* name, hy_backend_report* report) {
   hy__backend_entry* entry;
   HY_TRY(hy__backend_by_name(name, &entry));
   return report_on(entry, report);
+}
+
+hy_status hy_backend_find_by_type(hy_backend_type type, hy_backend_report* report) {
+  const char* name = hy_backend_type_name(type);
+  if (!name) return hy_fail(HY_NOT_FOUND, "%d is no type of backend", (int)type);
+  return hy_backend_find(name, report);
 }
 
 bool hy__entry_available(hy__backend_entry* entry) {
@@ -373,6 +381,12 @@ hy_status hy_backend_provider_at(const char* name, int index, hy_provider_report
     if (left-- > 0) continue;
     report->name = known->name;
     hy__probe_absent_provider(known, &report->probe);
+    if (known->is_planner && !hy__is_left_out(known->name)) {
+      report->version = hy_version();
+      report->available = true;
+      hy__probe_begin(&report->probe);
+      report->probe.stage = HY_STAGE_READY;
+    }
     return HY_OK;
   }
   return hy_fail(HY_NOT_FOUND, "%s has no provider number %d", name, index);

@@ -21,6 +21,7 @@ typedef struct hy__known_backend {
 
 typedef struct hy__known_provider {
   const char *name, *backend, *libraries, *folders;
+  bool is_planner;  // a part of the library: no backend has it, and it is there unless left out
 } hy__known_provider;
 
 typedef struct hy__builtin {
@@ -127,8 +128,9 @@ bool hy__pci_name(uint16_t vendor, uint16_t device, char* name, size_t size);
 
 // ---- Devices ----
 
-// The backend is available and has that index. `device` lives until hy__devices_close.
-hy_status hy__device_open(hy__backend_entry* entry, int index, hy_device** device);
+// The backend is available and has that index. `provider` is the index of an available provider
+// that is asked first; -1: none. `device` lives until hy__devices_close.
+hy_status hy__device_open(hy__backend_entry* entry, int index, int provider, hy_device** device);
 void hy__devices_close(void);
 void hy__choice_clear(void);  // forgets the default
 // A change of the registry may change the default.

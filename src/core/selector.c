@@ -84,7 +84,9 @@ static hy_status not_found(const char* name) {
 
 static hy_status unavailable(const char* name, const hy_probe* probe) {
   char list[160];
-  hy_status status = probe->status == HY_OUT_OF_MEMORY ? HY_OUT_OF_MEMORY : HY_UNAVAILABLE;
+  // Lack of memory and a setting that is wrong are nothing that the machine lacks.
+  bool own = probe->status == HY_OUT_OF_MEMORY || probe->status == HY_INVALID_ARGUMENT;
+  hy_status status = own ? probe->status : HY_UNAVAILABLE;
   return hy_fail(status, "%s is not available: %s%s%s; available: %s", name, probe->reason,
                  probe->remedy[0] ? "; " : "", probe->remedy, available(list, sizeof list));
 }
@@ -151,33 +153,32 @@ hy_status hy__entry_check_device(hy__backend_entry* entry, int index) {
   return HY_OK;
 }
 
-static hy_status select_provider(const selection* s, hy__backend_entry** entry,
-                                 const char** provider) {
+// The backend of a provider that can be used, and its index there; -1 for a planner.
+static hy_status select_provider(const selection* s, hy__backend_entry** entry, int* provider) {
   const char* name = strcmp(s->name, "onednn") ? s->name : "mkldnn";
   const hy__known_provider* known = hy__known_provider_find(name);
-  int index = -1;
   if (known) {
     // Its backend alone is asked.
     *entry = hy__entry_find(known->backend);
     hy__entry_probe(*entry);
-    index = hy__entry_provider(*entry, name);
+    *provider = hy__entry_provider(*entry, name);
   } else {
-    *entry = backend_of_provider(name, &index);
+    *entry = backend_of_provider(name, provider);
     if (!*entry) return not_found(s->name);
   }
-  if (index < 0) {
+  bool is_planner = known && known->is_planner && !hy__is_left_out(name);
+  if (*provider < 0 && !is_planner) {
     hy_probe probe;
     hy__probe_absent_provider(known, &probe);
     return unavailable(s->name, &probe);
   }
   HY_TRY(hy__entry_check_device(*entry, s->index < 0 ? 0 : s->index));
+  if (is_planner) return HY_OK;
   pthread_mutex_lock(&(*entry)->mutex);
-  hy__entry_probe_provider(*entry, index);
-  hy_probe probe = (*entry)->providers[index].probe;
+  hy__entry_probe_provider(*entry, *provider);
+  hy_probe probe = (*entry)->providers[*provider].probe;
   pthread_mutex_unlock(&(*entry)->mutex);
-  if (probe.status != HY_OK) return unavailable(s->name, &probe);
-  *provider = (*entry)->providers[index].table.name;
-  return HY_OK;
+  return probe.status == HY_OK ? HY_OK : unavailable(s->name, &probe);
 }
 
 bool hy_backend_is_available(const char* name) {
@@ -185,7 +186,7 @@ bool hy_backend_is_available(const char* name) {
   hy__backend_entry* entry = hy__entry_find(name);
   if (entry) return hy__entry_available(entry);
   selection s;
-  const char* provider;
+  int provider;
   return parse(name, strlen(name), &s) == HY_OK && s.index < 0 &&
          select_provider(&s, &entry, &provider) == HY_OK;
 }
@@ -193,15 +194,13 @@ bool hy_backend_is_available(const char* name) {
 static hy_status get_one(const char* selector, size_t length, hy_device** device) {
   selection s;
   HY_TRY(parse(selector, length, &s));
-  int index = s.index < 0 ? 0 : s.index;
-  const char* provider = NULL;
+  int index = s.index < 0 ? 0 : s.index, provider = -1;
   hy__backend_entry* entry = hy__entry_find(s.name);
   if (entry)
     HY_TRY(hy__entry_check_device(entry, index));
   else
     HY_TRY(select_provider(&s, &entry, &provider));
-  HY_TRY(hy__device_open(entry, index, device));
-  return provider ? hy_set_preferred_provider(*device, provider) : HY_OK;
+  return hy__device_open(entry, index, provider, device);
 }
 
 // The first of several that is available. A name that does not exist is an error wherever it
@@ -240,14 +239,15 @@ static struct {
 
 static hy_status best(hy_device** device) {
   hy__backend_entry* entry;
-  hy_status status = hy_fail(HY_UNAVAILABLE, "no backend is available, not even the cpu");
+  hy_status status = HY_OK;
   for (int i = 0; (entry = hy__entry_at(i)); i++) {
     if (!hy__entry_is_automatic(entry)) continue;
-    status = hy__device_open(entry, 0, device);
+    status = hy__device_open(entry, 0, -1, device);
     if (status != HY_DEVICE_FAILED) return status;
     hy__log(1, "passed over: %s", hy_last_error());
   }
-  return status;
+  // Not even the cpu: it says why.
+  return status == HY_OK ? hy__entry_check_device(hy__entry_find("cpu"), 0) : status;
 }
 
 static hy_status get_default(hy_device** device) {
@@ -301,6 +301,17 @@ hy_status hy_device_get(const char* selector, hy_device** device) {
   HY_TRY(get_one(selector, strlen(selector), &found));
   *device = found;
   return HY_OK;
+}
+
+hy_status hy_device_get_by_type(hy_backend_type type, int index, hy_device** device) {
+  if (!device) return hy_fail(HY_INVALID_ARGUMENT, "hy_device_get_by_type: device is NULL");
+  *device = NULL;
+  const char* name = hy_backend_type_name(type);
+  if (!name) return hy_fail(HY_NOT_FOUND, "%d is no type of backend", (int)type);
+  if (index < 0) return hy_fail(HY_NOT_FOUND, "%s has no device number %d", name, index);
+  char selector[MAX_SELECTOR];
+  snprintf(selector, sizeof selector, "%s:%d", name, index);
+  return hy_device_get(selector, device);
 }
 
 hy_status hy_device_get_first(const char* selectors, hy_device** device) {

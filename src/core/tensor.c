@@ -1,18 +1,8 @@
-// Tensors as views: checks, extents, descriptions.
+// Tensor views: making, checking and describing them.
 #include "halyard/tensor.h"
 
 #include <stdio.h>
 #include <string.h>
-
-hy_tensor hy_tensor_absent(void) {
-  hy_tensor t;
-  memset(&t, 0, sizeof t);
-  return t;
-}
-
-bool hy_tensor_is_absent(const hy_tensor* t) {
-  return !t || t->dtype == HY_NONE;
-}
 
 static void set_contiguous_strides(hy_tensor* t) {
   int64_t stride = 1;
@@ -43,46 +33,6 @@ hy_status hy_tensor_init(hy_tensor* t, void* data, hy_dtype dtype, int ndim, con
   }
   set_contiguous_strides(t);
   return hy_tensor_check(t);
-}
-
-int64_t hy_tensor_numel(const hy_tensor* t) {
-  int64_t numel = 1;
-  for (int d = 0; d < t->ndim; d++) numel *= t->shape[d];
-  return numel;
-}
-
-size_t hy_tensor_bytes(const hy_tensor* t) {
-  return (size_t)hy_tensor_numel(t) * (size_t)hy_dtype_bits(t->dtype) / 8;
-}
-
-bool hy_tensor_is_contiguous(const hy_tensor* t) {
-  uint64_t expected = 1;  // wraps in tensors that hy_tensor_check refuses
-  for (int d = t->ndim - 1; d >= 0; d--) {
-    if (t->shape[d] == 0) return true;
-    if (t->shape[d] != 1 && (uint64_t)t->stride[d] != expected) return false;
-    expected *= (uint64_t)t->shape[d];
-  }
-  return true;
-}
-
-void hy_tensor_extent(const hy_tensor* t, int64_t* first, int64_t* last) {
-  *first = *last = 0;
-  if (t->layout != HY_LAYOUT_STRIDED) {
-    *last = (int64_t)hy_tensor_bytes(t);
-    return;
-  }
-  int64_t low = 0, high = 0;
-  for (int d = 0; d < t->ndim; d++) {
-    if (t->shape[d] == 0) return;
-    int64_t reach = (t->shape[d] - 1) * t->stride[d];
-    if (reach < 0)
-      low += reach;
-    else
-      high += reach;
-  }
-  int64_t size = (int64_t)hy_dtype_size(t->dtype);
-  *first = low * size;
-  *last = (high + 1) * size;
 }
 
 hy_status hy_tensor_check(const hy_tensor* t) {

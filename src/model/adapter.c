@@ -1,3 +1,4 @@
+// LoRA adapters: creating, reading and writing PEFT's files, merging into the weights.
 #include "model/adapter.h"
 
 #include <errno.h>

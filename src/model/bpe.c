@@ -1,3 +1,4 @@
+// Byte-pair encoding: a heap of neighbouring pairs, merged by rank.
 #include "model/bpe.h"
 
 #include <string.h>

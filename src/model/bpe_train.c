@@ -1,3 +1,4 @@
+// Training byte-pair encoding: the most frequent pair merges, again and again.
 #include "model/bpe_train.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+// tokenizer.json of bytes and learnt merges, as text.
 #include "model/byte_tokenizer.h"
 
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+// Chat format: messages as Qwen's templates write them.
 #include "model/chat.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// config.json: reading what the architectures share, refusing what the engine lacks, writing.
 #include "model/config.h"
 
 #include <stdio.h>
@@ -7,23 +8,7 @@
 #include "base/file.h"
 #include "base/json_read.h"
 #include "base/memory.h"
-
-static const struct {
-  const char *name, *architecture;
-  hy__family family;
-} families[] = {
-    {"qwen2", "Qwen2ForCausalLM", HY__FAMILY_QWEN2},
-    {"qwen3", "Qwen3ForCausalLM", HY__FAMILY_QWEN3},
-    {"llama", "LlamaForCausalLM", HY__FAMILY_LLAMA},
-};
-#define N_FAMILIES ((int)(sizeof families / sizeof families[0]))
-
-const char* hy__family_name(hy__family family) {
-  for (int i = 0; i < N_FAMILIES; i++) {
-    if (families[i].family == family) return families[i].name;
-  }
-  return "?";
-}
+#include "model/arch/arch.h"
 
 // The same transformer with another head is another model.
 static hy_status check_architecture(const hy__json* root, const char* wanted) {
@@ -37,17 +22,12 @@ static hy_status check_architecture(const hy__json* root, const char* wanted) {
                  first->kind == HY__JSON_STRING ? first->text : "?", wanted);
 }
 
-static hy_status read_family(const hy__json* root, hy__config* config) {
+static hy_status read_arch(const hy__json* root, hy__config* config) {
   const char* type;
   HY_TRY(hy__json_get_text(root, "model_type", NULL, &type));
   if (!type) return hy_fail(HY_FORMAT, "\"model_type\" is missing");
-  for (int i = 0; i < N_FAMILIES; i++) {
-    if (strcmp(families[i].name, type) != 0) continue;
-    config->family = families[i].family;
-    return check_architecture(root, families[i].architecture);
-  }
-  return hy_fail(HY_FORMAT,
-                 "the model type \"%s\" is not supported; there are qwen2, qwen3 and llama", type);
+  HY_TRY(hy__arch_find(type, &config->arch));
+  return check_architecture(root, config->arch->architecture);
 }
 
 // A size that must be there and lie in 1 .. most.
@@ -172,18 +152,14 @@ static hy_status refuse_others(const hy__json* root) {
 
 static hy_status read_config(const hy__json* root, hy__config* c) {
   if (root->kind != HY__JSON_OBJECT) return hy_fail(HY_FORMAT, "it is no JSON object");
-  HY_TRY(read_family(root, c));
+  HY_TRY(read_arch(root, c));
   HY_TRY(refuse_others(root));
   HY_TRY(read_sizes(root, c));
   HY_TRY(read_rope(root, c));
   HY_TRY(read_dtype(root, c));
   HY_TRY(hy__json_get_real(root, "rms_norm_eps", 1e-6, &c->norm_eps));
   HY_TRY(hy__json_get_bool(root, "tie_word_embeddings", false, &c->tied_embeddings));
-  bool attention_bias;
-  HY_TRY(hy__json_get_bool(root, "attention_bias", false, &attention_bias));
-  c->qkv_bias = c->family == HY__FAMILY_QWEN2 || attention_bias;
-  c->o_bias = c->family != HY__FAMILY_QWEN2 && attention_bias;
-  return hy__json_get_bool(root, "mlp_bias", false, &c->mlp_bias);
+  return c->arch->read_config(root, c);
 }
 
 hy_status hy__config_parse(const char* name, const char* text, size_t length, hy__config* config) {
@@ -221,10 +197,9 @@ hy_status hy__config_save(const char* folder, const hy__config* c) {
   HY_TRY(hy__join_path(folder, "config.json", path, sizeof path));
   HY_TRY(hy__write_begin(path, &writer));
   FILE* f = writer.file;
-  const char* architecture = families[c->family].architecture;
   const char* dtype = c->dtype == HY_BF16 ? "bfloat16" : c->dtype == HY_F16 ? "float16" : "float32";
-  fprintf(f, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n", architecture,
-          hy__family_name(c->family));
+  fprintf(f, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n",
+          c->arch->architecture, c->arch->model_type);
 #define FIELD(key, value) fprintf(f, "  \"" key "\": %lld,\n", (long long)(value))
   FIELD("vocab_size", c->vocab_size);
   FIELD("hidden_size", c->hidden_size);
@@ -248,10 +223,7 @@ hy_status hy__config_save(const char* folder, const hy__config* c) {
             "\"high_freq_factor\": %s, \"original_max_position_embeddings\": %lld},\n",
             shortest(c->rope_factor, a), shortest(c->rope_low_factor, b),
             shortest(c->rope_high_factor, d), (long long)c->rope_original_positions);
-  if (c->family != HY__FAMILY_QWEN2)
-    fprintf(f, "  \"attention_bias\": %s,\n", c->qkv_bias ? "true" : "false");
-  if (c->family == HY__FAMILY_LLAMA)
-    fprintf(f, "  \"mlp_bias\": %s,\n", c->mlp_bias ? "true" : "false");
+  if (c->arch->write_config) c->arch->write_config(f, c);
   fprintf(f, "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"%s\"\n}\n",
           c->tied_embeddings ? "true" : "false", dtype);
   if (ferror(f)) {

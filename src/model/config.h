@@ -1,10 +1,8 @@
-// config.json of the model families that the engine knows, as transformers 4 and 5 write it.
+// config.json of the architectures that the engine knows, as transformers 4 and 5 write it.
 #ifndef HALYARD_MODEL_CONFIG_H_
 #define HALYARD_MODEL_CONFIG_H_
 
 #include "halyard/tensor.h"
-
-typedef enum hy__family { HY__FAMILY_QWEN2, HY__FAMILY_QWEN3, HY__FAMILY_LLAMA } hy__family;
 
 typedef enum hy__rope_kind {
   HY__ROPE_DEFAULT,
@@ -13,12 +11,13 @@ typedef enum hy__rope_kind {
 } hy__rope_kind;
 
 typedef struct hy__config {
-  hy__family family;
+  const struct hy__arch* arch;
   int64_t vocab_size, hidden_size, intermediate_size, n_layers, n_heads, n_kv_heads, head_dim,
       max_positions;
   double norm_eps;
   bool tied_embeddings;  // the output projection is the embedding
   bool qkv_bias, o_bias, mlp_bias;
+  bool head_norm;  // q and k are normed by head
   hy_dtype dtype;  // of the weights, as the file says
   hy__rope_kind rope;
   double rope_theta, rope_factor, rope_low_factor, rope_high_factor;
@@ -32,7 +31,5 @@ hy_status hy__config_parse(const char* name, const char* text, size_t length, hy
 hy_status hy__config_load(const char* folder, hy__config* config);
 // Writes the file so that transformers and hy__config_load both read it.
 hy_status hy__config_save(const char* folder, const hy__config* config);
-
-const char* hy__family_name(hy__family family);  // "qwen2"
 
 #endif  // HALYARD_MODEL_CONFIG_H_

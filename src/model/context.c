@@ -1,3 +1,4 @@
+// Prefix reuse: what the KV cache keeps between prompts that begin alike.
 #include "model/context.h"
 
 #include <string.h>
@@ -15,7 +16,7 @@ hy_status hy_context_create(hy_model* model, hy_context** out) {
 void hy_context_destroy(hy_context* context) {
   if (!context) return;
   hy__context_clear(context);
-  hy__cache_destroy(context->cache);
+  hy__kv_cache_destroy(context->cache);
   hy__mfree(context->ids);
   hy__mfree(context);
 }
@@ -33,9 +34,9 @@ static hy_status make_room(hy_context* c, int64_t tokens) {
     c->ids = ids;
     c->capacity = tokens;
   }
-  if (c->cache) return hy__cache_grow(model->stream, c->cache, tokens);
-  return hy__cache_create(model->stream, &model->transformer.config, hy__model_dtype(model), tokens,
-                          &c->cache);
+  if (c->cache) return hy__kv_cache_grow(model->stream, c->cache, tokens);
+  return hy__kv_cache_create(model->stream, &model->transformer.config, hy__model_dtype(model),
+                             tokens, &c->cache);
 }
 
 hy_status hy__context_begin(hy_context* c, const int32_t* ids, int64_t n, int64_t tokens,

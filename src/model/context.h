@@ -7,7 +7,7 @@
 
 struct hy_context {
   hy_model* model;  // not owned
-  hy__cache* cache;
+  hy__kv_cache* cache;
   hy__sequence sequence;
   int32_t* ids;  // of the tokens in the cache, sequence.length of them
   int64_t capacity;

@@ -1,3 +1,4 @@
+// Random initialisation of models that no file has.
 #include "model/create.h"
 
 #include <math.h>
@@ -39,7 +40,7 @@ static hy_status create(hy_model* model, hy_device* device, const hy__config* co
   HY_TRY(hy_tape_create(model->stream, &model->tape));
   hy_tape_set_recording(model->tape, false);
   HY_TRY(hy__transformer_init(&model->transformer, config));
-  HY_TRY(hy__transformer_join(model->stream, HY_WEIGHTS_AS_FILE, &model->transformer));
+  HY_TRY(hy__transformer_fuse(model->stream, HY_WEIGHTS_AS_FILE, &model->transformer));
   creating c = {.model = model, .seed = seed};
   return hy__transformer_visit(&model->transformer, create_one, &c);
 }

@@ -1,3 +1,4 @@
+// Training data: JSONL texts packed into rows of tokens.
 #include "model/dataset.h"
 
 #include <stdlib.h>
@@ -197,6 +198,8 @@ static hy_status add_line(hy__dataset* d, const char* name, int64_t line, const 
 hy_status hy__dataset_add_jsonl(hy__dataset* d, const char* name, const char* text, size_t length) {
   const char* end = text + length;
   int64_t line = 1;
+  // Some editors begin a file of UTF-8 with a byte order mark.
+  if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) text += 3;
   for (const char* at = text; at < end; line++) {
     const char* stop = memchr(at, '\n', (size_t)(end - at));
     size_t n = (size_t)((stop ? stop : end) - at);

@@ -4,7 +4,7 @@
 #include "base/env.h"
 #include "base/memory.h"
 #include "model/context.h"
-#include "model/sample.h"
+#include "model/sampler.h"
 
 void hy_generate_defaults(hy_generate_options* options) {
   *options = (hy_generate_options){.max_tokens = 256, .top_p = 1, .repetition_penalty = 1};
@@ -74,7 +74,6 @@ static size_t held_back(const answer* a) {
 
 typedef struct stream_state {
   hy__sequence own, *sequence;  // its own, or its context's
-  hy__sampler* sampler;
   answer answer;
   int32_t next;  // the token to run next
   int64_t tokens;
@@ -87,8 +86,8 @@ typedef struct run {
   hy_on_token on_token;
   void* token_context;
   hy_context* context;  // of the one sequence; NULL in a batch
-  hy__cache* cache;
-  float* logits;  // (batch, V)
+  hy__kv_cache* cache;
+  hy__sampler* sampler;
   stream_state* states;
   int batch;
   int32_t* const* ids;  // per sequence; NULL, or entries NULL: not wanted
@@ -125,7 +124,6 @@ static hy_status accept(run* r, int index, int32_t id) {
   if (r->ids && r->ids[index]) r->ids[index][s->tokens] = id;
   s->tokens++;
   s->next = id;
-  hy__sampler_see(s->sampler, id);
   HY_TRY(append(&s->answer, id));
   size_t stop = find_stop(&s->answer);
   bool stopped = stop < s->answer.length, full = s->tokens >= r->options->max_tokens;
@@ -138,44 +136,46 @@ static hy_status accept(run* r, int index, int32_t id) {
   return HY_OK;
 }
 
-// Runs `counts` new tokens of the sequences listed and accepts a token for each.
-static hy_status step(run* r, const int* active, int n, const int32_t* const* ids,
-                      const int64_t* counts) {
-  int64_t vocab = hy_model_vocab_size(r->model);
-  hy__sequence** sequences = hy__malloc((size_t)n * sizeof *sequences);
-  if (!sequences) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a step of %d sequences", n);
-  for (int i = 0; i < n; i++) sequences[i] = r->states[active[i]].sequence;
-  hy_status status = hy__model_step(r->model, r->cache, sequences, ids, counts, n, r->logits);
-  for (int i = 0; i < n && status == HY_OK; i++) {
-    int32_t id;
-    status = hy__sampler_choose(r->states[active[i]].sampler, r->logits + i * vocab, &id);
-    if (status == HY_OK) status = accept(r, active[i], id);
-  }
-  hy__mfree(sequences);
-  return status;
+// Sequences that take part in a step, by their number, and what each of them runs.
+typedef struct round_of {
+  int* active;
+  hy__sequence** sequences;
+  const int32_t** ids;
+  int64_t *counts, *next;  // new tokens; the token chosen after them
+  int n;
+} round_of;
+
+static void add_to(round_of* now, run* r, int index, const int32_t* ids, int64_t count) {
+  now->active[now->n] = index;
+  now->sequences[now->n] = r->states[index].sequence;
+  now->ids[now->n] = ids;
+  now->counts[now->n++] = count;
 }
 
-static hy_status decode(run* r, int* active, const int32_t** ids, int64_t* counts) {
+// Runs the new tokens and accepts a token for each sequence.
+static hy_status step(run* r, const round_of* now) {
+  const hy__step tokens = {r->cache, now->sequences, now->ids, now->counts, now->n};
+  HY_TRY(hy__model_step(r->model, &tokens, r->sampler, now->active, now->next));
+  for (int i = 0; i < now->n; i++) HY_TRY(accept(r, now->active[i], (int32_t)now->next[i]));
+  return HY_OK;
+}
+
+static hy_status decode(run* r, round_of* now) {
   for (;;) {
-    int n = 0;
+    now->n = 0;
     for (int i = 0; i < r->batch; i++) {
-      if (r->states[i].done) continue;
-      active[n] = i;
-      ids[n] = &r->states[i].next;
-      counts[n++] = 1;
+      if (!r->states[i].done) add_to(now, r, i, &r->states[i].next, 1);
     }
-    if (n == 0) return HY_OK;
-    HY_TRY(step(r, active, n, ids, counts));
+    if (now->n == 0) return HY_OK;
+    HY_TRY(step(r, now));
   }
 }
 
 static hy_status prepare(run* r, const int32_t* const* prompts, const int64_t* lengths) {
   hy_model* model = r->model;
-  int64_t vocab = hy_model_vocab_size(model), blocks = 0;
+  int64_t blocks = 0, longest = 0;
   r->states = hy__calloc((size_t)r->batch, sizeof *r->states);
-  r->logits = hy__malloc((size_t)(r->batch * vocab) * sizeof *r->logits);
-  if (!r->states || !r->logits)
-    return hy_fail(HY_OUT_OF_MEMORY, "no memory to generate %d answers", r->batch);
+  if (!r->states) return hy_fail(HY_OUT_OF_MEMORY, "no memory to generate %d answers", r->batch);
   for (int i = 0; i < r->batch; i++) {
     if (lengths[i] < 1)
       return hy_fail(HY_INVALID_ARGUMENT, "prompt %d is empty; a model needs at least one token",
@@ -185,16 +185,19 @@ static hy_status prepare(run* r, const int32_t* const* prompts, const int64_t* l
                      "%lld tokens of prompt and %lld new ones exceed the model's %lld positions",
                      (long long)lengths[i], (long long)r->options->max_tokens,
                      (long long)hy_model_max_positions(model));
-    blocks += (lengths[i] + r->options->max_tokens + HY__CACHE_BLOCK - 1) / HY__CACHE_BLOCK;
+    int64_t tokens = lengths[i] + r->options->max_tokens;
+    blocks += (tokens + HY__KV_BLOCK - 1) / HY__KV_BLOCK;
+    longest = tokens > longest ? tokens : longest;
     stream_state* s = &r->states[i];
     s->sequence = r->context ? &r->context->sequence : &s->own;
     s->answer = (answer){.tokenizer = model->tokenizer, .options = r->options};
-    HY_TRY(hy__sampler_create(vocab, r->options, r->options->seed + (uint64_t)i, &s->sampler));
-    for (int64_t k = 0; k < lengths[i]; k++) hy__sampler_see(s->sampler, prompts[i][k]);
   }
+  HY_TRY(hy__sampler_create(model->stream, hy_model_vocab_size(model), r->options, prompts, lengths,
+                            r->batch, &r->sampler));
+  HY_TRY(hy__model_reserve(model, longest));
   if (!r->context)
-    return hy__cache_create(model->stream, &model->transformer.config, hy__model_dtype(model),
-                            blocks * HY__CACHE_BLOCK, &r->cache);
+    return hy__kv_cache_create(model->stream, &model->transformer.config, hy__model_dtype(model),
+                               blocks * HY__KV_BLOCK, &r->cache);
   HY_TRY(hy__context_begin(r->context, prompts[0], lengths[0], lengths[0] + r->options->max_tokens,
                            &r->kept));
   r->cache = r->context->cache;
@@ -204,39 +207,39 @@ static hy_status prepare(run* r, const int32_t* const* prompts, const int64_t* l
 static void clean_up(run* r) {
   for (int i = 0; r->states && i < r->batch; i++) {
     if (r->cache) hy__sequence_free(r->cache, &r->states[i].own);
-    hy__sampler_destroy(r->states[i].sampler);
     hy__mfree(r->states[i].answer.bytes);
   }
   hy__mfree(r->states);
-  hy__mfree(r->logits);
-  if (!r->context) hy__cache_destroy(r->cache);
+  hy__sampler_destroy(r->sampler);
+  if (!r->context) hy__kv_cache_destroy(r->cache);
 }
 
 static hy_status generate(run* r, const int32_t* const* prompts, const int64_t* lengths,
                           hy_generate_result* result) {
-  int* active = hy__malloc((size_t)r->batch * sizeof *active);
-  const int32_t** ids = hy__malloc((size_t)r->batch * sizeof *ids);
-  int64_t* counts = hy__malloc((size_t)r->batch * sizeof *counts);
+  size_t n = (size_t)r->batch;
+  round_of now = {.active = hy__malloc(n * sizeof *now.active),
+                  .sequences = hy__malloc(n * sizeof(hy__sequence*)),
+                  .ids = hy__malloc(n * sizeof(const int32_t*)),
+                  .counts = hy__malloc(n * sizeof *now.counts),
+                  .next = hy__malloc(n * sizeof *now.next)};
   hy_status status = HY_OK;
-  if (!active || !ids || !counts)
+  if (!now.active || !now.sequences || !now.ids || !now.counts || !now.next)
     status = hy_fail(HY_OUT_OF_MEMORY, "no memory to generate %d answers", r->batch);
   int64_t start = hy__now_ns();
-  if (status == HY_OK) {
-    for (int i = 0; i < r->batch; i++) {
-      active[i] = i;
-      ids[i] = prompts[i] + r->kept;
-      counts[i] = lengths[i] - r->kept;
-      result->prompt_tokens += lengths[i];
-    }
-    status = step(r, active, r->batch, ids, counts);
+  for (int i = 0; i < r->batch && status == HY_OK; i++) {
+    add_to(&now, r, i, prompts[i] + r->kept, lengths[i] - r->kept);
+    result->prompt_tokens += lengths[i];
   }
+  if (status == HY_OK) status = step(r, &now);
   int64_t middle = hy__now_ns();
-  if (status == HY_OK) status = decode(r, active, ids, counts);
+  if (status == HY_OK) status = decode(r, &now);
   result->prefill_seconds = 1e-9 * (double)(middle - start);
   result->decode_seconds = 1e-9 * (double)(hy__now_ns() - middle);
-  hy__mfree(active);
-  hy__mfree(ids);
-  hy__mfree(counts);
+  hy__mfree(now.active);
+  hy__mfree(now.sequences);
+  hy__mfree(now.ids);
+  hy__mfree(now.counts);
+  hy__mfree(now.next);
   return status;
 }
 

@@ -1,3 +1,4 @@
+// Loading safetensors onto a device in the model's names, and saving them.
 #include "model/load.h"
 
 #include <errno.h>
@@ -105,7 +106,7 @@ hy_status hy__transformer_load(hy_stream* stream, const char* folder, hy_weight_
                hy__format_is_packed(format),
                config.tied_embeddings};
   if (status == HY_OK) status = hy__transformer_visit(model, check_one, &l);
-  if (status == HY_OK) status = hy__transformer_join(stream, format, model);
+  if (status == HY_OK) status = hy__transformer_fuse(stream, format, model);
   if (status == HY_OK) status = hy__transformer_visit(model, load_one, &l);
   if (status == HY_OK && l.packed)
     status = hy__pack_load(stream, folder, weights, format, cached, model);

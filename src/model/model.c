@@ -1,9 +1,11 @@
+// A loaded model: its files, its tokens, and one pass over new tokens.
 #include "model/model.h"
 
 #include <string.h>
 
 #include "base/file.h"
 #include "base/json_read.h"
+#include "base/math.h"
 #include "base/memory.h"
 #include "model/adapter.h"
 #include "model/load.h"
@@ -83,6 +85,7 @@ hy_status hy_model_load_cached(hy_device* device, const char* folder, const char
 void hy_model_free(hy_model* model) {
   if (!model) return;
   hy__transformer_release(&model->transformer);
+  hy__rope_release(&model->rope);
   hy__tokenizer_free(model->tokenizer);
   hy_tape_destroy(model->tape);
   hy_stream_destroy(model->stream);
@@ -155,66 +158,75 @@ hy_status hy_model_decode(const hy_model* model, const int32_t* ids, int64_t n, 
 
 // ---- a step ----
 
-static hy_status gather_ids(hy_model* model, const int32_t* const* ids, const int64_t* counts,
-                            int batch, int64_t total, hy_array** tokens, hy_array** last) {
-  int64_t vocab = hy_model_vocab_size(model), n = batch;
-  int64_t* host = hy__malloc((size_t)(total + batch) * sizeof *host);
-  if (!host) return hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)total);
-  int64_t at = 0;
-  hy_status status = HY_OK;
-  for (int i = 0; i < batch; i++) {
-    for (int64_t k = 0; k < counts[i]; k++) {
-      if ((ids[i][k] < 0 || ids[i][k] >= vocab) && status == HY_OK)
-        status = hy_fail(HY_INDEX, "%d is no token: the vocabulary has %lld", (int)ids[i][k],
-                         (long long)vocab);
-      host[at++] = ids[i][k];
+static hy_status check_ids(const hy_model* model, const hy__step* step) {
+  int64_t vocab = hy_model_vocab_size(model);
+  for (int i = 0; i < step->batch; i++) {
+    for (int64_t k = 0; k < step->counts[i]; k++) {
+      int32_t id = step->ids[i][k];
+      if (id < 0 || id >= vocab)
+        return hy_fail(HY_INDEX, "%d is no token: the vocabulary has %lld", (int)id,
+                       (long long)vocab);
     }
-    host[total + i] = at - 1;
   }
-  if (status == HY_OK) status = hy_array_from_host(model->stream, tokens, HY_I64, 1, &total, host);
-  if (status == HY_OK)
-    status = hy_array_from_host(model->stream, last, HY_I64, 1, &n, host + total);
-  hy__mfree(host);
-  return status;
+  return HY_OK;
 }
 
-hy_status hy__model_step(hy_model* model, hy__cache* cache, hy__sequence* const* sequences,
-                         const int32_t* const* ids, const int64_t* counts, int batch,
-                         float* logits) {
-  hy_tape* tape = model->tape;
-  hy__pass pass;
-  HY_TRY(hy__pass_begin(model->stream, cache, sequences, counts, batch, &pass));
-  hy__attention attention = hy__attend_cached(&pass);
-  hy_array *tokens = NULL, *last = NULL, *cos = NULL, *sin = NULL, *hidden = NULL, *rows = NULL,
-           *scores = NULL;
-  hy_status status = gather_ids(model, ids, counts, batch, pass.tokens, &tokens, &last);
-  if (status == HY_OK)
-    status = hy__rope_tables(model->stream, &model->transformer.config, pass.positions, pass.tokens,
-                             &cos, &sin);
-  if (status == HY_OK)
-    status = hy__transformer_apply(tape, &model->transformer, tokens, cos, sin, &attention, NULL,
-                                   &hidden);
-  if (status == HY_OK) status = hy_array_index_select(tape, &rows, hidden, last, 0);
-  if (status == HY_OK) status = hy__logits(tape, &model->transformer, rows, &scores);
-  if (status == HY_OK)
-    status = hy_array_to_host(model->stream, scores, logits,
-                              (size_t)(batch * hy_model_vocab_size(model)) * sizeof *logits);
-  hy_array* all[] = {tokens, last, cos, sin, hidden, rows, scores};
-  for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hy_array_release(all[i]);
-  hy__pass_end(&pass);
-  return status;
+hy_status hy__model_reserve(hy_model* model, int64_t positions) {
+  return hy__rope_reserve(model->stream, &model->transformer.config, positions, &model->rope);
+}
+
+hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step) {
+  const hy__transformer* t = &model->transformer;
+  int64_t longest = 0;
+  for (int i = 0; i < step->batch; i++)
+    longest = max_i64(longest, step->sequences[i]->length + step->counts[i]);
+  hy__kv_pass pass;
+  HY_SCOPE_TRY(s, check_ids(model, step));
+  HY_SCOPE_TRY(s, hy__model_reserve(model, longest));
+  HY_SCOPE_TRY(s, hy__kv_pass_begin(s, step->cache, step->sequences, step->ids, step->counts,
+                                    step->batch, &pass));
+  if (s->status != HY_OK) return NULL;
+  hy__tf_attention attention = hy__attend_cached(&pass);
+  hy__tf_pass p = {.s = s,
+                   .model = t,
+                   .cos = hy__rope_at(s, model->rope.cos, pass.positions),
+                   .sin = hy__rope_at(s, model->rope.sin, pass.positions),
+                   .attention = &attention};
+  hy_array* hidden = hy__transformer_apply(&p, pass.ids);
+  return hy__logits(s, t, hy_s_index_select(s, hidden, pass.last, 0));
+}
+
+hy_status hy__model_step(hy_model* model, const hy__step* step, hy__sampler* sampler,
+                         const int* rows, int64_t* next) {
+  hy_scope s;
+  hy_scope_begin(&s, model->tape);
+  hy_array* logits = hy__model_forward(&s, model, step);
+  hy_array* ids = hy__sampler_choose(&s, sampler, logits, rows, step->batch);
+  HY_SCOPE_TRY(&s, hy_array_to_host(model->stream, ids, next, (size_t)step->batch * sizeof *next));
+  HY_TRY(hy_scope_end(&s));
+  for (int i = 0; i < step->batch; i++) {
+    if (next[i] < 0)
+      return hy_fail(HY_DEVICE_FAILED,
+                     "the model gave no usable logits: all are NaN or minus infinity");
+  }
+  return HY_OK;
 }
 
 hy_status hy_model_logits(hy_model* model, const int32_t* ids, int64_t n, float* logits) {
   if (!model || !ids || n < 1 || !logits)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_model_logits needs at least one token");
-  hy__cache* cache;
-  HY_TRY(hy__cache_create(model->stream, &model->transformer.config, hy__model_dtype(model), n,
-                          &cache));
+  hy__kv_cache* cache;
+  HY_TRY(hy__kv_cache_create(model->stream, &model->transformer.config, hy__model_dtype(model), n,
+                             &cache));
   hy__sequence sequence = {0};
-  hy_status status =
-      hy__model_step(model, cache, (hy__sequence*[]){&sequence}, &ids, &n, 1, logits);
+  const hy__step step = {cache, (hy__sequence*[]){&sequence}, &ids, &n, 1};
+  hy_scope s;
+  hy_scope_begin(&s, model->tape);
+  hy_array* scores = hy__model_forward(&s, model, &step);
+  size_t bytes = (size_t)hy_model_vocab_size(model) * sizeof *logits;
+  HY_SCOPE_TRY(&s, hy_array_to_host(model->stream, scores, logits, bytes));
+  hy_status status = hy_scope_end(&s);
   hy__sequence_free(cache, &sequence);
-  hy__cache_destroy(cache);
+  hy__kv_cache_destroy(cache);
   return status;
 }

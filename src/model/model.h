@@ -3,7 +3,9 @@
 #define HALYARD_MODEL_MODEL_H_
 
 #include "halyard/model.h"
-#include "model/cache.h"
+#include "model/kv_cache.h"
+#include "model/rope.h"
+#include "model/sampler.h"
 #include "model/tokenizer.h"
 
 enum { HY__MAX_ENDS = 16 };
@@ -12,16 +14,29 @@ struct hy_model {
   hy_stream* stream;  // its own
   hy_tape* tape;      // never records
   hy__transformer transformer;
+  hy__rope rope;               // of the longest context so far
   hy__tokenizer* tokenizer;    // NULL where the folder has none
   int32_t ends[HY__MAX_ENDS];  // tokens that end a text
   int n_ends;
 };
 
-// Runs new tokens of several sequences and gives the logits after each sequence's last, f32 (batch,
-// V) on the host.
-hy_status hy__model_step(hy_model* model, hy__cache* cache, hy__sequence* const* sequences,
-                         const int32_t* const* ids, const int64_t* counts, int batch,
-                         float* logits);
+// Makes the model ready for contexts of so many tokens, which waits; a step that finds it is not
+// ready does it itself.
+hy_status hy__model_reserve(hy_model* model, int64_t positions);
+// New tokens of several sequences: how many there are of each, and which.
+typedef struct hy__step {
+  hy__kv_cache* cache;
+  hy__sequence* const* sequences;
+  const int32_t* const* ids;
+  const int64_t* counts;
+  int batch;
+} hy__step;
+// Runs them and gives the logits after each sequence's last, f32 (batch, V); the scope's.
+hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step);
+// Runs them and gives the tokens that follow. Waits once, for the tokens alone. `rows` are the
+// sequences' numbers in the sampler.
+hy_status hy__model_step(hy_model* model, const hy__step* step, hy__sampler* sampler,
+                         const int* rows, int64_t* next);
 
 // The token that stands between texts: <|endoftext|> or its like, else the first that ends a text;
 // -1 where there is none.

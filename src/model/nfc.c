@@ -1,3 +1,4 @@
+// Unicode NFC: decomposition, ordering and composition of UTF-8.
 #include "model/nfc.h"
 
 #include <stdbool.h>

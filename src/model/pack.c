@@ -1,3 +1,4 @@
+// Weight quantisation while loading, and its cache file.
 #include "model/pack.h"
 
 #include <stdio.h>
@@ -240,11 +241,19 @@ hy_status hy__pack_load(hy_stream* stream, const char* folder, const hy__weights
 
 // ---- a model that is there already ----
 
-static hy_status quantise(hy_tape* tape, const char* name, hy_dtype dtype, hy__linear* layer) {
+typedef struct quantising {
+  hy_tape* tape;
+  hy_dtype dtype;
+} quantising;
+
+static hy_status quantise(void* context, const char* name, hy__linear* layer, int64_t out,
+                          int64_t in) {
+  const quantising* q = context;
   int64_t group;
   hy_array *weight = NULL, *scale = NULL;
-  HY_TRY(choose_group(dtype, name, hy_array_tensor(layer->weight)->shape[1], &group));
-  HY_TRY(hy_array_quantize(tape, &weight, &scale, layer->weight, dtype, group));
+  (void)out;
+  HY_TRY(choose_group(q->dtype, name, in, &group));
+  HY_TRY(hy_array_quantize(q->tape, &weight, &scale, layer->weight, q->dtype, group));
   hy_array_release(layer->weight);
   layer->weight = weight;
   layer->scale = scale;
@@ -253,15 +262,10 @@ static hy_status quantise(hy_tape* tape, const char* name, hy_dtype dtype, hy__l
 
 hy_status hy__transformer_quantise(hy_tape* tape, hy__transformer* model, hy_weight_format format) {
   if (!hy__format_is_packed(format)) return HY_OK;
-  hy_dtype dtype = format == HY_WEIGHTS_Q8 ? HY_I8 : HY_I4;
-  HY_TRY(quantise(tape, "lm_head", HY_I8, &model->head));
+  const hy__config* c = &model->config;
+  quantising head = {tape, HY_I8}, blocks = {tape, format == HY_WEIGHTS_Q8 ? HY_I8 : HY_I4};
+  HY_TRY(quantise(&head, "lm_head", &model->head, c->vocab_size, c->hidden_size));
   tie(model);
-  for (int64_t i = 0; i < model->config.n_layers; i++) {
-    hy__block* b = &model->blocks[i];
-    HY_TRY(quantise(tape, "q_proj", dtype, &b->qkv));
-    HY_TRY(quantise(tape, "o_proj", dtype, &b->o));
-    HY_TRY(quantise(tape, "gate_proj", dtype, &b->gate_up));
-    HY_TRY(quantise(tape, "down_proj", dtype, &b->down));
-  }
-  return hy__transformer_share_out(model);
+  HY_TRY(hy__transformer_visit_fused(model, quantise, &blocks));
+  return hy__transformer_split(hy_tape_stream(tape), model);
 }

@@ -28,10 +28,14 @@ hy_status hy__pack_choose(hy_weight_format format, const char* name, int64_t in,
                           int64_t* scales);
 
 // Gives the blocks of a transformer that has no weights yet memory for q, k and v as one matrix,
-// and for gate and up, in the format; those layers' own arrays are rows of these.
-hy_status hy__transformer_join(hy_stream* stream, hy_weight_format format, hy__transformer* model);
+// and for gate and up, in the format; those layers' own arrays are rows of these (fuse_qkv.c).
+hy_status hy__transformer_fuse(hy_stream* stream, hy_weight_format format, hy__transformer* model);
 // Makes them rows of these again, after these were replaced.
-hy_status hy__transformer_share_out(hy__transformer* model);
+hy_status hy__transformer_split(hy_stream* stream, hy__transformer* model);
+// Walks the matrices of the blocks that have memory of their own: fused ones, and layers that are
+// part of none.
+hy_status hy__transformer_visit_fused(hy__transformer* model, hy__linear_visitor visit,
+                                      void* context);
 
 // Replaces the weights of linear layers and head of a whole transformer by packed ones.
 hy_status hy__transformer_quantise(hy_tape* tape, hy__transformer* model, hy_weight_format format);

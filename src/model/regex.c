@@ -1,3 +1,4 @@
+// Regular expressions: PCRE2, bound at run time.
 #include "model/regex.h"
 
 #include <dlfcn.h>

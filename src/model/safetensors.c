@@ -1,3 +1,4 @@
+// safetensors: mapped files, headers checked against them, and writing.
 #include "model/safetensors.h"
 
 #include <stdlib.h>

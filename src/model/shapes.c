@@ -1,8 +1,10 @@
+// Shapes of models that commands make without a file.
 #include "model/shapes.h"
 
+#include "model/arch/arch.h"
 #include "model/byte_tokenizer.h"
 
-const hy__config shape_qwen2_half_billion = {.family = HY__FAMILY_QWEN2,
+const hy__config shape_qwen2_half_billion = {.arch = &hy__arch_qwen2,
                                              .vocab_size = 151936,
                                              .hidden_size = 896,
                                              .intermediate_size = 4864,
@@ -25,7 +27,7 @@ const demo_size demo_sizes[DEMO_SIZES] = {
 };
 
 hy__config demo_config(const demo_size* size, int n_merges) {
-  return (hy__config){.family = HY__FAMILY_QWEN2,
+  return (hy__config){.arch = &hy__arch_qwen2,
                       .vocab_size = HY__BYTE_TOKENS + n_merges,
                       .hidden_size = size->hidden,
                       .intermediate_size = size->intermediate,

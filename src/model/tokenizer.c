@@ -1,3 +1,4 @@
+// tokenizer.json: parsing, pre-tokenizing, encoding and the bytes of tokens.
 #include "model/tokenizer.h"
 
 #include <stdlib.h>

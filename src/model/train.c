@@ -1,3 +1,4 @@
+// Training: passes, gradients, the optimizer, and a state that resumes bit for bit.
 #include "model/train.h"
 
 #include <math.h>
@@ -5,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "model/arch/arch.h"
 #include "model/safetensors.h"
 
 struct hy__trainer {
@@ -58,15 +60,22 @@ static hy_status take_adapter(void* context, const char* name, hy__linear* layer
   return add_parameter(context, full, layer->lora.b);
 }
 
-// Rotary tables of `batch` sequences that all begin at position 0.
+// cos and sin of `batch` sequences that all begin at position 0.
 static hy_status make_positions(hy__trainer* t) {
   int64_t n = t->options.batch * t->options.length;
-  int64_t* positions = hy__malloc((size_t)n * sizeof *positions);
-  if (!positions) return hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld positions", (long long)n);
-  for (int64_t i = 0; i < n; i++) positions[i] = i % t->options.length;
-  hy_status status = hy__rope_tables(t->stream, &t->model->config, positions, n, &t->cos, &t->sin);
-  hy__mfree(positions);
-  return status;
+  int64_t* host = hy__malloc((size_t)n * sizeof *host);
+  if (!host) return hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld positions", (long long)n);
+  for (int64_t i = 0; i < n; i++) host[i] = i % t->options.length;
+  hy__rope rope = {0};
+  hy_scope s;
+  hy_scope_begin(&s, t->tape);
+  HY_SCOPE_TRY(&s, hy__rope_reserve(t->stream, &t->model->config, t->options.length, &rope));
+  hy_array* positions = hy_s_from_host(&s, HY_I64, 1, &n, host);
+  t->cos = hy_scope_give(&s, hy__rope_at(&s, rope.cos, positions));
+  t->sin = hy_scope_give(&s, hy__rope_at(&s, rope.sin, positions));
+  hy__rope_release(&rope);
+  hy__mfree(host);
+  return hy_scope_end(&s);
 }
 
 static hy_status check_options(const hy__train_options* o, const hy__config* c) {
@@ -153,14 +162,18 @@ typedef struct block_call {
 static hy_status run_block(hy_tape* tape, void* context, hy_array* const* inputs, int n_inputs,
                            hy_array** outputs, int n_outputs) {
   const block_call* call = context;
-  hy__trainer* t = call->trainer;
+  const hy__trainer* t = call->trainer;
   (void)n_inputs;
   (void)n_outputs;
   hy__whole_sequences sequences = {t->options.length};
-  hy__attention attention = hy__attend_whole(&sequences);
+  hy__tf_attention attention = hy__attend_whole(&sequences);
   hy__draws draws = call->draws;
-  return hy__block_apply(tape, t->model, call->layer, inputs[0], t->cos, t->sin, &attention, &draws,
-                         outputs);
+  hy_scope s;
+  hy_scope_begin(&s, tape);
+  hy__tf_pass p = {&s, t->model, t->cos, t->sin, &attention, &draws};
+  const hy__tf_block* block = &t->model->blocks[call->layer];
+  outputs[0] = hy_scope_give(&s, t->model->config.arch->block(&p, block, inputs[0]));
+  return hy_scope_end(&s);
 }
 
 // Each pass has its seed and each block its own stretch, so that recomputing one does not depend on
@@ -170,55 +183,52 @@ static hy__draws draws_of(const hy__trainer* t, int64_t pass, int layer) {
   return (hy__draws){t->options.seed + number * 0x9e3779b97f4a7c15u, (uint64_t)layer << 40};
 }
 
-static hy_status run_blocks(hy__trainer* t, int64_t pass, bool learning, hy_array** x) {
-  for (int layer = 0; layer < t->model->config.n_layers; layer++) {
-    block_call here = {t, layer, draws_of(t, pass, layer)};
-    hy_array* next = NULL;
-    hy_status status;
-    if (learning && t->options.checkpoint) {
-      block_call* kept = hy__malloc(sizeof *kept);
-      if (!kept) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a checkpoint");
-      *kept = here;
-      status = hy_checkpoint(t->tape, run_block, kept, hy__mfree, x, 1, &next, 1);
-    } else {
-      status = run_block(t->tape, &here, x, 1, &next, 1);
-    }
-    hy_array_release(*x);
-    *x = next;
-    HY_TRY(status);
+// A block's result; in a checkpoint of its own where asked.
+static hy_array* apply_block(hy_scope* s, hy__trainer* t, int64_t pass, bool learning, int layer,
+                             hy_array* x) {
+  if (s->status != HY_OK) return NULL;
+  block_call here = {t, layer, draws_of(t, pass, layer)};
+  hy_array* out = NULL;
+  if (!learning || !t->options.checkpoint) {
+    hy_status status = run_block(t->tape, &here, &x, 1, &out, 1);
+    return hy_scope_keep(s, status, out);
   }
-  return HY_OK;
+  block_call* kept = hy__malloc(sizeof *kept);
+  if (!kept) return hy_scope_keep(s, hy_fail(HY_OUT_OF_MEMORY, "no memory for a checkpoint"), NULL);
+  *kept = here;
+  hy_status status = hy_checkpoint(t->tape, run_block, kept, hy__mfree, &x, 1, &out, 1);
+  return hy_scope_keep(s, status, out);
 }
 
-static hy_status upload(hy_stream* stream, const int32_t* values, int64_t n, hy_array** out) {
+static hy_array* upload(hy_scope* s, const int32_t* values, int64_t n) {
   int64_t* wide = hy__malloc((size_t)n * sizeof *wide);
-  if (!wide) return hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)n);
+  if (!wide)
+    return hy_scope_keep(s, hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)n),
+                         NULL);
   for (int64_t i = 0; i < n; i++) wide[i] = values[i];
-  hy_status status = hy_array_from_host(stream, out, HY_I64, 1, &n, wide);
+  hy_array* array = hy_s_from_host(s, HY_I64, 1, &n, wide);
   hy__mfree(wide);
-  return status;
+  return array;
 }
 
 // The summed loss of one pass; recorded when learning.
-static hy_status pass_loss(hy__trainer* t, int64_t pass, bool learning, const int32_t* tokens,
-                           const int32_t* targets, hy_array** loss) {
+static hy_array* pass_loss(hy_scope* s, hy__trainer* t, int64_t pass, bool learning,
+                           const int32_t* tokens, const int32_t* targets) {
+  const hy__config* c = &t->model->config;
   int64_t n = t->options.batch * t->options.length;
-  hy_array *ids = NULL, *wanted = NULL, *x = NULL, *hidden = NULL;
-  hy_status status = upload(t->stream, tokens, n, &ids);
-  if (status == HY_OK) status = upload(t->stream, targets, n, &wanted);
-  if (status == HY_OK) status = hy__embed(t->tape, t->model, ids, &x);
-  if (status == HY_OK) status = run_blocks(t, pass, learning, &x);
-  if (status == HY_OK)
-    status =
-        hy_array_rms_norm(t->tape, &hidden, NULL, x, t->model->norm, 1, t->model->config.norm_eps);
-  if (status == HY_OK)
-    status = hy_array_linear_cross_entropy(t->tape, loss, hidden, t->head, wanted, HY__IGNORE,
-                                           HY_REDUCTION_SUM, HY__LOSS_ROWS);
-  hy_array_release(ids);
-  hy_array_release(wanted);
-  hy_array_release(x);
-  hy_array_release(hidden);
-  return status;
+  int begin = hy_scope_mark(s);
+  hy_array *ids = upload(s, tokens, n), *wanted = upload(s, targets, n);
+  int mark = hy_scope_mark(s);
+  hy_array* x = hy__embed(s, t->model, ids);
+  for (int layer = 0; layer < c->n_layers; layer++)
+    x = hy_scope_pop(s, mark, apply_block(s, t, pass, learning, layer, x));
+  hy_array* hidden = hy_s_rms_norm(s, x, t->model->norm, 1, c->norm_eps);
+  if (s->status != HY_OK) return NULL;
+  hy_array* loss = NULL;
+  hy_status status = hy_array_linear_cross_entropy(s->tape, &loss, hidden, t->head, wanted,
+                                                   HY__IGNORE, HY_REDUCTION_SUM, HY__LOSS_ROWS);
+  // The backward holds what it needs itself.
+  return hy_scope_pop(s, begin, hy_scope_keep(s, status, loss));
 }
 
 static int64_t count_targets(const hy__trainer* t, const int32_t* targets) {
@@ -234,20 +244,18 @@ static hy_status run_passes(hy__trainer* t, bool learning, const int32_t* tokens
   int64_t n = t->options.batch * t->options.length;
   *loss = 0;
   hy_tape_set_recording(t->tape, learning);
-  hy_status status = HY_OK;
-  for (int64_t pass = 0; pass < t->options.accumulate && status == HY_OK; pass++) {
-    hy_array *sum = NULL, *mean = NULL;
+  for (int64_t pass = 0; pass < t->options.accumulate; pass++) {
     double value = 0;
-    status = pass_loss(t, pass, learning, tokens + pass * n, targets + pass * n, &sum);
-    if (status == HY_OK)
-      status = hy_array_mul_scalar(t->tape, &mean, sum, hy_float(1.0 / (double)counted));
-    if (status == HY_OK && learning) status = hy_backward(t->tape, mean, NULL);
-    if (status == HY_OK) status = hy_array_item(t->stream, mean, &value);
+    hy_scope s;
+    hy_scope_begin(&s, t->tape);
+    hy_array* sum = pass_loss(&s, t, pass, learning, tokens + pass * n, targets + pass * n);
+    hy_array* mean = hy_s_mul_scalar(&s, sum, hy_float(1.0 / (double)counted));
+    if (learning) HY_SCOPE_TRY(&s, hy_backward(t->tape, mean, NULL));
+    HY_SCOPE_TRY(&s, hy_array_item(t->stream, mean, &value));
+    HY_TRY(hy_scope_end(&s));
     *loss += value;
-    hy_array_release(sum);
-    hy_array_release(mean);
   }
-  return status;
+  return HY_OK;
 }
 
 hy_status hy__trainer_evaluate(hy__trainer* t, const hy__dataset* dataset, double* loss) {

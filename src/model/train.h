@@ -4,6 +4,7 @@
 
 #include "halyard/optim.h"
 #include "model/dataset.h"
+#include "model/rope.h"
 #include "model/transformer.h"
 
 enum { HY__LOSS_ROWS = 1024 };  // of logits, that are held at once

@@ -1,96 +1,78 @@
-// A decoder-only transformer (Qwen2, Qwen3, Llama) as mathematics over arrays; names no device.
+// A decoder-only transformer as mathematics over arrays; names no device.
 //
-// Tokens of all sequences lie one behind the other in one dimension of N: a prompt and single
-// decoding steps of others may share one pass. What differs between training and inference is only
-// how attention finds its keys, hence hy__attention.
+// Tokens of all sequences are concatenated in one dimension of N: a prompt and single decoding
+// steps of others may share one pass. What differs between training and inference is only how
+// attention finds its keys, hence hy__tf_attention. What differs between architectures is in
+// src/model/arch.
 //
 // Shapes in comments: N tokens, D hidden, H heads, G key-value heads, E head size, F intermediate,
 // V vocabulary.
 #ifndef HALYARD_MODEL_TRANSFORMER_H_
 #define HALYARD_MODEL_TRANSFORMER_H_
 
-#include "halyard/array.h"
 #include "model/config.h"
+#include "model/linear.h"
 
-// A low-rank update of a linear layer: y += scaling * dropout(x) A^T B^T.
-typedef struct hy__lora {
-  hy_array *a, *b;  // (R, in), (out, R); NULL where the layer has none
-  double scaling, dropout;
-} hy__lora;
-
-// y = x W^T + bias. With `scale` the weight is quantised (i8, packed i4 or f8 in groups).
-typedef struct hy__linear {
-  hy_array *weight, *scale,
-      *bias;  // (out, in), (out, in / group), (out); scale and bias may be NULL
-  hy__lora lora;
-} hy__linear;
-
-typedef struct hy__block {
+typedef struct hy__tf_block {
   hy_array *input_norm, *post_norm;  // (D)
-  hy_array *q_norm, *k_norm;         // (E), Qwen3 only
+  hy_array *q_norm, *k_norm;         // (E); NULL where the architecture has none
   hy__linear q, k, v, o, gate, up, down;
-  // Where the memory of q, k and v, and of gate and up, lies in a row (hy__transformer_join): for a
+  // Where the memory of q, k and v, and of gate and up, is contiguous (hy__transformer_fuse): for a
   // single token one product is faster than several.
   hy__linear qkv, gate_up;
-} hy__block;
+} hy__tf_block;
 
 typedef struct hy__transformer {
   hy__config config;
   hy_array* embedding;        // (V, D)
   hy_array* embedding_scale;  // (V, D / group) where it is quantised, else NULL
-  hy__block* blocks;          // n_layers
+  hy__tf_block* blocks;       // n_layers
   hy_array* norm;             // (D)
   hy__linear head;            // (V, D); its weight is the embedding where they are tied
 } hy__transformer;
 
-// Where attention of one layer finds its keys: q (N, H, E), k and v (N, G, E) of this pass, out (N,
+// Where attention of one layer finds its keys: q (N, H, E), k and v (N, G, E) of this pass -> (N,
 // H, E).
-typedef struct hy__attention {
-  hy_status (*attend)(void* context, hy_tape* tape, int layer, hy_array* q, hy_array* k,
-                      hy_array* v, hy_array** out);
+typedef struct hy__tf_attention {
+  hy_array* (*attend)(void* context, hy_scope* s, int layer, hy_array* q, hy_array* k, hy_array* v);
   void* context;
-} hy__attention;
+} hy__tf_attention;
 
-// Random draws of one pass (LoRA's dropout); each draw takes its own stretch of Philox offsets.
-typedef struct hy__draws {
-  uint64_t seed, offset;
-} hy__draws;
-
-// cos and sin of the positions: (N, 1, E / 2) each, f32.
-hy_status hy__rope_tables(hy_stream* stream, const hy__config* config, const int64_t* positions,
-                          int64_t n, hy_array** cos, hy_array** sin);
-
-// How many numbers of a row share a scale where a row of `size` weights becomes int8: 128, 64 or 32
-// where they divide it, else 0, the whole row.
-int64_t hy__int8_group(int64_t size);
-
-// y (N, out) of x (N, in). `draws` is NULL outside of training: then there is no dropout, and
-// quantised weights meet activations that are rounded to int8 in groups.
-hy_status hy__linear_apply(hy_tape* tape, const hy__linear* layer, hy_array* x, hy__draws* draws,
-                           hy_array** y);
+// What all blocks share while tokens pass through them.
+typedef struct hy__tf_pass {
+  hy_scope* s;
+  const hy__transformer* model;
+  hy_array *cos, *sin;  // of the tokens' positions, (N, 1, E / 2) f32
+  const hy__tf_attention* attention;
+  hy__draws* draws;  // NULL outside of training
+} hy__tf_pass;
 
 // ids (N) i64 -> x (N, D) of the model's type.
-hy_status hy__embed(hy_tape* tape, const hy__transformer* model, hy_array* ids, hy_array** x);
-// x (N, D) -> (N, V) f32.
-hy_status hy__logits(hy_tape* tape, const hy__transformer* model, hy_array* x, hy_array** logits);
-
-// One block: x (N, D) -> out (N, D).
-hy_status hy__block_apply(hy_tape* tape, const hy__transformer* model, int layer, hy_array* x,
-                          hy_array* cos, hy_array* sin, const hy__attention* attention,
-                          hy__draws* draws, hy_array** out);
-
+hy_array* hy__embed(hy_scope* s, const hy__transformer* model, hy_array* ids);
 // ids (N) i64 -> the last norm's output (N, D), before the head.
-hy_status hy__transformer_apply(hy_tape* tape, const hy__transformer* model, hy_array* ids,
-                                hy_array* cos, hy_array* sin, const hy__attention* attention,
-                                hy__draws* draws, hy_array** out);
+hy_array* hy__transformer_apply(const hy__tf_pass* p, hy_array* ids);
+// x (N, D) -> (N, V) f32.
+hy_array* hy__logits(hy_scope* s, const hy__transformer* model, hy_array* x);
+
+// ---- what blocks are made of: x (N, D) -> (N, D) ----
+
+hy_array* hy__tf_norm(const hy__tf_pass* p, hy_array* x, hy_array* weight);         // RMSNorm
+hy_array* hy__tf_attend(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x);  // o(attention)
+hy_array* hy__tf_mlp(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x);     // gated SiLU
+// Llama's block, which others share: x + attend(norm(x)), then that + mlp(norm(that)).
+hy_array* hy__tf_decoder_block(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x);
 
 // Attention among the tokens of the pass alone, n / length sequences of one length, causal: for
 // training.
 typedef struct hy__whole_sequences {
   int64_t length;
 } hy__whole_sequences;
-hy__attention hy__attend_whole(hy__whole_sequences* sequences);
+hy__tf_attention hy__attend_whole(hy__whole_sequences* sequences);
 
+// ---- parameters ----
+
+// A transformer of the config with all arrays NULL.
+hy_status hy__transformer_init(hy__transformer* model, const hy__config* config);
 // Releases the arrays; NULL entries are fine. The blocks' list too.
 void hy__transformer_release(hy__transformer* model);
 
@@ -103,8 +85,5 @@ typedef hy_status (*hy__linear_visitor)(void* context, const char* name, hy__lin
                                         int64_t out, int64_t in);
 hy_status hy__transformer_visit_linears(hy__transformer* model, hy__linear_visitor visit,
                                         void* context);
-
-// A transformer of the config with all arrays NULL.
-hy_status hy__transformer_init(hy__transformer* model, const hy__config* config);
 
 #endif  // HALYARD_MODEL_TRANSFORMER_H_

@@ -13,8 +13,8 @@ static bool runs(hy_device* device, hy_op op, hy_dtype dtype) {
 }
 
 bool hy__composes_op(hy_device* device, hy_op op, hy_dtype dtype) {
-  return op == HY_OP_einsum && (hy_op_describe(op)->dtypes & HY_DTYPE_BIT(dtype)) &&
-         runs(device, HY_OP_bmm, dtype);
+  return op == HY_OP_einsum && !hy__is_left_out(HY__COMPOSITE) &&
+         (hy_op_describe(op)->dtypes & HY_DTYPE_BIT(dtype)) && runs(device, HY_OP_bmm, dtype);
 }
 
 static bool is_tiny(const hy__einsum* e) {
@@ -41,6 +41,7 @@ static bool parts_run(hy_device* device, const hy__einsum* e, const hy__einsum_p
 
 static bool plan_einsum(hy_device* device, const hy_call* call, hy__einsum* e,
                         hy__einsum_plan* plan) {
+  if (hy__is_left_out(HY__COMPOSITE)) return false;
   if (hy__einsum_parse(call, e) != HY_OK || (device->is_host && is_tiny(e))) return false;
   hy__einsum_plan_make(call, e, plan);
   return parts_run(device, e, plan, call->in[0].dtype);

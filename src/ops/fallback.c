@@ -173,7 +173,7 @@ hy_status hy__fall_back(hy_stream* stream, const hy_call* call, hy_support reaso
   for (int i = 0; i < n && status == HY_OK; i++) {
     bool is_input = i < call->n_in;
     const hy_tensor* t = is_input ? &call->in[i] : &call->out[i - call->n_in];
-    // An output with gaps is fetched, so that writing it back leaves what lies between its
+    // An output with gaps is fetched, so that writing it back leaves what is between its
     // elements.
     if (hy__present(t))
       status = stage(stream, t, is_input || !hy_tensor_is_contiguous(t), &stages[i], &tensors[i]);

@@ -8,7 +8,7 @@
 // optional outputs are filled too. May use call->in and call->attrs, and call->out only in the
 // rules `output`, `vector` and `random`.
 typedef hy_status (*hy__rule)(const hy_call* call, hy_tensor* out);
-// Computes a checked call whose tensors lie in host memory.
+// Computes a checked call whose tensors are in host memory.
 typedef hy_status (*hy__kernel)(const hy_call* call);
 
 typedef struct hy__row {
@@ -29,6 +29,11 @@ hy_status hy__check_call(const hy_call* call);
 // The same, and running it, with the outputs that hy_infer gave for the call.
 hy_status hy__check_inferred(const hy_call* call, const hy_tensor* expected);
 hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tensor* expected);
+// The first provider that supports the call, or NULL and the first one's reason why not.
+const hy_provider* hy__choose_provider(const hy_device* device, const hy_call* call,
+                                       hy_support* reason);
+// Runs a checked call by that provider; NULL: by the reference, on a host device.
+hy_status hy__run_by(hy_stream* stream, const hy_call* call, const hy_provider* provider);
 
 // The declarations of every rule and kernel named in the table.
 extern const struct hy__grad_rule hy__grad_none;

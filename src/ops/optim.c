@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/autograd/grad.h"
+#include "halyard/scope.h"
+#include "ops/autograd/internal.h"
 
 enum { MAX_STATES = 2 };
 
@@ -50,7 +51,7 @@ static hy_status check_parameters(const char* what, const hy_stream* stream,
     if (!parameters[i] || !parameters[i]->slot || parameters[i]->slot->node)
       return hy_fail(HY_INVALID_ARGUMENT,
                      "%s: parameter %d is no leaf; hy_array_set_requires_grad makes one", what, i);
-    if (parameters[i]->storage->device != hy_stream_device(stream))
+    if (!hy__same_device(parameters[i]->storage->device, hy_stream_device(stream)))
       return hy_fail(HY_INVALID_ARGUMENT, "%s: parameter %d lies on %s, not on the stream's %s",
                      what, i, hy_device_selector(parameters[i]->storage->device),
                      hy_device_selector(hy_stream_device(stream)));
@@ -237,19 +238,17 @@ hy_status hy_optimizer_import(hy_optimizer* o, const char* name, hy_array* array
 static const int64_t square_part = (int64_t)1 << 22;
 
 // total += sum of squares, in the type of the total.
-static hy_status add_squares(hy_tape* tape, hy_array* total, hy_array* grad) {
+static void add_squares(hy_scope* s, hy_array* total, hy_array* grad) {
   int64_t n = hy_tensor_numel(&grad->view);
-  hy_dims all = hy_all_dims();
+  hy_dtype dtype = total->view.dtype;
+  hy_array* flat = hy_s_reshape(s, grad, 1, &n);
   for (int64_t at = 0; at < n; at += square_part) {
-    hy__grad g;
-    hy__grad_begin(&g, tape, NULL);
-    hy_array* flat = g_reshape(&g, grad, 1, &n);
-    hy_array* part = g_slice(&g, flat, 0, at, n - at > square_part ? at + square_part : n, 1);
-    part = g_cast(&g, part, total->view.dtype);
-    g_add_into(&g, total, g_sum(&g, g_mul(&g, part, part), &all, false));
-    HY_TRY(hy__grad_end(&g));
+    int mark = hy_scope_mark(s);
+    hy_array* part = hy_s_slice(s, flat, 0, at, n - at > square_part ? at + square_part : n, 1);
+    if (grad->view.dtype != dtype) part = hy_s_cast(s, part, dtype);
+    hy_s_add_into(s, total, hy_s_sum(s, hy_s_mul(s, part, part), hy_all_dims(), false));
+    hy_scope_pop(s, mark, NULL);
   }
-  return HY_OK;
 }
 
 hy_status hy_clip_grad_norm(hy_stream* stream, hy_array* const* parameters, int n, double max_norm,
@@ -263,16 +262,15 @@ hy_status hy_clip_grad_norm(hy_stream* stream, hy_array* const* parameters, int 
     if (parameters[i]->view.dtype == HY_F64) dtype = HY_F64;
   }
   hy_tape tape = {.stream = stream};
-  hy_array* total = NULL;
-  HY_TRY(hy_array_zeros(stream, &total, dtype, 0, NULL));
-  hy_status status = HY_OK;
-  for (int i = 0; i < n && status == HY_OK; i++) {
+  hy_scope s;
+  hy_scope_begin(&s, &tape);
+  hy_array* total = hy_s_zeros(&s, dtype, 0, NULL);
+  for (int i = 0; i < n && s.status == HY_OK; i++) {
     hy_array* grad = hy_array_grad(parameters[i]);
-    if (grad) status = add_squares(&tape, total, grad);
+    if (grad) add_squares(&s, total, grad);
   }
-  if (status == HY_OK) status = hy_array_item(stream, total, norm);
-  hy_array_release(total);
-  HY_TRY(status);
+  HY_SCOPE_TRY(&s, hy_array_item(stream, total, norm));
+  HY_TRY(hy_scope_end(&s));
   *norm = sqrt(*norm);
   // A little more than the norm, so that gradients of norm 0 stay 0: PyTorch's rule.
   double scale = max_norm / (*norm + 1e-6);

@@ -1,6 +1,7 @@
 // From a call to the kernel that runs it.
 #include "ops/internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/internal.h"
@@ -36,12 +37,10 @@ static bool may_run(const hy_provider* provider) {
   return !(provider->flags & HY_PROVIDER_VARIES) || !hy_deterministic();
 }
 
-// The first provider that supports the call, or NULL and the first one's reason why not.
-static const hy_provider* choose_provider(const hy_device* device, const hy_call* call,
-                                          hy_support* reason) {
+const hy_provider* hy__choose_provider(const hy_device* device, const hy_call* call,
+                                       hy_support* reason) {
   *reason = HY_SUPPORT_NO_OP;
-  const hy_provider* const* providers =
-      atomic_load_explicit(&device->providers, memory_order_acquire);
+  const hy_provider* const* providers = device->providers;
   for (int i = 0; providers[i]; i++) {
     if (!may_run(providers[i])) continue;
     hy_support answer = providers[i]->supports(device->handle, call);
@@ -88,14 +87,43 @@ hy_status hy_run(hy_stream* stream, const hy_call* call) {
   return hy__run_inferred(stream, call, expected);
 }
 
+hy_status hy__run_by(hy_stream* stream, const hy_call* call, const hy_provider* provider) {
+  if (hy__fault(HY_FAULT_KERNEL)) return hy__call_fail(call, HY_DEVICE_FAILED, "injected fault");
+  const hy_device* device = stream->device;
+  int64_t begin = hy__trace_begin();
+  hy_status status =
+      provider ? provider->run(device->handle, stream->handle, call) : hy__reference_checked(call);
+  if (begin) trace(begin, device, call, provider ? provider->name : "reference", HY_SUPPORT_YES);
+  return status;
+}
+
+// What hy__run_inferred would do, recorded instead.
+static hy_status capture_call(hy_stream* stream, const hy_call* call) {
+  hy_device* device = stream->device;
+  hy_support reason;
+  const hy_provider* provider = hy__choose_provider(device, call, &reason);
+  if (provider) return stream->capture->call(stream, call, provider);
+  bool composed = false;
+  hy_status status = hy__compose(stream, call, &composed);
+  if (!composed && device->is_host) return stream->capture->call(stream, call, NULL);
+  if (composed && status == HY_OK) return HY_OK;
+  char words[400], why[200];
+  snprintf(why, sizeof why,
+           composed ? "one of the products it is made of failed"
+                    : "it falls back to the cpu (%s), which a graph of the device cannot contain",
+           hy_support_text(reason));
+  return hy__capture_refuse(stream, hy_call_describe(call, words, sizeof words), why);
+}
+
 hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tensor* expected) {
   HY_TRY(hy__check_inferred(call, expected));
   HY_TRY(hy__stream_check(stream));
   if (is_empty(call)) return HY_OK;
+  if (__builtin_expect(stream->capture != NULL, 0)) return capture_call(stream, call);
   if (hy__fault(HY_FAULT_KERNEL)) return hy__call_fail(call, HY_DEVICE_FAILED, "injected fault");
   hy_device* device = stream->device;
   hy_support reason;
-  const hy_provider* provider = choose_provider(device, call, &reason);
+  const hy_provider* provider = hy__choose_provider(device, call, &reason);
   const char* name = provider ? provider->name : NULL;
   int64_t begin = hy__trace_begin();
   hy_status status;
@@ -120,7 +148,7 @@ hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tens
 hy_status hy_place(hy_device* device, const hy_call* call, hy_placement* placement) {
   if (!device || !call || !placement)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_place: an argument is NULL");
-  const hy_provider* provider = choose_provider(device, call, &placement->reason);
+  const hy_provider* provider = hy__choose_provider(device, call, &placement->reason);
   placement->provider = provider                     ? provider->name
                         : hy__composes(device, call) ? HY__COMPOSITE
                         : device->is_host            ? "reference"
@@ -134,8 +162,7 @@ hy_status hy_place_op(hy_device* device, hy_op op, hy_dtype dtype, hy_placement*
   if (!hy__op_row(op)) return hy_fail(HY_NOT_FOUND, "%d is no op", (int)op);
   placement->provider = device->is_host ? "reference" : NULL;
   placement->reason = HY_SUPPORT_NO_OP;
-  const hy_provider* const* providers =
-      atomic_load_explicit(&device->providers, memory_order_acquire);
+  const hy_provider* const* providers = device->providers;
   for (int i = 0; providers[i]; i++) {
     const hy_provider* provider = providers[i];
     if (!may_run(provider)) continue;

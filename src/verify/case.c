@@ -83,7 +83,7 @@ static void* take(hy__case* c, size_t bytes) {
 }
 
 // Strides of a view in the manner of `style`: which order the dimensions have in memory, how much
-// room lies between elements, which way they run.
+// gaps are between elements, which way they run.
 static void stride_like(hy__case* c, hy_tensor* t, hy__flavour style, bool is_output) {
   int order[HY_MAX_DIMS];
   for (int d = 0; d < t->ndim; d++) order[d] = d;

@@ -1,7 +1,7 @@
 // Conformance cases: calls of an op with data, made from a seed and a number.
 //
 // A case is the same on every machine: all choices come from splitmix64 of seed, op and index. Its
-// tensors lie in one image of memory; every byte of it that is no element of an output must survive
+// tensors are in one image of memory; every byte of it that is no element of an output must survive
 // the call, so that writes outside the outputs, into gaps between strided elements or into inputs
 // are seen.
 #ifndef HALYARD_VERIFY_CASE_H_
@@ -68,7 +68,8 @@ typedef struct hy__case {
 
 hy_status hy__case_create(hy__case** c);
 void hy__case_destroy(hy__case* c);
-// How many indices an op has: valid ones first, the dtypes of its row by turns, then mistakes.
+// How many indices an op has: valid ones first, cycling through the dtypes of its row, then
+// mistakes.
 int hy__case_count(hy_op op);
 // HY_NOT_FOUND: this number is a mistake that this op cannot make. Reuses the memory of `c`.
 hy_status hy__case_make(hy__case* c, const hy__case_key* key);

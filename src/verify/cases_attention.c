@@ -114,7 +114,7 @@ void hy__cases_sdpa_backward(hy__case* c) {
   (void)dout;
 }
 
-// Sequences of different lengths in blocks that lie in any order.
+// Sequences of different lengths in blocks in any order.
 void hy__cases_paged_attention(hy__case* c) {
   int64_t kv_heads = hy__draw_small(c, 2), heads = kv_heads * hy__draw_small(c, 3);
   int64_t size = hy__draw_small(c, 16), block = hy__draw_small(c, 4);

@@ -227,7 +227,7 @@ static void add_alike(hy__case* c) {
 
 void hy__cases_alike(hy__case* c) {
   add_alike(c);
-  // An output of sigmoid or tanh lies within [-1, 1].
+  // An output of sigmoid or tanh is within [-1, 1].
   if (c->call.op == HY_OP_sigmoid_backward || c->call.op == HY_OP_tanh_backward)
     hy__fill_uniform(c, &c->in[1], 0, 1);
 }

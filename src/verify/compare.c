@@ -29,7 +29,7 @@ void hy__mark_outputs(const hy__case* c, unsigned char* mask) {
   }
 }
 
-// Where in the case's memory a byte lies, in words.
+// Where in the case's memory a byte is, in words.
 static const char* locate(const hy__case* c, size_t at, char* words, size_t size) {
   const unsigned char* p = c->image + at;
   for (int k = 0; k < c->call.n_out + c->call.n_in; k++) {

@@ -4,7 +4,7 @@
 
 #include "verify/tolerance.h"
 
-// The tensor as it lies in a copy of the case's image.
+// The tensor in a copy of the case's image.
 hy_tensor hy__rebase(const hy__case* c, const hy_tensor* t, void* image);
 
 // `mask` gets 1 for each byte of the image that belongs to an element of an output, 0 elsewhere.

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ops/internal.h"
+#include "verify/capability.h"
 #include "verify/compare.h"
 #include "verify/gradients.h"
 #include "verify/verify.h"
@@ -17,7 +18,8 @@ typedef struct engine {
   hy_stream* stream;
   hy__case* c;
   uint32_t declared;  // of the op at hand
-  void* memory;       // on the device, as large as the largest image so far
+  hy__capability_record capabilities;
+  void* memory;  // on the device, as large as the largest image so far
   size_t memory_size;
   unsigned char *want, *got, *mask;  // on the host, equally large
   hy_stream* host_stream;            // of the cpu, for gradients
@@ -265,6 +267,8 @@ static hy_status verify_case(engine* e, const hy__case_key* key, hy__op_verdict*
   if (v.outcome == NO_CASE) return HY_OK;
   op->cases++;
   if (v.native) op->native |= HY_DTYPE_BIT(first_dtype(&e->c->call));
+  if (v.native && v.outcome != REFUSED)
+    hy__capability_ran(&e->capabilities, &e->c->call, v.outcome == PASSED);
   switch (v.outcome) {
     case PASSED: op->passed++; break;
     case REFUSED: op->refused++; break;
@@ -284,8 +288,9 @@ static hy_status verify_case(engine* e, const hy__case_key* key, hy__op_verdict*
 static hy_status verify_op(engine* e, const hy_op_info* info, hy__op_verdict* op) {
   const hy__verify_options* o = e->options;
   memset(op, 0, sizeof *op);
-  op->info = info;
+  op->name = info->name;
   op->declared = e->declared = declared_dtypes(e->device, info->op);
+  hy__capability_declared(&e->capabilities, e->device, info->op, op->declared);
   int first = o->index >= 0 ? o->index : 0;
   int end = o->index >= 0 ? o->index + 1 : hy__case_count(info->op);
   for (int i = first; i < end; i++) {
@@ -303,6 +308,49 @@ static hy_status verify_op(engine* e, const hy_op_info* info, hy__op_verdict* op
   return HY_OK;
 }
 
+static void count(engine* e, const hy__op_verdict* op, hy__verify_summary* s) {
+  if (op->cases == 0) return;
+  s->cases += op->cases;
+  s->passed += op->passed;
+  s->failed += op->failed;
+  s->refused += op->refused;
+  s->unsupported += op->unsupported;
+  if (e->options->on_op) e->options->on_op(e->options->context, op);
+}
+
+static const struct {
+  const char* name;
+  hy__verify_check check;
+} checks[] = {
+    {"communicators", hy__verify_communicators},
+    {"graphs", hy__verify_graphs},
+    {"streams", hy__verify_streams},
+    {"pointers", hy__verify_pointers},
+    {"peers", hy__verify_peers},
+    {"sharing", hy__verify_sharing},
+    {"compilation", hy__verify_compilation},
+    {"threads", hy__verify_threads},
+};
+
+static hy_status verify_checks(engine* e, hy__verify_summary* s) {
+  hy__op_verdict verdict;
+  for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+    memset(&verdict, 0, sizeof verdict);
+    verdict.name = checks[i].name;
+    HY_TRY(checks[i].check(e->device, &verdict));
+    if (checks[i].check == hy__verify_communicators)
+      e->capabilities.communicators = verdict.passed > 0 && verdict.failed == 0;
+    s->checks += verdict.cases > 0;
+    count(e, &verdict, s);
+  }
+  memset(&verdict, 0, sizeof verdict);
+  verdict.name = "capabilities";
+  HY_TRY(hy__capability_judge(&e->capabilities, e->device, &verdict));
+  s->checks += verdict.cases > 0;
+  count(e, &verdict, s);
+  return HY_OK;
+}
+
 static hy_status verify_all(engine* e, hy__verify_summary* s) {
   const hy__verify_options* o = e->options;
   hy__op_verdict op;
@@ -310,16 +358,11 @@ static hy_status verify_all(engine* e, hy__verify_summary* s) {
     const hy_op_info* info = hy_op_at(i);
     if (o->op != HY_OP_NONE && info->op != o->op) continue;
     HY_TRY(verify_op(e, info, &op));
-    if (op.cases == 0) continue;
-    s->ops++;
-    s->cases += op.cases;
-    s->passed += op.passed;
-    s->failed += op.failed;
-    s->refused += op.refused;
-    s->unsupported += op.unsupported;
-    if (o->on_op) o->on_op(o->context, &op);
+    s->ops += op.cases > 0;
+    count(e, &op, s);
   }
-  return HY_OK;
+  if (o->op != HY_OP_NONE || o->mode != HY__VERIFY_VALUES) return HY_OK;
+  return verify_checks(e, s);
 }
 
 hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summary) {
@@ -357,11 +400,20 @@ bool hy__verify_passed(const hy__verify_summary* summary) {
 const char* hy__verify_command(const hy__verify_options* options, const hy__case_key* key,
                                char* buffer, size_t size) {
   static const char* const modes[] = {"", " --determinism", " --gradients"};
-  char limit[32] = "";
+  char limit[32] = "", selector[64];
+  const char* provider = hy_device_provider(options->device);
+  if (provider)
+    snprintf(selector, sizeof selector, "%s:%d", provider, hy_device_index(options->device));
+  else
+    snprintf(selector, sizeof selector, "%s", hy_device_selector(options->device));
   if (key->limit > 0) snprintf(limit, sizeof limit, " --size %lld", (long long)key->limit);
+  if (key->op == HY_OP_NONE) {
+    snprintf(buffer, size, "halyard verify --backend %s", selector);
+    return buffer;
+  }
   snprintf(buffer, size, "halyard verify --backend %s --op %s --seed %llu --case %d%s%s%s%s",
-           hy_device_selector(options->device), hy_op_name(key->op), (unsigned long long)key->seed,
-           key->index, modes[options->mode], key->quick ? " --quick" : "", limit,
+           selector, hy_op_name(key->op), (unsigned long long)key->seed, key->index,
+           modes[options->mode], key->quick ? " --quick" : "", limit,
            key->simple ? " --simple" : "");
   return buffer;
 }

@@ -53,7 +53,7 @@ static void print_xml(FILE* file, const char* text) {
 }
 
 static void junit_op(FILE* file, const hy__op_verdict* v, const char* command) {
-  fprintf(file, "  <testcase classname=\"verify\" name=\"%s\" assertions=\"%d\"", v->info->name,
+  fprintf(file, "  <testcase classname=\"verify\" name=\"%s\" assertions=\"%d\"", v->name,
           v->cases);
   if (v->failed > 0) {
     fprintf(file, ">\n    <failure message=\"");
@@ -79,13 +79,14 @@ static void table_op(hy__report* r, const hy__op_verdict* v, const char* command
     fprintf(file, "%-24s %7s %7s %7s %7s %11s\n", "op", "cases", "passed", "failed", "refused",
             "unsupported");
   r->headed = true;
-  fprintf(file, "%-24s %7d %7d %7d %7d %11d", v->info->name, v->cases, v->passed, v->failed,
-          v->refused, v->unsupported);
+  fprintf(file, "%-24s %7d %7d %7d %7d %11d", v->name, v->cases, v->passed, v->failed, v->refused,
+          v->unsupported);
   if (v->unsupported > 0) fprintf(file, "  %s", hy_support_text(v->reason));
   fprintf(file, "\n");
   if (v->failed == 0) return;
   fprintf(file, "  FAILED: %s\n", v->failure);
-  if (v->call[0]) fprintf(file, "  in: %s\n  repeat: %s\n", v->call, command);
+  if (v->call[0]) fprintf(file, "  in: %s\n", v->call);
+  fprintf(file, "  repeat: %s\n", command);
 }
 
 void hy__report_op(void* report, const hy__op_verdict* v) {
@@ -104,7 +105,7 @@ static hy_status finish_junit(hy__report* r, const hy__verify_summary* s) {
   fprintf(file,
           "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"halyard verify %s\" "
           "tests=\"%d\" failures=\"%d\" assertions=\"%d\">\n",
-          hy_device_selector(r->run->device), s->ops + s->declares_nothing,
+          hy_device_selector(r->run->device), s->ops + s->checks + s->declares_nothing,
           s->failed + s->declares_nothing, s->cases);
   if (s->declares_nothing)
     fprintf(file,
@@ -130,18 +131,21 @@ hy_status hy__report_finish(hy__report* r, const hy__verify_summary* s, FILE* js
       fprintf(r->options.table,
               "FAILED: no provider of %s declares an op, so nothing would be proved\n", selector);
     fprintf(r->options.table,
-            "%s: %s. %d cases of %d ops: %d passed, %d failed, %d refused as they must be, %d "
+            "%s: %s. %d cases of %d ops and %d checks: %d passed, %d failed, %d refused as they "
+            "must be, %d "
             "unsupported; seed %llu\n",
-            selector, hy__verify_passed(s) ? "passed" : "FAILED", s->cases, s->ops, s->passed,
-            s->failed, s->refused, s->unsupported, (unsigned long long)r->run->seed);
+            selector, hy__verify_passed(s) ? "passed" : "FAILED", s->cases, s->ops, s->checks,
+            s->passed, s->failed, s->refused, s->unsupported, (unsigned long long)r->run->seed);
   }
   hy_status status = r->junit ? finish_junit(r, s) : HY_OK;
   if (json)
     fprintf(json,
-            "{\"backend\":\"%s\",\"device\":\"%s\",\"seed\":%llu,\"ops\":%d,\"cases\":%d,"
+            "{\"backend\":\"%s\",\"device\":\"%s\",\"seed\":%llu,\"ops\":%d,\"checks\":%d,"
+            "\"cases\":%d,"
             "\"passed\":%d,\"failed\":%d,"
             "\"refused\":%d,\"unsupported\":%d}\n",
             hy_device_backend(r->run->device), selector, (unsigned long long)r->run->seed, s->ops,
-            s->cases, s->passed, s->failed + s->declares_nothing, s->refused, s->unsupported);
+            s->checks, s->cases, s->passed, s->failed + s->declares_nothing, s->refused,
+            s->unsupported);
   return status;
 }

@@ -1,7 +1,7 @@
 // Every tolerance of conformance, with its reason.
 //
 // Two sizes enter. The precision of the output's type: half a unit is lost by the final rounding of
-// each side, so that two right answers may lie one unit apart. The precision of the arithmetic
+// each side, so that two right answers may be one unit apart. The precision of the arithmetic
 // inside, which is f32 for every type but f64, times the size of what is added up: a sum of n terms
 // of size s, in any order, is off by at most about n * s units of the arithmetic, however small the
 // sum itself is (cancellation), which is why this part is absolute. Reference and kernel may add in

@@ -1,4 +1,4 @@
-// How far a result may lie from the reference's.
+// How far a result may be from the reference's.
 #ifndef HALYARD_VERIFY_TOLERANCE_H_
 #define HALYARD_VERIFY_TOLERANCE_H_
 

@@ -16,8 +16,9 @@ typedef enum hy__verify_mode {
   HY__VERIFY_GRADIENTS     // gradients on the device against those on the cpu
 } hy__verify_mode;
 
+// Of an op, or of a check of something else.
 typedef struct hy__op_verdict {
-  const hy_op_info* info;
+  const char* name;
   int cases, passed, failed, refused, unsupported;
   uint32_t declared;   // types that a provider promises
   uint32_t native;     // types with at least one call that ran on the device itself
@@ -41,7 +42,7 @@ typedef struct hy__verify_options {
 } hy__verify_options;
 
 typedef struct hy__verify_summary {
-  int ops, cases, passed, failed, refused, unsupported;
+  int ops, checks, cases, passed, failed, refused, unsupported;
   int declared;           // ops that the device's providers declare
   bool declares_nothing;  // and is no host: counts as a failure of its own
 } hy__verify_summary;
@@ -51,9 +52,21 @@ typedef struct hy__verify_summary {
 hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summary);
 bool hy__verify_passed(const hy__verify_summary* summary);
 
-// The command that repeats a case.
+// The command that repeats a case; all of them for a key without an op.
 const char* hy__verify_command(const hy__verify_options* options, const hy__case_key* key,
                                char* buffer, size_t size);
+
+// Checks of what is no op, made when all ops are. Each counts its cases in the verdict, none where
+// the device lacks what it is about; not HY_OK as for hy__verify.
+typedef hy_status (*hy__verify_check)(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_communicators(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_graphs(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_streams(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_pointers(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_peers(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_sharing(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_compilation(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_threads(hy_device* device, hy__op_verdict* verdict);
 
 // ---- reports ----
 

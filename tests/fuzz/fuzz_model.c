@@ -65,7 +65,7 @@ static void keep_files(int first, int last) {
 }
 
 static void make_folder(void) {
-  const hy__config config = tiny_config(HY__FAMILY_QWEN3, 32, HY_BF16);
+  const hy__config config = tiny_config(&hy__arch_qwen3, 32, HY_BF16);
   const hy__adapter_options adapter = {.rank = 2, .alpha = 4, .targets = "q_proj,down_proj"};
   static const char generation[] = "{\"eos_token_id\": [3, 4], \"temperature\": 0.7}";
   hy_model* model;

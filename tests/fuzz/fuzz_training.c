@@ -18,7 +18,7 @@ static size_t good_size;
 static hy_model* model;
 
 static void set_up(void) {
-  const hy__config config = tiny_config(HY__FAMILY_LLAMA, 16, HY_F32);
+  const hy__config config = tiny_config(&hy__arch_llama, 16, HY_F32);
   const hy__adapter_options adapter = {.rank = 2, .alpha = 4, .targets = "q_proj,o_proj"};
   hy_device* device;
   hy__trainer* trainer;

@@ -9,7 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 there() { qemu-aarch64 -L /usr/aarch64-linux-gnu "$build/bin/halyard" "$@"; }
 
-cmake -S "$source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DHALYARD_BUILD_TESTS=OFF -DCMAKE_SYSTEM_NAME=Linux \
+cmake -S "$source" -B "$build" -G Ninja -DHALYARD_WERROR=ON -DHALYARD_BUILD_TESTS=OFF -DCMAKE_SYSTEM_NAME=Linux \
   -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc >/dev/null
 cmake --build "$build"
 

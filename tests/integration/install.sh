@@ -28,9 +28,16 @@ for object in $(find "$build/CMakeFiles/halyard_objects.dir" -name '*.o'); do
   if readelf -SW "$object" | grep -q '\.init_array'; then fail "$object has a constructor"; fi
 done
 
+step "man pages and completion"
+[ -s "$prefix/share/man/man1/halyard-verify.1" ] || fail "no man page of verify"
+[ -s "$prefix/share/bash-completion/completions/halyard" ] || fail "no completion for bash"
+[ -s "$prefix/share/zsh/site-functions/_halyard" ] || fail "no completion for zsh"
+
 step "a program by pkg-config: the example of the README"
 sed -n '/^```c$/,/^```$/p' "$source/README.md" | sed '/^```/d' > "$work/example.c"
 flags=$(PKG_CONFIG_PATH="$libdir/pkgconfig" pkg-config --cflags --libs halyard)
+version=$(PKG_CONFIG_PATH="$libdir/pkgconfig" pkg-config --modversion halyard)
+[ "$("$halyard" --version)" = "halyard $version" ] || fail "pkg-config says version $version"
 # shellcheck disable=SC2086
 ${CC:-cc} -std=c11 -Wall -Wextra -Werror "$work/example.c" $flags -Wl,-rpath,"$libdir" -o "$work/example"
 expect "$("$work/example")" "0.0900 0.2447 0.6652"

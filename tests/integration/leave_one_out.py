@@ -271,4 +271,5 @@ def main():
             tree.put(piece)
 
 
-main()
+if __name__ == "__main__":
+    main()

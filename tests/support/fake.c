@@ -198,6 +198,7 @@ hy_status fake_open(fake_device* fake, const char* selector, uint32_t flags, boo
   device->is_host = flags & HY_BACKEND_HOST_MEMORY;
   device->backend = &tables[device->is_host][pinned];
   device->handle = fake;
+  device->root = device;
   snprintf(device->selector, sizeof device->selector, "%s", selector);
   pthread_mutex_init(&device->mutex, NULL);
   hy_status status = hy__allocator_create(device, &device->allocator);

@@ -25,6 +25,7 @@ static hy_status device_info(int index, hy_device_info* info) {
   snprintf(info->name, sizeof info->name, "stub %d", index);
   if (index == 0 && stub.pci) snprintf(info->pci, sizeof info->pci, "%s", stub.pci);
   info->dtypes = HY_DTYPE_BIT(HY_F32);
+  info->capabilities = stub.capabilities;
   return HY_OK;
 }
 

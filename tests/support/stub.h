@@ -14,6 +14,7 @@ typedef struct stub_state {
   const char* reason;
   int device_count;
   const char* pci;  // of device 0
+  uint32_t capabilities;
   hy_status open_status;
   atomic_int probes, opens, closes;
 } stub_state;

@@ -400,6 +400,36 @@ def linear_sparse(c):
     return F.linear(x.double(), dense.flatten(1), bias.double() if bias is not None else None).to(x.dtype)
 
 
+def sample(c):
+    """Token by token as samplers are written: sort, cut, draw."""
+    ids = []
+    for row in range(c.x[0].shape[0]):
+        logits = c.x[0][row].double()
+        penalty, temperature, top_k, top_p, min_p = c.x[1][row].double().tolist()
+        if c.x[3] is not None:
+            punished = torch.where(logits < 0, logits * penalty, logits / penalty)
+            logits = torch.where(c.x[3][row], punished, logits)
+        logits = torch.where(logits.isnan(), -math.inf, logits)
+        order = logits.sort(descending=True, stable=True)
+        if not len(logits) or order.values[0] == -math.inf:
+            ids.append(-1)
+            continue
+        if temperature <= 0:
+            ids.append(int(order.indices[0]))
+            continue
+        weights = torch.where(order.values == order.values[0], 1.0,
+                              torch.exp((order.values - order.values[0]) / temperature))
+        weights = weights[:int(top_k)] if top_k >= 1 else weights
+        before = weights.cumsum(0) - weights
+        kept = (before < top_p * weights.sum()) | (top_p >= 1)
+        kept &= weights >= min_p
+        kept[0] = True
+        weights = weights * kept.cumprod(0)
+        at = int((weights.cumsum(0) <= float(c.x[2][row]) * weights.sum()).sum())
+        ids.append(int(order.indices[min(at, int((weights > 0).sum()) - 1)]))
+    return torch.tensor(ids, dtype=torch.int64)
+
+
 def fused_moe(c):
     x, gate_up, down, weight, expert = c.x
     out = torch.zeros_like(x, dtype=torch.float64)
@@ -556,6 +586,7 @@ EXPRESSIONS = {
     "sparsify_2_4": sparsify,
     "linear_sparse_2_4": linear_sparse,
     "fused_moe": fused_moe,
+    "sample": sample,
     "adamw": adamw,
     "sgd": sgd,
 }

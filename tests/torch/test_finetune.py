@@ -272,6 +272,25 @@ def test_bad_data(base, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_failure_leaves_no_folder(base, tmp_path):
+    """What the command made goes again; a folder that was there stays."""
+    folder, data = base
+    (tmp_path / "there").mkdir()
+    for out in ("new", "there"):
+        for mistake, code in ((["--seq", 100000], 2), (["--lr", 1e300, "--clip", 0, "--steps", 50], 1)):
+            result = halyard("finetune", "--model", folder, "--data", data, "--out", tmp_path / out, *mistake, check=False)
+            assert result.returncode == code, result.stderr
+            assert (tmp_path / out).exists() == (out == "there")
+
+
+def test_byte_order_mark(base, tmp_path):
+    folder, data = base
+    marked = tmp_path / "marked.jsonl"
+    marked.write_bytes(b"\xef\xbb\xbf" + data.read_bytes())
+    rows = [finetune((folder, d), tmp_path / ("out-" + d.stem), "--steps", 1)[0]["loss"] for d in (data, marked)]
+    assert rows[0] == rows[1]
+
+
 def test_loss_that_is_no_number(base, tmp_path):
     """The training ends with an error, and what was saved before is whole and stays."""
     folder, data = base
@@ -315,9 +334,9 @@ def test_truncated_base(base, tmp_path):
 
 
 def test_full_disk(base, tmp_path):
-    """An error and no half-written file where the disk is full."""
+    """An error where the disk is full, no half-written file, and no empty folder for it."""
     folder, data = base
     script = f"ulimit -f 20; trap '' XFSZ; exec {PROGRAM} finetune --model {folder} --data {data} --out {tmp_path / 'out'} --steps 1"
     result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120)
     assert result.returncode == 4 and "cannot be written" in result.stderr
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()

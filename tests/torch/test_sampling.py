@@ -20,12 +20,12 @@ def checkpoint(tmp_path_factory):
 
 
 def draws(seed):
-    """splitmix64, as numbers in 0 .. 1."""
+    """splitmix64, as numbers in 0 .. 1 that float32 has exactly."""
     while True:
         seed = (seed + 0x9E3779B97F4A7C15) & MASK
         z = (seed ^ seed >> 30) * 0xBF58476D1CE4E5B9 & MASK
         z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK
-        yield ((z ^ z >> 31) >> 11) * 2.0**-53
+        yield ((z ^ z >> 31) >> 40) * 2.0**-24
 
 
 def sampled(model, ids, seed, temperature, top_k, top_p, min_p, penalty):

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "ops/internal.h"
+#include "support/close.h"
 
 static inline hy_tensor tensor_of(void* data, hy_dtype dtype, int ndim, const int64_t* shape) {
   hy_tensor t;
@@ -41,19 +42,18 @@ static inline hy_status reference(hy_op op, hy_tensor* out, const hy_tensor* in,
   reference(op, outputs, (hy_tensor[]){__VA_ARGS__}, \
             (int)(sizeof((hy_tensor[]){__VA_ARGS__}) / sizeof(hy_tensor)), attrs)
 
-// NaN equals NaN here, and an infinity only itself.
 static inline void check_floats(const float* actual, const float* expected, size_t n,
-                                double tolerance) {
+                                double limit) {
   for (size_t i = 0; i < n; i++) {
     double a = actual[i], e = expected[i];
-    bool good = isnan(e) ? isnan(a) : a == e || fabs(a - e) <= tolerance * (1 + fabs(e));
-    if (!good) fail_msg("element %zu is %.9g, not %.9g", i, a, e);
+    if (!is_close(a, e, (tolerance){limit, limit}))
+      fail_msg("element %zu is %.9g, not %.9g", i, a, e);
   }
 }
 
-#define assert_floats_near(actual, tolerance, ...)   \
+#define assert_floats_near(actual, limit, ...)       \
   check_floats(actual, (const float[]){__VA_ARGS__}, \
-               sizeof((const float[]){__VA_ARGS__}) / sizeof(float), tolerance)
+               sizeof((const float[]){__VA_ARGS__}) / sizeof(float), limit)
 #define assert_floats(actual, ...) assert_floats_near(actual, 1e-6, __VA_ARGS__)
 
 #define assert_indices(actual, ...) \

@@ -2,9 +2,10 @@
 // reference, at every level of instructions and with one thread or several.
 #include <stdio.h>
 
+#include "backends/cpu/simd/half.h"
+#include "support/every_level.h"
+
 enum { HEADS = 4, KV_HEADS = 2, MOST = 230, SIZE = 24, VALUE = 20, COUNT = HEADS * MOST * SIZE };
-enum { OUTPUT_BYTES = COUNT * 4 };
-#include "every_level.h"
 
 typedef struct sizes {
   int64_t queries, keys;

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "backends/cpu/simd/half.h"
+#include "support/close.h"
 #include "support/isa_levels.h"
 
 enum { MAX_A = 70 * 1700 * 2, MAX_B = 1700 * 70 * 2 };
@@ -59,7 +60,7 @@ static void check(const hy__gemm_kernel* kernel, hy_dtype dtype, int64_t m, int6
       memcpy(&whole, &sums[i * (n + 1) + j], sizeof whole);
       got = dtype == HY_I8 ? whole : (double)sums[i * (n + 1) + j];
       double allowed = dtype == HY_I8 ? 0 : 1e-6 * (double)k;
-      if (fabs(want - got) > allowed)
+      if (!is_close(got, want, (tolerance){0, allowed}))
         fail_msg("%lldx%lldx%lld, strides %d: [%lld, %lld] is %.9g and should be %.9g",
                  (long long)m, (long long)n, (long long)k, how, (long long)i, (long long)j, got,
                  want);
@@ -98,6 +99,7 @@ static void sums_of_several_passes(void** state) {
   hy__matrix a = {a_memory, HY_BF16, 1, DEEP_ROWS}, b = {b_memory, HY_BF16, 3, 1};
   hy__gemm g = {.m = DEEP_ROWS, .n = DEEP_COLUMNS, .k = DEEP, .a = a, .b = b};
   g.epilogue = keep_tile;
+  memset(sums, 0xff, sizeof sums);
   fill(a_memory, HY_BF16, MAX_A);
   fill(b_memory, HY_BF16, MAX_B);
   assert_true(hy__gemm_run(kernel, &g));
@@ -105,7 +107,7 @@ static void sums_of_several_passes(void** state) {
     for (int j = 0; j < DEEP_COLUMNS; j++) {
       double want = 0;
       for (int p = 0; p < DEEP; p++) want += number(&a, i, p) * number(&b, p, j);
-      assert_true(fabs(want - (double)sums[i * DEEP_COLUMNS + j]) < 1e-6 * DEEP);
+      assert_true(is_close((double)sums[i * DEEP_COLUMNS + j], want, (tolerance){0, 1e-6 * DEEP}));
     }
   }
 }

@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SLOTS = 16, LARGEST = 1 << 19, OUTPUT_BYTES = LARGEST * 8 };
-#include "every_level.h"
+#include "backends/cpu/simd/half.h"
+#include "support/every_level.h"
+
+enum { SLOTS = 16, LARGEST = 1 << 19 };
 
 static unsigned char memory[SLOTS][LARGEST * 8];
 

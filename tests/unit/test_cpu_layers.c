@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "backends/cpu/simd/half.h"
-#include "reference_call.h"
-#include "support/isa_levels.h"
+#include "support/every_level.h"
 
 static uint32_t random_state = 1;
 
@@ -24,32 +23,12 @@ static void fill(void* data, hy_dtype dtype, int64_t count) {
     hy__store1((char*)data + i * (int64_t)hy_dtype_size(dtype), dtype, draw_float());
 }
 
-// Every level's result against the reference's: within a few units of the type, and of f32 for each
-// term summed.
-static void agree(const hy__cpu_family* family, const hy_call* call, int64_t terms,
-                  const char* what) {
-  static unsigned char want[1 << 18], got[1 << 18];
-  hy_tensor out = call->out[0];
-  int64_t count = hy_tensor_numel(&out), size = (int64_t)hy_dtype_size(out.dtype);
-  assert_true((size_t)(count * size) <= sizeof want);
-  hy_call again = *call;
-  again.out = &out;
-  out.data = want;
-  assert_int_equal(hy__reference(&again), HY_OK);
-  out.data = got;
-  double unit = out.dtype == HY_F32 ? 0x1p-23 : out.dtype == HY_F16 ? 0x1p-10 : 0x1p-7;
-  for (isa_level level = ISA_SCALAR; level < ISA_LEVELS; level++) {
-    memset(got, 0xff, sizeof got);
-    assert_int_equal(family->supports(&again), HY_SUPPORT_YES);
-    assert_int_equal((family->run)(kernels_up_to(level), &again), HY_OK);
-    for (int64_t i = 0; i < count; i++) {
-      double x = (double)hy__load1(want + i * size, out.dtype);
-      double y = (double)hy__load1(got + i * size, out.dtype);
-      if (fabs(x - y) > unit * (2 + fabs(x)) + 0x1p-22 * (double)terms)
-        fail_msg("%s, %s: element %lld is %g and should be %g", what,
-                 hy__isa_name(isa_up_to(level)), (long long)i, y, x);
-    }
-  }
+// Within a few units of the type, and of f32 for each term summed.
+static void layer_agrees(const hy__cpu_family* family, const hy_call* call, int64_t terms,
+                         const char* what) {
+  double unit = unit_of(call->out[0].dtype);
+  tolerance limit = {unit, 2 * unit + 0x1p-22 * (double)terms};
+  agree(family, *call, limit, limit, what);
 }
 
 enum { MAX_M = 40, MAX_N = 70, MAX_K = 896 };
@@ -74,7 +53,7 @@ static void quantised(hy_dtype weight, int64_t m, int64_t n, int64_t k, int64_t 
     char what[96];
     snprintf(what, sizeof what, "%lldx%lldx%lld %s groups of %lld, %s", (long long)m, (long long)n,
              (long long)k, hy_dtype_name(weight), (long long)group, hy_dtype_name(dtypes[d]));
-    agree(&hy__cpu_linear_quantized, &call, k * (weight == HY_I8 ? 128 : 8), what);
+    layer_agrees(&hy__cpu_linear_quantized, &call, k * (weight == HY_I8 ? 128 : 8), what);
   }
 }
 
@@ -119,7 +98,7 @@ static void int8(hy_dtype weight, hy_dtype to, int64_t m, int64_t n, int64_t k, 
   snprintf(what, sizeof what, "%lldx%lldx%lld int8 times %s, groups of %lld and %lld, %s",
            (long long)m, (long long)n, (long long)k, hy_dtype_name(weight), (long long)x_group,
            (long long)w_group, hy_dtype_name(to));
-  agree(&hy__cpu_linear_int8, &call, k, what);
+  layer_agrees(&hy__cpu_linear_int8, &call, k, what);
 }
 
 static void integer_products_agree(void** state) {
@@ -161,10 +140,11 @@ static void quantises_alike(void** state) {
     out[1].data = got_scale;
     for (isa_level level = ISA_SCALAR; level < ISA_LEVELS; level++) {
       memset(got, 0x55, sizeof got);
+      memset(got_scale, UNWRITTEN, sizeof got_scale);
       assert_int_equal(hy__cpu_quantize.supports(&call), HY_SUPPORT_YES);
       assert_int_equal((hy__cpu_quantize.run)(kernels_up_to(level), &call), HY_OK);
       for (int64_t i = 0; i < m * groups; i++)
-        assert_true(got_scale[i] == want_scale[i] || (isnan(got_scale[i]) && isnan(want_scale[i])));
+        assert_true(is_close(got_scale[i], want_scale[i], (tolerance){0, 0}));
       for (int64_t i = 0; i < m * k; i++) {
         int shift = q_type == HY_I4 ? (int)(i % 2) * 4 : 0;
         int64_t at = q_type == HY_I4 ? i / 2 : i;

@@ -4,13 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backends/cpu/runtime/thread_pool.h"
 #include "backends/cpu/simd/half.h"
-#include "reference_call.h"
-#include "support/isa_levels.h"
+#include "support/every_level.h"
 
 enum { SPAN = 1 << 21 };  // elements of each operand's memory
-static unsigned char memory[5][SPAN * 4];
+static unsigned char memory[4][SPAN * 4];
 static uint32_t random_state = 1;
 
 static float draw(void) {
@@ -40,51 +38,26 @@ static hy_tensor place(int slot, hy_dtype dtype, int64_t batches, int64_t m, int
   return t;
 }
 
-static double tolerance(hy_dtype dtype, int64_t k) {
-  double unit = dtype == HY_F32 ? 0x1p-23 : dtype == HY_F16 ? 0x1p-10 : 0x1p-7;
-  return unit * 4 + 0x1p-23 * (double)k;
-}
-
-static void compare(const hy_tensor* want, const hy_tensor* got, int64_t k, const char* what) {
-  int64_t size = (int64_t)hy_dtype_size(want->dtype);
-  for (int64_t b = 0; b < want->shape[0]; b++) {
-    for (int64_t i = 0; i < want->shape[1]; i++) {
-      for (int64_t j = 0; j < want->shape[2]; j++) {
-        int64_t at = (b * want->stride[0] + i * want->stride[1] + j * want->stride[2]) * size;
-        float x = hy__load1((char*)want->data + at, want->dtype);
-        float y = hy__load1((char*)got->data + at, want->dtype);
-        if (fabs((double)x - y) > tolerance(want->dtype, k) * (1 + fabs(x)))
-          fail_msg("%s %s: [%lld, %lld, %lld] is %g and should be %g", what,
-                   hy_dtype_name(want->dtype), (long long)b, (long long)i, (long long)j, (double)y,
-                   (double)x);
-      }
-    }
-  }
-}
-
-static void check(isa_level level, hy_dtype dtype, int64_t batches, int64_t m, int64_t n, int64_t k,
-                  int a_how, int b_how, int out_how) {
+static void check(hy_dtype dtype, const int64_t* size, int a_how, int b_how, int out_how) {
+  int64_t batches = size[0], m = size[1], n = size[2], k = size[3];
   char what[96];
-  snprintf(what, sizeof what, "%s bmm %lldx%lldx%lldx%lld strides %d%d%d", hy__isa_name(level),
+  snprintf(what, sizeof what, "bmm %s %lldx%lldx%lldx%lld strides %d%d%d", hy_dtype_name(dtype),
            (long long)batches, (long long)m, (long long)n, (long long)k, a_how, b_how, out_how);
   hy_tensor in[2] = {place(0, dtype, batches, m, k, a_how), place(1, dtype, batches, k, n, b_how)};
-  hy_tensor want = place(2, dtype, batches, m, n, out_how);
-  hy_tensor got = place(3, dtype, batches, m, n, out_how);
+  hy_tensor out = place(2, dtype, batches, m, n, out_how);
   for (int i = 0; i < 2; i++) {
     int64_t first, last;
     hy_tensor_extent(&in[i], &first, &last);
     assert_true(last <= (int64_t)sizeof memory[0]);
     fill(in[i].data, dtype, last / (int64_t)hy_dtype_size(dtype));
   }
-  memset(memory[3], 0xff, sizeof memory[3]);
-  assert_int_equal(reference(HY_OP_bmm, &want, in, 2, (hy_attrs){0}), HY_OK);
-  hy_call call = {.op = HY_OP_bmm, .n_in = 2, .n_out = 1, .in = in, .out = &got};
-  assert_int_equal(hy__cpu_matmul.supports(&call), HY_SUPPORT_YES);
-  assert_int_equal((hy__cpu_matmul.run)(kernels_up_to(level), &call), HY_OK);
-  compare(&want, &got, k, what);
+  hy_call call = {.op = HY_OP_bmm, .n_in = 2, .n_out = 1, .in = in, .out = &out};
+  double allowed = 4 * unit_of(dtype) + 0x1p-23 * (double)k;
+  agree(&hy__cpu_matmul, call, (tolerance){allowed, allowed}, (tolerance){allowed, allowed}, what);
 }
 
-static void check_all(isa_level level) {
+static void every_level_agrees(void** state) {
+  (void)state;
   static const hy_dtype dtypes[] = {HY_F32, HY_BF16, HY_F16};
   static const int64_t sizes[][4] = {
       {1, 1, 1, 1},    {1, 14, 32, 256}, {1, 15, 33, 257}, {1, 1, 97, 896}, {1, 4, 64, 131},
@@ -92,31 +65,9 @@ static void check_all(isa_level level) {
   };
   for (int t = 0; t < 3; t++) {
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
-      for (int how = 0; how < 16; how++)
-        check(level, dtypes[t], sizes[s][0], sizes[s][1], sizes[s][2], sizes[s][3], how % 4,
-              how / 4, how % 3);
+      for (int how = 0; how < 16; how++) check(dtypes[t], sizes[s], how % 4, how / 4, how % 3);
     }
   }
-}
-
-static void scalar_agrees(void** state) {
-  (void)state;
-  check_all(ISA_SCALAR);
-}
-
-static void native_agrees(void** state) {
-  (void)state;
-  if (hy__cpu_isa() == 0) skip();
-  check_all(ISA_AVX2);
-}
-
-static void avx512_agrees(void** state) {
-  (void)state;
-  if (!(hy__cpu_isa() & HY__ISA_AVX512)) {
-    print_message("this processor has no AVX-512\n");
-    skip();
-  }
-  check_all(ISA_AVX512);
 }
 
 // One thread and five give the same bits.
@@ -187,9 +138,7 @@ static void rows_that_do_not_collapse_are_refused(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(scalar_agrees),
-      cmocka_unit_test(native_agrees),
-      cmocka_unit_test(avx512_agrees),
+      cmocka_unit_test(every_level_agrees),
       cmocka_unit_test(threads_do_not_show),
       cmocka_unit_test(linear_adds_its_bias),
       cmocka_unit_test(addmm_broadcasts_its_addend),

@@ -4,10 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/cpu/runtime/thread_pool.h"
 #include "backends/cpu/simd/half.h"
-#include "reference_call.h"
-#include "support/isa_levels.h"
+#include "support/every_level.h"
 
 enum { ROWS = 203, COLUMNS = 701, COUNT = ROWS * COLUMNS };
 static unsigned char memory[4][COUNT * 4], want[COUNT * 4], got[2][COUNT * 4];
@@ -21,35 +19,15 @@ static void fill(void* data, hy_dtype dtype, int64_t count) {
   }
 }
 
-static void agree(const hy__cpu_family* family, hy_op op, hy_tensor* in, int n_in, hy_tensor shape,
-                  hy_attrs attrs, double allowed) {
+static void rows_agree(const hy__cpu_family* family, hy_op op, hy_tensor* in, int n_in,
+                       hy_tensor shape, hy_attrs attrs, double allowed) {
   hy_tensor out[HY_MAX_OUTPUTS] = {shape};
   hy_call call = {.op = op, .n_in = n_in, .in = in, .out = out, .attrs = attrs};
   call.n_out = hy_op_describe(op)->n_outputs;
-  out[0].data = want;
-  assert_int_equal(hy__reference(&call), HY_OK);
-  int64_t count = hy_tensor_numel(&shape), size = (int64_t)hy_dtype_size(shape.dtype);
-  double unit = shape.dtype == HY_F32 ? 0x1p-23 : shape.dtype == HY_F16 ? 0x1p-10 : 0x1p-7;
-  int threads = hy__pool_threads();
-  for (isa_level level = ISA_SCALAR; level < ISA_LEVELS; level++) {
-    const hy__cpu_kernels* kernels = kernels_up_to(level);
-    for (int several = 0; several < 2; several++) {
-      hy__pool_set_threads(several ? 3 : 1);
-      memset(got[several], 0xff, sizeof got[several]);
-      out[0].data = got[several];
-      assert_int_equal(family->supports(&call), HY_SUPPORT_YES);
-      assert_int_equal((family->run)(kernels, &call), HY_OK);
-    }
-    assert_memory_equal(got[0], got[1], (size_t)(count * size));
-    for (int64_t i = 0; i < count; i++) {
-      double x = (double)hy__load1(want + i * size, shape.dtype);
-      double y = (double)hy__load1(got[0] + i * size, shape.dtype);
-      if (!(fabs(x - y) <= unit * fabs(x) + allowed))
-        fail_msg("%s %s, %s: element %lld is %g and should be %g", hy_op_name(op),
-                 hy_dtype_name(shape.dtype), hy__isa_name(isa_up_to(level)), (long long)i, y, x);
-    }
-  }
-  hy__pool_set_threads(threads);
+  char what[80];
+  snprintf(what, sizeof what, "%s %s", hy_op_name(op), hy_dtype_name(shape.dtype));
+  tolerance limit = {unit_of(shape.dtype), allowed};
+  agree(family, call, limit, limit, what);
 }
 
 static const hy_dtype dtypes[] = {HY_F32, HY_BF16, HY_F16};
@@ -66,22 +44,22 @@ static void elementwise(void** state) {
   for (int d = 0; d < 3; d++) {
     hy_tensor in[2] = {matrix(0, dtypes[d]), matrix(1, dtypes[d])}, out = in[0];
     hy_attrs alpha = {.alpha = {hy_float(0.5)}}, none = {.gelu = {false}};
-    agree(&hy__cpu_elementwise, HY_OP_add, in, 2, out, alpha, 1e-6);
-    agree(&hy__cpu_elementwise, HY_OP_mul, in, 2, out, none, 1e-6);
-    for (int i = 0; i < 8; i++) agree(&hy__cpu_elementwise, unary[i], in, 1, out, none, 4e-6);
-    agree(&hy__cpu_elementwise, HY_OP_gelu_backward, in, 2, out, none, 4e-6);
+    rows_agree(&hy__cpu_elementwise, HY_OP_add, in, 2, out, alpha, 1e-6);
+    rows_agree(&hy__cpu_elementwise, HY_OP_mul, in, 2, out, none, 1e-6);
+    for (int i = 0; i < 8; i++) rows_agree(&hy__cpu_elementwise, unary[i], in, 1, out, none, 4e-6);
+    rows_agree(&hy__cpu_elementwise, HY_OP_gelu_backward, in, 2, out, none, 4e-6);
     // A row for all, a number for each row, and an input and an output that are transposed.
     in[1] = tensor(memory[1], dtypes[d], COLUMNS);
-    agree(&hy__cpu_elementwise, HY_OP_add, in, 2, out, alpha, 1e-6);
+    rows_agree(&hy__cpu_elementwise, HY_OP_add, in, 2, out, alpha, 1e-6);
     in[1] = tensor(memory[1], dtypes[d], ROWS, 1);
-    agree(&hy__cpu_elementwise, HY_OP_add, in, 2, out, alpha, 1e-6);
+    rows_agree(&hy__cpu_elementwise, HY_OP_add, in, 2, out, alpha, 1e-6);
     in[1] = tensor(memory[1], dtypes[d], COLUMNS, ROWS);
     assert_int_equal(hy_transpose(&in[1], &in[1], 0, 1), HY_OK);
-    agree(&hy__cpu_elementwise, HY_OP_add, in, 2, out, alpha, 1e-6);
+    rows_agree(&hy__cpu_elementwise, HY_OP_add, in, 2, out, alpha, 1e-6);
     out.stride[0] = 1;
     out.stride[1] = ROWS;
-    agree(&hy__cpu_elementwise, HY_OP_add, in, 2, out, alpha, 1e-6);
-    agree(&hy__cpu_copy_cast, HY_OP_copy, in, 1, out, none, 0);
+    rows_agree(&hy__cpu_elementwise, HY_OP_add, in, 2, out, alpha, 1e-6);
+    rows_agree(&hy__cpu_copy_cast, HY_OP_copy, in, 1, out, none, 0);
   }
 }
 
@@ -90,20 +68,20 @@ static void along_rows(void** state) {
   for (int d = 0; d < 3; d++) {
     hy_tensor in[3] = {matrix(0, dtypes[d])}, out = in[0];
     for (int dim = 0; dim < 2; dim++) {
-      agree(&hy__cpu_softmax, HY_OP_softmax, in, 1, out, (hy_attrs){.dim = {dim}}, 1e-6);
-      agree(&hy__cpu_softmax, HY_OP_log_softmax, in, 1, out, (hy_attrs){.dim = {dim}}, 4e-6);
+      rows_agree(&hy__cpu_softmax, HY_OP_softmax, in, 1, out, (hy_attrs){.dim = {dim}}, 1e-6);
+      rows_agree(&hy__cpu_softmax, HY_OP_log_softmax, in, 1, out, (hy_attrs){.dim = {dim}}, 4e-6);
     }
     fill(memory[1], dtypes[d], COLUMNS);
     in[1] = in[2] = tensor(memory[1], dtypes[d], COLUMNS);
     hy_attrs norm = {.norm = {1, 1e-6}};
-    agree(&hy__cpu_norm, HY_OP_rms_norm, in, 2, out, norm, 4e-6);
-    agree(&hy__cpu_norm, HY_OP_layer_norm, in, 3, out, norm, 4e-6);
+    rows_agree(&hy__cpu_norm, HY_OP_rms_norm, in, 2, out, norm, 4e-6);
+    rows_agree(&hy__cpu_norm, HY_OP_layer_norm, in, 3, out, norm, 4e-6);
     in[1] = tensor(memory[1], dtypes[d], ROWS, COLUMNS / 2);
     in[2] = tensor(memory[2], dtypes[d], COLUMNS / 2);
     fill(memory[1], dtypes[d], ROWS * (COLUMNS / 2));
     fill(memory[2], dtypes[d], COLUMNS / 2);
     in[0] = out = tensor(memory[0], dtypes[d], ROWS, COLUMNS - 1);
-    agree(&hy__cpu_rope, HY_OP_rope, in, 3, out, (hy_attrs){.rope = {d == 1, d == 2}}, 4e-6);
+    rows_agree(&hy__cpu_rope, HY_OP_rope, in, 3, out, (hy_attrs){.rope = {d == 1, d == 2}}, 4e-6);
   }
 }
 
@@ -119,7 +97,8 @@ static void rope_of_heads(void** state) {
     fill(memory[0], dtype, POSITIONS * HEADS * SIZE);
     for (int k = 1; k < 3; k++) fill(memory[k], of_angles, POSITIONS * SIZE / 2);
     for (int way = 0; way < 4; way++)
-      agree(&hy__cpu_rope, HY_OP_rope, in, 3, in[0], (hy_attrs){.rope = {way % 2, way / 2}}, 4e-6);
+      rows_agree(&hy__cpu_rope, HY_OP_rope, in, 3, in[0], (hy_attrs){.rope = {way % 2, way / 2}},
+                 4e-6);
   }
 }
 
@@ -153,14 +132,13 @@ static void adamw(void** state) {
       assert_int_equal((hy__cpu_adamw.run)(kernels_up_to(level), &again), HY_OK);
       for (int k = 0; k < 3; k++) {
         int64_t size = (int64_t)hy_dtype_size(in[k].dtype);
-        double unit = in[k].dtype == HY_F32 ? 0x1p-22 : in[k].dtype == HY_F16 ? 0x1p-10 : 0x1p-7;
-        for (int64_t i = 0; i < COUNT; i++) {
-          double x = (double)hy__load1((char*)out[k].data + i * size, in[k].dtype);
-          double y = (double)hy__load1((char*)in[k].data + i * size, in[k].dtype);
-          if (!(fabs(x - y) <= unit * fabs(x) + 2e-7))
-            fail_msg("output %d of %s, %s: element %lld is %.9g and should be %.9g", k,
-                     hy_dtype_name(dtype), hy__isa_name(isa_up_to(level)), (long long)i, y, x);
-        }
+        tolerance limit = {in[k].dtype == HY_F32 ? 0x1p-22 : unit_of(in[k].dtype), 2e-7};
+        int64_t i = first_far(&in[k], &out[k], limit);
+        if (i >= 0)
+          fail_msg("output %d of %s, %s: element %lld is %.9g and should be %.9g", k,
+                   hy_dtype_name(dtype), hy__isa_name(isa_up_to(level)), (long long)i,
+                   value_of((char*)in[k].data + i * size, in[k].dtype),
+                   value_of((char*)out[k].data + i * size, in[k].dtype));
       }
     }
   }
@@ -216,11 +194,11 @@ static void reductions(void** state) {
     hy_tensor in[1] = {matrix(0, dtypes[d])};
     for (int i = 0; i < 5; i++) {
       hy_attrs attrs = {.var = {hy_one_dim(0), false, 1}};
-      agree(&hy__cpu_reduce, ops[i], in, 1, tensor(NULL, dtypes[d], COLUMNS), attrs, 1e-4);
+      rows_agree(&hy__cpu_reduce, ops[i], in, 1, tensor(NULL, dtypes[d], COLUMNS), attrs, 1e-4);
       attrs.var.dims = hy_one_dim(1);
-      agree(&hy__cpu_reduce, ops[i], in, 1, tensor(NULL, dtypes[d], ROWS), attrs, 1e-4);
+      rows_agree(&hy__cpu_reduce, ops[i], in, 1, tensor(NULL, dtypes[d], ROWS), attrs, 1e-4);
       attrs.var = (hy_attrs_var){hy_all_dims(), true, 1};
-      agree(&hy__cpu_reduce, ops[i], in, 1, tensor(NULL, dtypes[d], 1, 1), attrs, 1e-2);
+      rows_agree(&hy__cpu_reduce, ops[i], in, 1, tensor(NULL, dtypes[d], 1, 1), attrs, 1e-2);
     }
   }
 }
@@ -264,13 +242,11 @@ static void conversions(void** state) {
     for (isa_level level = ISA_SCALAR; level < ISA_LEVELS; level++) {
       out.data = narrow[0];
       assert_int_equal((hy__cpu_copy_cast.run)(kernels_up_to(level), &call), HY_OK);
-      for (int64_t i = 0; i < MANY; i++) {
-        float x = hy__load1((char*)narrow[0] + i * (back ? 4 : 2), to);
-        float y = hy__load1((char*)narrow[1] + i * (back ? 4 : 2), to);
-        if (!(x == y || (isnan(x) && isnan(y))))
-          fail_msg("%s: number %lld is %g and should be %g", hy__isa_name(isa_up_to(level)),
-                   (long long)i, (double)x, (double)y);
-      }
+      hy_tensor expected = tensor(narrow[1], to, MANY);
+      int64_t i = first_far(&out, &expected, (tolerance){0, 0});
+      if (i >= 0)
+        fail_msg("%s: number %lld is not as it should be", hy__isa_name(isa_up_to(level)),
+                 (long long)i);
     }
   }
   free(narrow[1]);

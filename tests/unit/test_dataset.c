@@ -40,6 +40,24 @@ static void row_text(const int32_t* values, int64_t n, char* text) {
   text[n] = 0;
 }
 
+static void test_a_byte_order_mark_is_no_text(void** state) {
+  (void)state;
+  hy__dataset* d = dataset_of("\xef\xbb\xbf{\"text\": \"abc\"}\n", 3, 0);
+  int32_t tokens[3], targets[3];
+  char text[8];
+  assert_int_equal(hy__dataset_tokens(d, HY__DATA_TRAINING), 4);
+  CHECK_OK(hy__dataset_batch(d, 0, 1, tokens, targets));
+  row_text(tokens, 3, text);
+  assert_string_equal(text, "abc");
+  hy__dataset_free(d);
+  // Only at the start of the file.
+  hy__dataset_options options = {.length = 3, .end = HY__BYTE_TOKEN_END};
+  const char late[] = "{\"text\": \"abc\"}\n\xef\xbb\xbf{\"text\": \"abc\"}\n";
+  CHECK_OK(hy__dataset_create(bytes, &options, &d));
+  CHECK_FAILS(HY_FORMAT, "2", hy__dataset_add_jsonl(d, "data", late, strlen(late)));
+  hy__dataset_free(d);
+}
+
 static void test_texts_are_packed(void** state) {
   (void)state;
   hy__dataset* d = dataset_of("{\"text\": \"abcde\"}\n\n  \n{\"text\": \"fg\"}", 4, 0);
@@ -215,6 +233,7 @@ static void test_nothing_to_learn(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_byte_order_mark_is_no_text),
       cmocka_unit_test(test_texts_are_packed),
       cmocka_unit_test(test_only_the_assistant_counts),
       cmocka_unit_test(test_order),

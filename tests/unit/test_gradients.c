@@ -2,6 +2,7 @@
 // fixed and random, is differentiated by the tape and by moving each element of each input.
 #include <math.h>
 
+#include "ops/internal.h"
 #include "support/arrays.h"
 
 enum { MAX_INPUTS = 6, MAX_ELEMENTS = 512 };
@@ -371,6 +372,16 @@ static void failures_leave_nothing_behind(void** state) {
   bench_close(&b);
 }
 
+// Differentiable is what has a rule, whatever the rule is called.
+static void differentiable_means_a_rule(void** state) {
+  (void)state;
+  for (int i = 0; i < hy_op_count(); i++) {
+    const hy__row* row = hy__op_row(hy_op_at(i)->op);
+    if (row->info.differentiable != (row->grad != &hy__grad_none))
+      fail_msg("%s: differentiable is not as its rule says", row->info.name);
+  }
+}
+
 // A new differentiable row needs a case here.
 static void every_differentiable_op_has_a_case(void** state) {
   (void)state;
@@ -384,6 +395,7 @@ static void every_differentiable_op_has_a_case(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(differentiable_means_a_rule),
       cmocka_unit_test(every_differentiable_op_has_a_case),
       cmocka_unit_test(agrees_with_finite_differences),
       cmocka_unit_test(agrees_among_types_and_layouts),

@@ -1,4 +1,5 @@
 // The PCI listing on made-up trees, and what the cpu backend reads about its host.
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -203,6 +204,45 @@ static void honours_control_groups(void** state) {
   assert_int_equal(free, 0);
 }
 
+static int cores_with(const char* groups) {
+  put("/proc/self/cgroup", groups);
+  return hy__cpu_usable_cores(root);
+}
+
+// A quota of any group between this process's and the root bounds the cores.
+static void honours_quotas_at_every_level(void** state) {
+  (void)state;
+  cpu_set_t allowed;
+  assert_int_equal(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  int all = CPU_COUNT(&allowed);
+  assert_int_equal(cores_with(""), all);
+  const char* v2 = "0::/slice/job/task\n";
+  put("/sys/fs/cgroup/slice/job/task/cpu.max", "max 100000\n");
+  assert_int_equal(cores_with(v2), all);
+  put("/sys/fs/cgroup/slice/job/cpu.max", "9900000 100000\n");
+  assert_int_equal(cores_with(v2), all < 99 ? all : 99);
+  put("/sys/fs/cgroup/slice/cpu.max", "50000 100000\n");  // half a core: one thread
+  assert_int_equal(cores_with(v2), 1);
+  put("/sys/fs/cgroup/slice/cpu.max", "nonsense\n");
+  assert_int_equal(cores_with(v2), all < 99 ? all : 99);
+  put("/sys/fs/cgroup/cpu.max", "100000 100000\n");  // as a container sees its own group
+  assert_int_equal(cores_with("0::/elsewhere\n"), 1);
+  assert_int_equal(cores_with("0::/\n"), 1);
+  put("/sys/fs/cgroup/cpu.max", "max 100000\n");
+
+  const char* v1 = "7:cpu,cpuacct:/docker/x\n5:memory:/docker/x\n0::/\n";
+  put("/sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us", "-1\n");
+  put("/sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us", "100000\n");
+  assert_int_equal(cores_with(v1), all);
+  put("/sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us", "100000\n");
+  assert_int_equal(cores_with(v1), 1);
+  put("/sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us", "0\n");
+  assert_int_equal(cores_with(v1), all);
+  put("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "20000\n");
+  put("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  assert_int_equal(cores_with(v1), 1);
+}
+
 static void survives_a_host_that_says_nothing(void** state) {
   (void)state;
   hy__cpu_host host;
@@ -225,6 +265,7 @@ int main(void) {
       TEST(loads_libraries_and_says_why_not),
       TEST(reads_the_host),
       TEST(honours_control_groups),
+      TEST(honours_quotas_at_every_level),
       TEST(survives_a_host_that_says_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -230,33 +230,48 @@ static void lists_providers(void** state) {
   (void)state;
   hy_provider fast = stub_provider("fast"), faster = stub_provider("faster");
   const hy_provider* list[] = {&fast, &faster};
-  hy_backend backend = stub_backend("cuda");
+  hy_backend backend = stub_backend("hip");
   backend.providers = list;
   backend.n_providers = 2;
   CHECK_OK(hy_register_backend(&backend));
-  const char* expected[] = {"fast", "faster", "cudnn", "cusparselt", "mha", "triton"};
+  const char* expected[] = {"fast", "faster"};
   hy_provider_report report;
-  for (int i = 0; i < 6; i++) {
-    CHECK_OK(hy_backend_provider_at("cuda", i, &report));
+  for (int i = 0; i < 2; i++) {
+    CHECK_OK(hy_backend_provider_at("hip", i, &report));
     assert_string_equal(report.name, expected[i]);
-    assert_int_equal(report.available, i < 2);
-    if (i >= 2) assert_non_null(strstr(report.probe.reason, "this build has no"));
+    assert_true(report.available);
   }
-  CHECK_FAILS(HY_NOT_FOUND, "6", hy_backend_provider_at("cuda", 6, &report));
-  CHECK_FAILS(HY_NOT_FOUND, "-1", hy_backend_provider_at("cuda", -1, &report));
+  CHECK_FAILS(HY_NOT_FOUND, "2", hy_backend_provider_at("hip", 2, &report));
+  CHECK_FAILS(HY_NOT_FOUND, "-1", hy_backend_provider_at("hip", -1, &report));
+}
+
+// Known providers stand behind those that the backend has.
+static void lists_known_providers(void** state) {
+  (void)state;
+  const char* known[] = {"cudnn", "cusparselt", "mha", "triton"};
+  hy_provider_report report;
+  int at = 0;
+  do CHECK_OK(hy_backend_provider_at("cuda", at++, &report));
+  while (strcmp(report.name, known[0]));
+  for (int i = 0; i < 4; i++) {
+    CHECK_OK(hy_backend_provider_at("cuda", at - 1 + i, &report));
+    assert_string_equal(report.name, known[i]);
+    assert_false(report.available);
+    assert_non_null(strstr(report.probe.reason, "this build has no"));
+  }
 }
 
 static void discovers_each_device_once(void** state) {
   (void)state;
   stub.device_count = 2;
   stub.pci = "0000:3b:00.0";
-  hy_backend first = stub_backend("cuda"), second = stub_backend("other");
+  hy_backend first = stub_backend("ascend"), second = stub_backend("other");
   CHECK_OK(hy_register_backend(&second));
   CHECK_OK(hy_register_backend(&first));
   hy_found_device list[8];
   assert_int_equal(hy_discover_devices(list, 8), 4);
-  assert_string_equal(list[0].selector, "cuda:0");
-  assert_string_equal(list[1].selector, "cuda:1");
+  assert_string_equal(list[0].selector, "ascend:0");
+  assert_string_equal(list[1].selector, "ascend:1");
   assert_string_equal(list[2].selector, "other:1");
   assert_string_equal(list[3].selector, "cpu:0");
   assert_int_equal(hy_discover_devices(NULL, 0), 4);
@@ -296,15 +311,70 @@ static void shutdown_forgets_everything(void** state) {
   hy_shutdown();
 }
 
+// Numbers are for ever, and name what names name.
+static void backends_have_numbers(void** state) {
+  (void)state;
+  static const struct {
+    hy_backend_type type;
+    int number;
+    const char* name;
+  } rows[] = {
+      {HY_BACKEND_TYPE_cuda, 0, "cuda"},      {HY_BACKEND_TYPE_mps, 1, "mps"},
+      {HY_BACKEND_TYPE_cudnn, 2, "cudnn"},    {HY_BACKEND_TYPE_cusparselt, 3, "cusparselt"},
+      {HY_BACKEND_TYPE_ascend, 4, "ascend"},  {HY_BACKEND_TYPE_hip, 6, "hip"},
+      {HY_BACKEND_TYPE_cpu, 10, "cpu"},       {HY_BACKEND_TYPE_mkl, 11, "mkl"},
+      {HY_BACKEND_TYPE_mkldnn, 12, "mkldnn"}, {HY_BACKEND_TYPE_openmp, 13, "openmp"},
+      {HY_BACKEND_TYPE_xeon, 14, "xeon"},     {HY_BACKEND_TYPE_openblas, 15, "openblas"},
+      {HY_BACKEND_TYPE_native, 16, "native"}, {HY_BACKEND_TYPE_nki, 20, "nki"},
+      {HY_BACKEND_TYPE_triton, 21, "triton"}, {HY_BACKEND_TYPE_mha, 22, "mha"},
+      {HY_BACKEND_TYPE_nnpack, 23, "nnpack"}, {HY_BACKEND_TYPE_opt_einsum, 24, "opt_einsum"},
+      {HY_BACKEND_TYPE_hygon, 40, "hygon"},   {HY_BACKEND_TYPE_cambricon, 41, "cambricon"},
+      {HY_BACKEND_TYPE_echo, 42, "echo"},
+  };
+  enum { N = sizeof rows / sizeof rows[0] };
+  for (int i = 0; i < N; i++) {
+    assert_int_equal(rows[i].type, rows[i].number);
+    assert_int_equal(hy_backend_type_of(rows[i].name), rows[i].number);
+    assert_string_equal(hy_backend_type_name(rows[i].type), rows[i].name);
+  }
+  // No two names have one number.
+  const hy__known_backend* b;
+  const hy__known_provider* p;
+  for (int i = 0; (b = hy__known_backend_at(i)); i++)
+    assert_string_equal(hy_backend_type_name(hy_backend_type_of(b->name)), b->name);
+  for (int i = 0; (p = hy__known_provider_at(i)); i++)
+    assert_string_equal(hy_backend_type_name(hy_backend_type_of(p->name)), p->name);
+  assert_int_equal(hy_backend_type_of("nobody"), HY_BACKEND_TYPE_NONE);
+  assert_int_equal(hy_backend_type_of(NULL), HY_BACKEND_TYPE_NONE);
+  assert_null(hy_backend_type_name((hy_backend_type)5));
+
+  hy_backend_report report;
+  hy_device *by_type, *by_name;
+  CHECK_OK(hy_backend_find_by_type(HY_BACKEND_TYPE_cpu, &report));
+  assert_string_equal(report.name, "cpu");
+  assert_int_equal(report.type, HY_BACKEND_TYPE_cpu);
+  CHECK_OK(hy_backend_find_by_type(HY_BACKEND_TYPE_cudnn, &report));
+  assert_int_equal(report.type, HY_BACKEND_TYPE_cuda);  // a provider stands for its backend
+  CHECK_FAILS(HY_NOT_FOUND, "5 is no type", hy_backend_find_by_type((hy_backend_type)5, &report));
+  CHECK_OK(hy_device_get_by_type(HY_BACKEND_TYPE_native, 0, &by_type));
+  CHECK_OK(hy_device_get("native", &by_name));
+  assert_ptr_equal(by_type, by_name);
+  CHECK_FAILS(HY_NOT_FOUND, "-1", hy_device_get_by_type(HY_BACKEND_TYPE_cpu, -1, &by_type));
+  CHECK_FAILS(HY_NOT_FOUND, "cpu:3", hy_device_get_by_type(HY_BACKEND_TYPE_cpu, 3, &by_type));
+  CHECK_FAILS(HY_NOT_FOUND, "no type", hy_device_get_by_type(HY_BACKEND_TYPE_NONE, 0, &by_type));
+  hy_backend backend = stub_backend("numberless");
+  CHECK_OK(hy_register_backend(&backend));
+  CHECK_OK(hy_backend_find("numberless", &report));
+  assert_int_equal(report.type, HY_BACKEND_TYPE_NONE);
+}
+
 static void* choose(void* result) {
   hy_device* device = NULL;
   hy_backend_report report;
   for (int i = 0; i < 50; i++) {
-    if (hy_device_get("busy", &device) != HY_OK ||
-        hy_set_preferred_provider(device, i % 2 ? "fast" : NULL))
+    if (hy_device_get(i % 2 ? "fast" : "busy", &device) != HY_OK ||
+        strcmp(device->providers[0]->name, i % 2 ? "fast" : "slow") != 0)
       return NULL;
-    const hy_provider* const* order = atomic_load(&device->providers);
-    if (order[0] == order[1]) return NULL;
     for (int b = 0; hy_backend_at(b, &report) == HY_OK; b++) continue;
     if (hy_device_get(NULL, &device) != HY_OK) return NULL;
   }
@@ -386,6 +456,7 @@ int main(void) {
       TEST(refuses_bad_tables),          TEST(accepts_a_shorter_table),
       TEST(failed_probes_are_reported),  TEST(a_probe_must_reach_ready),
       TEST(no_devices_is_missing),       TEST(lists_providers),
+      TEST(lists_known_providers),       TEST(backends_have_numbers),
       TEST(discovers_each_device_once),  TEST(a_device_that_does_not_open),
       TEST(shutdown_forgets_everything), TEST(many_threads_at_once),
       TEST(survives_lack_of_memory),

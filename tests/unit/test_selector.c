@@ -2,11 +2,17 @@
 #include <stdlib.h>
 
 #include "core/registry.h"
+#include "halyard/ops.h"
 #include "support/check.h"
 #include "support/stub.h"
 
 static hy_provider quick, careful;
 static const hy_provider* providers[] = {&quick, &careful};
+
+static hy_support takes_all(void* device, const hy_call* call) {
+  (void)device, (void)call;
+  return HY_SUPPORT_YES;
+}
 
 static int setup(void** state) {
   (void)state;
@@ -17,6 +23,7 @@ static int setup(void** state) {
   stub.device_count = 3;
   quick = stub_provider("quick");
   careful = stub_provider("careful");
+  quick.supports = careful.supports = takes_all;
   hy_backend backend = stub_backend("three");
   backend.providers = providers;
   backend.n_providers = 2;
@@ -104,10 +111,10 @@ static void a_provider_selects_its_device(void** state) {
   hy_device* device;
   CHECK_OK(hy_device_get("careful:1", &device));
   assert_string_equal(hy_device_selector(device), "three:1");
-  const hy_provider* const* order = atomic_load(&device->providers);
+  assert_string_equal(hy_device_provider(device), "careful");
+  assert_string_equal(device->providers[0]->name, "careful");
+  assert_string_equal(device->providers[1]->name, "quick");
   assert_null(device->providers[2]);
-  assert_string_equal(order[0]->name, "careful");
-  assert_string_equal(order[1]->name, "quick");
   hy_backend_report report;
   CHECK_OK(hy_backend_find("careful", &report));
   assert_string_equal(report.name, "three");
@@ -120,12 +127,56 @@ static void a_provider_selects_its_device(void** state) {
   assert_false(hy_backend_is_available(NULL));
   CHECK_FAILS(HY_NOT_FOUND, "nobody", hy_backend_find("nobody", &report));
   CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_backend_find(NULL, &report));
-  CHECK_OK(hy_set_preferred_provider(device, NULL));
-  order = atomic_load(&device->providers);
-  assert_string_equal(order[0]->name, "quick");
-  CHECK_FAILS(HY_NOT_FOUND, "there are quick, careful",
-              hy_set_preferred_provider(device, "nobody"));
   CHECK_FAILS(HY_NOT_FOUND, "no three:9", hy_device_get("careful:9", &device));
+}
+
+// Two users of one device, of which one asks for a provider: each has the order it asked for, and
+// memory of the one serves the other.
+static void a_provider_is_the_business_of_who_named_it(void** state) {
+  (void)state;
+  hy_device *plain, *careful, *again;
+  CHECK_OK(hy_device_get("three:1", &plain));
+  CHECK_OK(hy_device_get("careful:1", &careful));
+  assert_ptr_not_equal(plain, careful);
+  assert_null(hy_device_provider(plain));
+  assert_string_equal(plain->providers[0]->name, "quick");
+  CHECK_OK(hy_device_get("three:1", &again));
+  assert_ptr_equal(again, plain);
+  CHECK_OK(hy_device_get("careful:1", &again));
+  assert_ptr_equal(again, careful);
+  assert_true(hy__same_device(plain, careful));
+  CHECK_OK(hy_device_get("careful:0", &again));
+  assert_false(hy__same_device(plain, again));
+
+  hy_stream *ours, *theirs;
+  CHECK_OK(hy_stream_default(plain, &ours));
+  CHECK_OK(hy_stream_default(careful, &theirs));
+  assert_ptr_not_equal(ours, theirs);
+  assert_ptr_equal(hy_stream_device(theirs), careful);
+  hy_tensor a, b;
+  const int64_t shape[] = {4};
+  CHECK_OK(hy_tensor_init(&a, NULL, HY_F32, 1, shape));
+  b = a;
+  CHECK_OK(hy_alloc(ours, 16, &a.data));
+  CHECK_OK(hy_alloc(theirs, 16, &b.data));
+  hy_placement placement;
+  hy_call call = {.op = HY_OP_neg, .n_in = 1, .n_out = 1, .in = &a, .out = &b};
+  CHECK_OK(hy_place(plain, &call, &placement));
+  assert_string_equal(placement.provider, "quick");
+  CHECK_OK(hy_place(careful, &call, &placement));
+  assert_string_equal(placement.provider, "careful");
+  CHECK_OK(hy_memcpy_peer(theirs, b.data, ours, a.data, 16));
+  hy_event* event;
+  CHECK_OK(hy_event_create(plain, &event));
+  CHECK_OK(hy_event_record(event, theirs));
+  CHECK_OK(hy_stream_wait_event(ours, event));
+  hy_event_destroy(event);
+  hy_memory_stats one, other;
+  CHECK_OK(hy_memory_get_stats(plain, &one));
+  CHECK_OK(hy_memory_get_stats(careful, &other));
+  assert_int_equal(one.allocated, other.allocated);
+  CHECK_OK(hy_free(careful, a.data));
+  CHECK_OK(hy_free(plain, b.data));
 }
 
 static void takes_the_first_available(void** state) {
@@ -254,6 +305,7 @@ int main(void) {
       TEST(suggests_near_misses),
       TEST(known_providers_are_no_typing_errors),
       TEST(a_provider_selects_its_device),
+      TEST(a_provider_is_the_business_of_who_named_it),
       TEST(takes_the_first_available),
       TEST(passes_over_what_does_not_open),
       TEST(the_default_and_its_order),

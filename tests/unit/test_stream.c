@@ -89,7 +89,7 @@ static void test_a_failed_copy_is_called_so(void** state) {
   (void)state;
   hy_stream* s = new_stream();
   fake_break(s, HY_DEVICE_FAILED, HY_OP_NONE, "no way");
-  CHECK_FAILS(HY_DEVICE_FAILED, "a copy on fake:0 failed: no way", hy_stream_sync(s));
+  CHECK_FAILS(HY_DEVICE_FAILED, "work on fake:0 failed: no way", hy_stream_sync(s));
 }
 
 // Memory that waits for a stream is not lost when the stream is reset.

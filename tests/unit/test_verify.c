@@ -1,12 +1,14 @@
 // Conformance catches what it must: each fault of a provider is reported, and an honest one passes.
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "core/internal.h"
 #include "ops/internal.h"
 #include "ops/reference/walk.h"
 #include "support/check.h"
-#include "verify/verify.h"
+#include "verify/capability.h"
 
 // ---- a backend whose only provider runs the reference, and then spoils the result ----
 
@@ -25,6 +27,7 @@ typedef enum fault {
 } fault;
 
 static fault behaviour;
+static uint32_t claims;
 static unsigned calls;
 
 static hy_support supports(void* device, const hy_call* call) {
@@ -83,6 +86,7 @@ static hy_status probe(hy_probe* report, int* device_count) {
 static hy_status device_info(int index, hy_device_info* info) {
   (void)index;
   snprintf(info->name, sizeof info->name, "suspect");
+  info->capabilities = claims;
   return HY_OK;
 }
 
@@ -283,6 +287,110 @@ static void a_backend_that_declares_nothing_fails(void** state) {
   assert_false(hy__verify_passed(&summary));
 }
 
+// ---- capabilities ----
+
+static void claims_are_held_against_calls(void** state) {
+  (void)state;
+  static const struct {
+    uint32_t claim;
+    const char* says;  // NULL: it holds
+  } expected[] = {
+      {0, NULL},
+      {HY_CAP_FP32, "claims fp32, which stands for mm with f32 as input 0: no provider declares"},
+      {HY_CAP_NCCL, "claims nccl, which stands for communicators"},
+      {1u << 30, "0x40000000, which is no capability"},
+  };
+  for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+    claims = expected[i].claim;
+    hy__verify_options options = on_suspect(HONEST, HY_OP_NONE);
+    hy__verify_summary summary = verify(&options);
+    claims = 0;
+    assert_int_equal(hy__verify_passed(&summary), !expected[i].says);
+    assert_int_equal(summary.ops, hy_op_count());
+    if (!expected[i].says) continue;
+    assert_int_equal(summary.failed, 1);
+    assert_string_equal(first_failure.name, "capabilities");
+    if (!strstr(first_failure.failure, expected[i].says)) fail_msg("%s", first_failure.failure);
+  }
+}
+
+// Every bit has rows or is one of the collectives', and holds only with all of them.
+static void every_capability_has_rows(void** state) {
+  (void)state;
+  static const uint32_t bits[] = {
+#define HY_AS_BIT(name, bit, key) HY_CAP_##name,
+      HY_CAPABILITY_MAP(HY_AS_BIT)
+#undef HY_AS_BIT
+  };
+  hy_device* device;
+  CHECK_OK(hy_device_get("suspect", &device));
+  for (size_t i = 0; i < sizeof bits / sizeof bits[0]; i++) {
+    claims = bits[i];
+    for (int lacking = -1; lacking < 3; lacking++) {
+      hy__capability_record record;
+      memset(&record, 0, sizeof record);
+      for (int k = 0; k < HY__CAPABILITY_ROWS; k++) {
+        record.declared[k] = lacking != 0;
+        record.passed[k] = lacking != 1;
+        record.failed[k] = lacking == 2;
+      }
+      record.communicators = lacking < 0;
+      hy__op_verdict verdict = {0};
+      CHECK_OK(hy__capability_judge(&record, device, &verdict));
+      assert_int_equal(verdict.cases, 1);
+      if (verdict.failed != (lacking >= 0)) fail_msg("0x%x, %d", bits[i], lacking);
+    }
+  }
+  claims = 0;
+}
+
+// ---- communicators ----
+
+static hy_backend honest;  // the guarded device's table
+static bool forgets_a_rank, swaps_ranks, loses_last;
+
+static hy_status bad_all_reduce(void* device, void* comm, void* stream, const void* send,
+                                void* recv, uint64_t count, hy_dtype dtype, hy_reduce_op op) {
+  if (forgets_a_rank && op == HY_REDUCE_AVG) op = HY_REDUCE_SUM;
+  return honest.all_reduce(device, comm, stream, send, recv, count - (loses_last && count > 300),
+                           dtype, op);
+}
+
+static hy_status bad_broadcast(void* device, void* comm, void* stream, void* buffer, uint64_t count,
+                               hy_dtype dtype, int32_t root) {
+  return honest.broadcast(device, comm, stream, buffer, count, dtype, swaps_ranks ? 0 : root);
+}
+
+static void faults_of_communicators_are_reported(void** state) {
+  (void)state;
+  hy_backend_query query;
+  void* plugin = dlopen(HALYARD_GUARDED_PLUGIN, RTLD_NOW | RTLD_LOCAL);
+  assert_non_null(plugin);
+  void* symbol = dlsym(plugin, "halyard_backend_query");
+  memcpy(&query, &symbol, sizeof query);
+  const hy_backend* table;
+  CHECK_OK(query(HY_ABI_VERSION, hy__host(), &table));
+  honest = *table;
+  hy_backend spoiled = honest;
+  spoiled.name = "spoiled";
+  spoiled.all_reduce = bad_all_reduce;
+  spoiled.broadcast = bad_broadcast;
+  CHECK_OK(hy_register_backend(&spoiled));
+  hy_device* device;
+  CHECK_OK(hy_device_get("spoiled", &device));
+  bool* const faults[] = {NULL, &forgets_a_rank, &swaps_ranks, &loses_last};
+  static const char* const says[] = {NULL, "all_reduce, average of", "broadcast of", "all_reduce"};
+  for (int i = 0; i < 4; i++) {
+    if (faults[i]) *faults[i] = true;
+    hy__op_verdict verdict = {0};
+    CHECK_OK(hy__verify_communicators(device, &verdict));
+    if (faults[i]) *faults[i] = false;
+    assert_int_equal(verdict.failed > 0, i > 0);
+    assert_int_equal(verdict.cases, verdict.passed + verdict.failed + verdict.unsupported);
+    if (i && !strstr(verdict.failure, says[i])) fail_msg("fault %d: %s", i, verdict.failure);
+  }
+}
+
 static void cases_do_not_change(void** state) {
   (void)state;
   hy__case *a, *b;
@@ -343,6 +451,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(gradients_are_compared, setup, teardown),
       cmocka_unit_test_setup_teardown(a_backend_that_declares_nothing_fails, setup_silent,
                                       teardown),
+      cmocka_unit_test_setup_teardown(claims_are_held_against_calls, setup, teardown),
+      cmocka_unit_test_setup_teardown(every_capability_has_rows, setup, teardown),
+      cmocka_unit_test_setup_teardown(faults_of_communicators_are_reported, setup, teardown),
       cmocka_unit_test_setup_teardown(cases_do_not_change, setup, teardown),
       cmocka_unit_test_setup_teardown(reports_are_written, setup, teardown),
   };

@@ -1,5 +1,6 @@
 // The cpu backend: the host itself as a device. Always there; its kernels of last resort are the
 // library's reference, so that it runs every op.
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +8,13 @@
 #include "backends/common/host.h"
 #include "backends/common/smoke_test.h"
 #include "backends/cpu/host_info.h"
+#include "backends/cpu/peak.h"
 #include "backends/cpu/provider.h"
 #include "backends/cpu/runtime/huge_pages.h"
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/runtime/thread_pool.h"
+#include "base/env.h"
+#include "use_providers.h"
 
 static const hy_backend backend;
 
@@ -38,10 +42,44 @@ static hy_status device_info(int index, hy_device_info* info) {
   return HY_OK;
 }
 
+static hy_status set_threads(void* device, int32_t n) {
+  (void)device;
+  if (n < 1 || n > HY__MAX_THREADS)
+    return hy__backend_host->fail(
+        HY_INVALID_ARGUMENT, "cpu: %d threads; give a number from 1 to %d", n, HY__MAX_THREADS);
+  hy__pool_set_threads(n);
+  return HY_OK;
+}
+
+static hy_status threads(void* device, int32_t* n) {
+  (void)device;
+  *n = hy__pool_threads();
+  return HY_OK;
+}
+
+// HALYARD_THREADS; where it is not set, the cores that affinity and control groups leave us.
+static hy_status choose_threads(void) {
+  const char* text = hy__env("HALYARD_THREADS");
+  if (!text) {
+    hy__pool_set_threads(hy__cpu_usable_cores(""));
+    return HY_OK;
+  }
+  char* end;
+  errno = 0;
+  long n = strtol(text, &end, 10);
+  if (errno || end == text || *end || n < 1 || n > HY__MAX_THREADS)
+    return hy__backend_host->fail(HY_INVALID_ARGUMENT,
+                                  "HALYARD_THREADS is \"%s\"; give a number from 1 to %d", text,
+                                  HY__MAX_THREADS);
+  hy__pool_set_threads((int)n);
+  return HY_OK;
+}
+
 static hy_status device_open(int index, void** device) {
   static char the_device;
   if (index != 0)
     return hy__backend_host->fail(HY_NOT_FOUND, "cpu: there is no device %d, only 0", index);
+  HY_TRY(choose_threads());
   *device = &the_device;
   return HY_OK;
 }
@@ -89,16 +127,27 @@ static hy_status set(void* device, void* stream, void* dst, int value, size_t by
   return HY_OK;
 }
 
+// In the order in which they are asked, less what USE_<PROVIDER>=OFF leaves out.
+// clang-format off
 static const hy_provider* const providers[] = {
-    &hy__cpu_avx512, &hy__cpu_native, &hy__cpu_openblas,   &hy__cpu_mkl,  &hy__cpu_mkldnn,
-    &hy__cpu_openmp, &hy__cpu_nnpack, &hy__cpu_opt_einsum, &hy__cpu_xeon, &hy__cpu_reference_mt};
+    HY_IF_XEON(&hy__cpu_avx512)
+    HY_IF_NATIVE(&hy__cpu_native)
+    HY_IF_OPENBLAS(&hy__cpu_openblas)
+    HY_IF_MKL(&hy__cpu_mkl)
+    HY_IF_MKLDNN(&hy__cpu_mkldnn)
+    HY_IF_OPENMP(&hy__cpu_openmp)
+    HY_IF_NNPACK(&hy__cpu_nnpack)
+    HY_IF_XEON(&hy__cpu_xeon)
+    &hy__cpu_reference_mt,
+};
+// clang-format on
 
 static const hy_backend backend = {
     .size = sizeof(hy_backend),
     .abi = HY_ABI_VERSION,
     .flags = HY_BACKEND_HOST_MEMORY,
     .name = "cpu",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .description = "the host's processor",
     .probe = probe,
     .device_info = device_info,
@@ -111,6 +160,9 @@ static const hy_backend backend = {
     .set = set,
     .providers = providers,
     .n_providers = (int)(sizeof providers / sizeof providers[0]),
+    .set_threads = set_threads,
+    .threads = threads,
+    .peak = hy__cpu_peak,
 };
 
 hy_status hy__backend_cpu(uint32_t max_abi, const hy_host* services, const hy_backend** out);

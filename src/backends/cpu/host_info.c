@@ -84,64 +84,71 @@ static uint64_t min(uint64_t a, uint64_t b) {
   return a < b ? a : b;
 }
 
+// Calls `visit` with this process's group for a controller and every group above it, whose limits
+// count too.
+typedef void (*group_visitor)(const char* root, const char* group, bool v2, void* context);
+static void visit_groups(const char* root, const char* controller, group_visitor visit,
+                         void* context) {
+  char path[512], group[600];
+  bool v2 = !read_group(root, controller, path, sizeof path);
+  if (v2 && !read_group(root, "", path, sizeof path)) return;
+  snprintf(group, sizeof group, "/%s", v2 ? "" : controller);
+  size_t base = v2 ? 0 : strlen(group);
+  snprintf(group + base, sizeof group - base, "%s", path);
+  for (char* end = group + strlen(group); end > group + base;) {
+    visit(root, group, v2, context);
+    while (end > group + base && *--end != '/') continue;
+    *end = 0;
+  }
+  visit(root, group, v2, context);
+}
+
+typedef struct memory {
+  uint64_t total, free;
+} memory;
+
 // The limit and use of memory in one group of the tree.
-static void apply_group(const char* root, const char* group, bool v2, uint64_t* total,
-                        uint64_t* free) {
+static void apply_memory(const char* root, const char* group, bool v2, void* context) {
+  memory* m = context;
   uint64_t limit = read_limit(root, group, v2 ? "memory.max" : "memory.limit_in_bytes");
-  if (limit >= *total) return;
+  if (limit >= m->total) return;
   uint64_t used = read_limit(root, group, v2 ? "memory.current" : "memory.usage_in_bytes");
-  *total = limit;
-  *free = min(*free, used < limit ? limit - used : 0);
+  m->total = limit;
+  m->free = min(m->free, used < limit ? limit - used : 0);
 }
 
 void hy__cpu_read_memory(const char* root, uint64_t* total, uint64_t* free) {
-  *total = read_kilobytes(root, "MemTotal");
-  *free = min(read_kilobytes(root, "MemAvailable"), *total);
-  if (!*total) return;
-  char path[512], group[600];
-  bool v2 = false;
-  if (read_group(root, "memory", path, sizeof path)) {
-    snprintf(group, sizeof group, "/memory%s", path);
-    apply_group(root, "/memory", false, total, free);
-  } else if (read_group(root, "", path, sizeof path)) {
-    v2 = true;
-    snprintf(group, sizeof group, "%s", path);
-    apply_group(root, "", true, total, free);
-  } else {
-    return;
-  }
-  // A limit of any group above counts too.
-  for (char* slash = group + strlen(group); slash > group;) {
-    apply_group(root, group, v2, total, free);
-    while (slash > group && *--slash != '/') continue;
-    *slash = 0;
-  }
+  memory m = {.total = read_kilobytes(root, "MemTotal")};
+  m.free = min(read_kilobytes(root, "MemAvailable"), m.total);
+  if (m.total) visit_groups(root, "memory", apply_memory, &m);
+  *total = m.total;
+  *free = m.free;
 }
 
-// Whole processors that the group's quota of time amounts to; 0: no quota.
-static int read_quota(const char* root) {
-  char path[512];
+// A group's quota of processor time, in whole processors. No quota is "max" in version 2, -1 in
+// version 1.
+static void apply_quota(const char* root, const char* group, bool v2, void* context) {
+  int* cores = context;
   long long quota = 0, period = 0;
-  FILE* f = NULL;
-  if (read_group(root, "cpu", path, sizeof path)) {
-    uint64_t q = read_limit(root, "/cpu", "cpu.cfs_quota_us");
-    uint64_t p = read_limit(root, "/cpu", "cpu.cfs_period_us");
-    if (q < INT32_MAX && p < INT32_MAX) quota = (long long)q, period = (long long)p;
-  } else if (read_group(root, "", path, sizeof path)) {
-    f = open_at(root, "/sys/fs/cgroup%s/cpu.max", path);
-    if (!f) f = open_at(root, "/sys/fs/cgroup/cpu.max");
-    if (f && fscanf(f, "%lld %lld", &quota, &period) != 2) quota = 0;
-    if (f) fclose(f);
+  if (v2) {
+    FILE* f = open_at(root, "/sys/fs/cgroup%s/cpu.max", group);
+    if (!f) return;
+    if (fscanf(f, "%lld %lld", &quota, &period) != 2) quota = 0;
+    fclose(f);
+  } else {
+    quota = (long long)read_limit(root, group, "cpu.cfs_quota_us");
+    period = (long long)read_limit(root, group, "cpu.cfs_period_us");
   }
-  if (quota <= 0 || period <= 0) return 0;
-  return (int)((quota + period - 1) / period);
+  if (quota <= 0 || period <= 0) return;
+  long long whole = quota / period + (quota % period != 0);
+  if (whole < *cores) *cores = (int)whole;
 }
 
-static int usable_cores(const char* root) {
+int hy__cpu_usable_cores(const char* root) {
   cpu_set_t set;
   int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  int quota = read_quota(root);
-  return quota > 0 && quota < cores ? quota : cores;
+  visit_groups(root, "cpu", apply_quota, &cores);
+  return cores;
 }
 
 void hy__cpu_read_host(const char* root, hy__cpu_host* host) {
@@ -158,6 +165,6 @@ void hy__cpu_read_host(const char* root, hy__cpu_host* host) {
     if (!host->model[0])
       snprintf(host->model, sizeof host->model, "%.60s processor", system.machine);
   }
-  host->cores = usable_cores(root);
+  host->cores = hy__cpu_usable_cores(root);
   hy__cpu_read_memory(root, &host->memory_total, &host->memory_free);
 }

@@ -13,6 +13,8 @@ typedef struct hy__cpu_host {
 
 // `root` is "" but in tests. What cannot be read stays empty or 0.
 void hy__cpu_read_host(const char* root, hy__cpu_host* host);
+// Only the cores.
+int hy__cpu_usable_cores(const char* root);
 // Only the memory; quick.
 void hy__cpu_read_memory(const char* root, uint64_t* total, uint64_t* free);
 

@@ -4,9 +4,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "backends/common/host.h"
 #include "backends/cpu/runtime/isa.h"
 #include "backends/cpu/runtime/target.h"
 #include "backends/cpu/runtime/thread_pool.h"
+#include "backends/cpu/simd/amx.h"
 
 static double now(void) {
   struct timespec t;
@@ -71,14 +73,8 @@ enum { I8_PLAIN = 8 };
 
 // Four tiles of sums, as the product has them; a twelfth of the rounds.
 HY__TARGET_AMX
-typedef struct tile_config {
-  uint8_t palette, start, reserved[14];
-  uint16_t bytes[16];
-  uint8_t rows[16];
-} tile_config;
-
 static void begin_tiles(void) {
-  tile_config config = {.palette = 1};
+  hy__tile_config config = {.palette = 1};
   for (int t = 0; t < 6; t++) {
     config.bytes[t] = 64;
     config.rows[t] = 16;
@@ -145,7 +141,7 @@ static products widest(hy_dtype dtype) {
   return plain;
 }
 
-double hy__peak_multiply_add(hy_dtype dtype) {
+static double multiply_adds(hy_dtype dtype) {
   products p = widest(dtype);
   int threads = hy__pool_threads();
   float sums[256];
@@ -216,7 +212,7 @@ static double run_pieces(hy__task task, span* s) {
   return now() - start;
 }
 
-double hy__peak_read(const void* memory, size_t bytes) {
+static double read_rate(const void* memory, size_t bytes) {
   hy__task task = read_plain;
 #if defined(__x86_64__)
   uint32_t isa = hy__cpu_isa();
@@ -226,7 +222,18 @@ double hy__peak_read(const void* memory, size_t bytes) {
   return (double)bytes / run_pieces(task, &s);
 }
 
-double hy__peak_copy(void* to, const void* from, size_t bytes) {
+static double copy_rate(void* to, const void* from, size_t bytes) {
   span s = {to, from, bytes};
   return 2.0 * (double)bytes / run_pieces(copy_piece, &s);
+}
+
+hy_status hy__cpu_peak(void* device, hy_peak kind, hy_dtype dtype, void* dst, const void* src,
+                       size_t bytes, double* per_second) {
+  (void)device;
+  switch (kind) {
+    case HY_PEAK_MULTIPLY_ADD: *per_second = multiply_adds(dtype); return HY_OK;
+    case HY_PEAK_READ: *per_second = read_rate(src, bytes); return HY_OK;
+    case HY_PEAK_COPY: *per_second = copy_rate(dst, src, bytes); return HY_OK;
+  }
+  return hy__backend_host->fail(HY_UNSUPPORTED, "cpu: peak %d is not measured", (int)kind);
 }

@@ -2,15 +2,11 @@
 #ifndef HALYARD_CPU_PEAK_H_
 #define HALYARD_CPU_PEAK_H_
 
-#include "halyard/tensor.h"
+#include "halyard/plugin.h"
 
-// Each takes some milliseconds and gives one sample; the best of several counts. They use the pool
-// with as many threads as it has.
-//
-// Operations a second of multiply-adds, two each: of f32, of bf16 summed in f32, or of i8 summed in
-// i32, by the widest instructions there are for them.
-double hy__peak_multiply_add(hy_dtype dtype);
-double hy__peak_read(const void* memory, size_t bytes);          // bytes a second
-double hy__peak_copy(void* to, const void* from, size_t bytes);  // read and written
+// The backend's peak function. Uses the thread pool with as many threads as it has, and the widest
+// instructions there are: of f32, of bf16 summed in f32, of i8 summed in i32.
+hy_status hy__cpu_peak(void* device, hy_peak kind, hy_dtype dtype, void* dst, const void* src,
+                       size_t bytes, double* per_second);
 
 #endif  // HALYARD_CPU_PEAK_H_

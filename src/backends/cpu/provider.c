@@ -89,7 +89,7 @@ static hy_status run_avx512(void* device, void* stream, const hy_call* call) {
 const hy_provider hy__cpu_avx512 = {
     .size = sizeof(hy_provider),
     .name = "avx512",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .probe = probe_avx512,
     .declares = hy__cpu_declarations,
     .n_declares = HY__CPU_N_DECLARATIONS,
@@ -101,7 +101,7 @@ const hy_provider hy__cpu_avx512 = {
 const hy_provider hy__cpu_xeon = {
     .size = sizeof(hy_provider),
     .name = "xeon",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .probe = probe_avx512,
     .declares = hy__cpu_declarations,
     .n_declares = HY__CPU_N_DECLARATIONS,
@@ -122,7 +122,7 @@ static hy_status run_native(void* device, void* stream, const hy_call* call) {
 const hy_provider hy__cpu_native = {
     .size = sizeof(hy_provider),
     .name = "native",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .declares = hy__cpu_declarations,
     .n_declares = HY__CPU_N_DECLARATIONS,
     .supports = hy__cpu_supports,

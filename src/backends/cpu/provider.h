@@ -5,8 +5,7 @@
 #include "halyard/plugin.h"
 
 extern const hy_provider hy__cpu_avx512, hy__cpu_native, hy__cpu_openblas, hy__cpu_mkl,
-    hy__cpu_mkldnn, hy__cpu_openmp, hy__cpu_nnpack, hy__cpu_opt_einsum, hy__cpu_reference_mt,
-    hy__cpu_xeon;
+    hy__cpu_mkldnn, hy__cpu_openmp, hy__cpu_nnpack, hy__cpu_reference_mt, hy__cpu_xeon;
 
 // Whether our own kernels run the call, and running it with the best of them.
 hy_support hy__cpu_supports(void* device, const hy_call* call);

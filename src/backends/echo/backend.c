@@ -1,4 +1,4 @@
-// The echo backend: the ECHO NPU over its SDK, whatever lies below it (a functional model, the
+// The echo backend: the ECHO NPU over its SDK, whatever is below it (a functional model, the
 // Verilog in simulation, a card). The SDK is part of this library, so that nobody else uses it.
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,7 +116,7 @@ static hy_backend backend = {
     .size = sizeof(hy_backend),
     .abi = HY_ABI_VERSION,
     .name = "echo",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .description = "the ECHO NPU, simulated or on a card",
     .probe = probe,
     .device_info = device_info,

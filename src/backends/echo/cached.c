@@ -1,4 +1,4 @@
-// Writing to a cache and attending over it. Packets need counts and addresses that lie in index
+// Writing to a cache and attending over it. Packets need counts and addresses that come from index
 // tensors on the device: these few numbers are read back first, which waits for the stream. The
 // fallback would wait as well, and bring the whole cache along.
 #include <stdlib.h>
@@ -154,7 +154,7 @@ static bool in_a_row(const hy__echo_operand* cache, int64_t first, int64_t block
   return true;
 }
 
-// The keys or values of sequence b: where they lie if their blocks follow each other, else
+// The keys or values of sequence b: in place if their blocks follow each other, else
 // gathered.
 static hy_support of_sequence(hy__echo_batch* batch, const paged* p, const hy__echo_operand* cache,
                               int64_t b, hy__echo_operand* heads) {

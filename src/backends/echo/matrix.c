@@ -25,7 +25,7 @@ hy_support hy__echo_product(hy__echo_batch* batch, const hy_call* call) {
   return hy__echo_matmul(batch, false, &out, &a, &b);
 }
 
-// beta * x + alpha * a b. The product is added to beta * x where it lies, in f32; alpha goes into a
+// beta * x + alpha * a b. The product is added to beta * x in place, in f32; alpha goes into a
 // copy of a.
 hy_support hy__echo_addmm(hy__echo_batch* batch, const hy_call* call) {
   hy__echo_operand out, a, b, x;
@@ -132,7 +132,7 @@ static hy__echo_operand by_group(const hy__echo_operand* t, int64_t kv_heads, in
   return g;
 }
 
-// Scores of all heads lie in memory at once: T * S for each.
+// Scores of all heads are in memory at once: T * S for each.
 hy_support hy__echo_attend(hy__echo_batch* batch, double scale, hy_causal causal,
                            const hy__echo_operand* out_heads, const hy__echo_operand* q_heads,
                            const hy__echo_operand* k_heads, const hy__echo_operand* v_heads) {

@@ -220,7 +220,7 @@ typedef struct loops {
 } loops;
 
 // The first `ndim` dimensions of operands of one shape: those of size 1 left out, in the order in
-// which dst lies in memory, joined where that is the same walk for all. An operand may be NULL.
+// of dst in memory, joined where that is the same walk for all. An operand may be NULL.
 static loops loops_over(int ndim, const hy__echo_operand* dst, const hy__echo_operand* x,
                         const hy__echo_operand* y) {
   loops l = {.n = 0};
@@ -503,7 +503,7 @@ static bool leading(const matrix* m, int64_t* stride, bool* transpose) {
 hy_support hy__echo_matmul(hy__echo_batch* batch, bool accumulate, const hy__echo_operand* c,
                            const hy__echo_operand* a, const hy__echo_operand* b) {
   matrix mc = matrix_of(c), ma = matrix_of(a), mb = matrix_of(b);
-  // Of a result that lies transposed, the transpose is computed: b^T a^T.
+  // Of a result that is transposed, the transpose is computed: b^T a^T.
   if (mc.cols > 1 && mc.col_step != 1) {
     if (mc.rows > 1 && mc.row_step != 1) return HY_SUPPORT_NO_LAYOUT;
     const hy__echo_operand* other = a;

@@ -136,7 +136,7 @@ static hy_status run(void* device, void* stream, const hy_call* call) {
 const hy_provider hy__echo_provider = {
     .size = sizeof(hy_provider),
     .name = "echo",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .declares = declarations,
     .n_declares = (int)(sizeof declarations / sizeof declarations[0]),
     .supports = supports_and_tells,

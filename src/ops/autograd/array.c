@@ -97,11 +97,7 @@ hy_status hy_array_from_host(hy_stream* stream, hy_array** out, hy_dtype dtype, 
   HY_TRY(check_maker("hy_array_from_host", stream, out));
   hy_array* array = NULL;
   hy_status status = hy_array_empty(stream, &array, dtype, ndim, shape);
-  if (array) {
-    size_t bytes = hy_tensor_bytes(&array->view);
-    status = hy_memcpy(stream, array->view.data, data, bytes, HY_COPY_HOST_TO_DEVICE);
-    if (status == HY_OK) status = hy_stream_sync(stream);
-  }
+  if (array) status = hy_upload(stream, array->view.data, data, hy_tensor_bytes(&array->view));
   return give_out(status, array, out);
 }
 
@@ -162,7 +158,7 @@ hy_status hy__array_check_on(const hy_tape* tape, const char* what, const hy_arr
   hy__storage* storage = array->storage;
   if (storage->stream == tape->stream) return HY_OK;
   hy_device* device = hy_stream_device(tape->stream);
-  if (storage->device != device)
+  if (!hy__same_device(storage->device, device))
     return hy_fail(HY_INVALID_ARGUMENT, "%s: %s lies on %s, and the tape runs on %s", what,
                    DESCRIBE(&array->view), hy_device_selector(storage->device),
                    hy_device_selector(device));

@@ -1,4 +1,6 @@
 // The walk back over the tape.
+#include <string.h>
+
 #include "ops/autograd/grad.h"
 
 #define DESCRIBE(t) hy_tensor_describe(t, (char[160]){0}, 160)
@@ -158,27 +160,30 @@ static bool take_gradients(hy__node* node, hy_array** dys) {
 static hy_status run_node(hy_tape* tape, hy__node* node) {
   hy_array* dys[HY_MAX_OUTPUTS];
   hy__grad g;
-  hy__grad_begin(&g, tape, node);
+  hy_scope_begin(&g.scope, tape);
+  g.node = node;
   g.dys = dys;
+  g.dy = NULL;
+  memset(g.dx, 0, (size_t)node->n_in * sizeof g.dx[0]);
   if (take_gradients(node, dys)) {
     g.dy = dys[0];
     node->rule->run(&g);
   }
   // Temporaries and saved values go before gradients are gathered: their memory is free for the
   // sums, and a gradient that nobody else holds any more need not be copied.
-  hy__grad_end(&g);
+  hy_status status = hy_scope_end(&g.scope);
   for (int i = 0; i < HY_MAX_OUTPUTS; i++) hy_array_release(dys[i]);
   hy__node_forget_saved(node);
   node->consumed = true;
   for (int i = 0; i < node->n_in; i++) {
-    if (g.status == HY_OK && g.dx[i]) {
-      g.status = gather(tape, node->in[i].slot, g.dx[i]);
+    if (status == HY_OK && g.dx[i]) {
+      status = gather(tape, node->in[i].slot, g.dx[i]);
     } else {
       hy_array_release(g.dx[i]);
     }
   }
   hy__node_forget_inputs(node);
-  return g.status;
+  return status;
 }
 
 hy_status hy__backward_from(hy_tape* tape, hy_array* const* roots, hy_array* const* seeds, int n,

@@ -86,18 +86,19 @@ HY__RULE(checkpoint, 0) {
   hy_array *roots[HY_MAX_OUTPUTS], *seeds[HY_MAX_OUTPUTS];
   for (int i = 0; i < n_inputs; i++) {
     inputs[i] = g_in(g, i);
-    if (inputs[i] && g_wants(g, i)) g->status = hy_array_set_requires_grad(inputs[i], true);
-    if (g->status != HY_OK) return;
+    if (inputs[i] && g_wants(g, i)) g->scope.status = hy_array_set_requires_grad(inputs[i], true);
+    if (g->scope.status != HY_OK) return;
   }
-  uint64_t floor = g->tape->serial;
-  g->status = run_function(g->tape, step, true, inputs, n_inputs, outputs, step->n_outputs);
-  if (g->status != HY_OK) return;
+  uint64_t floor = g->scope.tape->serial;
+  g->scope.status =
+      run_function(g->scope.tape, step, true, inputs, n_inputs, outputs, step->n_outputs);
+  if (g->scope.status != HY_OK) return;
   for (int i = 0; i < step->n_outputs; i++) {
     if (!g->dys[i] || !outputs[i]->slot) continue;
     roots[n_roots] = outputs[i];
     seeds[n_roots++] = g->dys[i];
   }
-  g->status = hy__backward_from(g->tape, roots, seeds, n_roots, floor);
+  g->scope.status = hy__backward_from(g->scope.tape, roots, seeds, n_roots, floor);
   release_all(outputs, step->n_outputs);
   for (int i = 0; i < n_inputs; i++) {
     hy_array* grad = hy_array_grad(inputs[i]);

@@ -92,8 +92,8 @@ HY__RULE(einsum, LIST) {
   hy_call call = {.op = HY_OP_einsum, .n_in = g->node->n_in, .in = in, .attrs = *g_attrs(g)};
   for (int i = 0; i < call.n_in; i++) in[i] = *g_shape(g, i);
   hy__einsum e;
-  g->status = hy__einsum_parse(&call, &e);
-  for (int i = 0; g->status == HY_OK && i < e.n_operands; i++) {
+  g->scope.status = hy__einsum_parse(&call, &e);
+  for (int i = 0; g->scope.status == HY_OK && i < e.n_operands; i++) {
     if (g_wants(g, i)) give_operand(g, &e, i);
   }
 }

@@ -10,50 +10,44 @@ HY__RULE(linear_cross_entropy, 0, 0, NO_GRADIENT) {
 typedef struct loss_job {
   hy_tape* tape;
   hy_array *x, *weight, *target;
-  hy_attrs attrs;  // of cross_entropy, as a sum
+  int64_t ignore;  // the target that does not count
   hy_dtype loss_dtype;
   hy_array* loss;          // the sum so far
   hy_array *dx, *dweight;  // NULL where not wanted; dweight in the type of the loss
 } loss_job;
 
-// The rows [start, stop): adds to the loss, fills in dx, adds to dweight.
-static void add_rows(hy__grad* g, const loss_job* job, int64_t start, int64_t stop) {
-  hy_array* x = g_slice(g, job->x, 0, start, stop, 1);
-  hy_array* target = g_slice(g, job->target, 0, start, stop, 1);
-  hy_array* logits = g_op(g, HY_OP_linear, NULL, G_LIST(x, job->weight, NULL), 0);
-  logits = g_cast(g, logits, job->loss_dtype);
-  hy_array* loss = g_op(g, HY_OP_cross_entropy, &job->attrs, G_LIST(logits, target, NULL), 0);
-  g_add_into(g, job->loss, loss);
-  if (!job->dx && !job->dweight) return;
-  hy_array* one = g_full(g, job->loss_dtype, 0, NULL, 1);
-  // The logits are not needed any more: their gradient takes their memory.
-  g_in_place(g, HY_OP_cross_entropy_backward, &job->attrs, G_LIST(logits, target, NULL, one));
-  hy_array* dlogits = g_cast(g, logits, job->x->view.dtype);
-  if (job->dx)
-    g_copy_into(g, g_slice(g, job->dx, 0, start, stop, 1), g_mm(g, dlogits, job->weight));
-  if (job->dweight) g_add_into(g, job->dweight, g_mm(g, g_transpose(g, dlogits), x));
+static hy_array* cast(hy_scope* s, hy_array* x, hy_dtype dtype) {
+  return !x || x->view.dtype == dtype ? x : hy_s_cast(s, x, dtype);
 }
 
-static hy_status add_all_rows(const loss_job* job, int64_t chunk_rows) {
-  int64_t rows = job->x->view.shape[0];
-  for (int64_t start = 0; start < rows; start += chunk_rows) {
-    hy__grad g;
-    hy__grad_begin(&g, job->tape, NULL);
-    add_rows(&g, job, start, start + chunk_rows < rows ? start + chunk_rows : rows);
-    HY_TRY(hy__grad_end(&g));
-  }
-  return HY_OK;
+// The rows [start, stop): adds to the loss, fills in dx, adds to dweight.
+static void add_rows(hy_scope* s, const loss_job* job, int64_t start, int64_t stop) {
+  hy_array* x = hy_s_slice(s, job->x, 0, start, stop, 1);
+  hy_array* target = hy_s_slice(s, job->target, 0, start, stop, 1);
+  hy_array* logits = cast(s, hy_s_linear(s, x, job->weight, NULL), job->loss_dtype);
+  hy_s_add_into(s, job->loss,
+                hy_s_cross_entropy(s, logits, target, NULL, job->ignore, HY_REDUCTION_SUM, 0));
+  if (!job->dx && !job->dweight) return;
+  hy_array* one = hy_s_fill(s, hy_s_empty(s, job->loss_dtype, 0, NULL), hy_int(1));
+  // The logits are not needed any more: their gradient takes their memory.
+  const hy_attrs sum = {.cross_entropy = {job->ignore, HY_REDUCTION_SUM, 0}};
+  hy_s_apply_into(s, HY_OP_cross_entropy_backward, (hy_array*[]){logits, target, NULL, one}, 4,
+                  &sum, logits);
+  hy_array* dlogits = cast(s, logits, job->x->view.dtype);
+  if (job->dx)
+    hy_s_copy_into(s, hy_s_slice(s, job->dx, 0, start, stop, 1), hy_s_mm(s, dlogits, job->weight));
+  if (job->dweight) hy_s_add_into(s, job->dweight, hy_s_mm(s, hy_s_transpose(s, dlogits, 0, 1), x));
 }
 
 // Divides the sum and its gradients by the number of targets that count.
-static void take_mean(hy__grad* g, const loss_job* job) {
-  hy_dims all = hy_all_dims();
-  hy_array* counts =
-      g_compare_int(g, HY_OP_ne_scalar, job->target, job->attrs.cross_entropy.ignore_index);
-  hy_array* count = g_cast(g, g_sum(g, counts, &all, false), job->loss_dtype);
+static void take_mean(hy_scope* s, const loss_job* job) {
+  hy_array* counts = hy_s_ne_scalar(s, job->target, hy_int(job->ignore));
+  hy_array* count = cast(s, hy_s_sum(s, counts, hy_all_dims(), false), job->loss_dtype);
   hy_array* parts[] = {job->loss, job->dx, job->dweight};
+  const hy_attrs plain = {.rounding = {HY_ROUND_NONE}};
   for (int i = 0; i < 3; i++) {
-    if (parts[i]) g_div_into(g, parts[i], count);
+    if (parts[i])
+      hy_s_apply_into(s, HY_OP_div, (hy_array*[]){parts[i], count}, 2, &plain, parts[i]);
   }
 }
 
@@ -94,32 +88,25 @@ hy_status hy_array_linear_cross_entropy(hy_tape* tape, hy_array** loss, hy_array
                                         hy_array* weight, hy_array* target, int64_t ignore_index,
                                         hy_reduction reduction, int64_t chunk_rows) {
   if (loss) *loss = NULL;
-  loss_job job = {.tape = tape, .x = x, .weight = weight, .target = target};
+  loss_job job = {.tape = tape, .x = x, .weight = weight, .target = target, .ignore = ignore_index};
   HY_TRY(check(&job, loss, reduction, chunk_rows));
-  job.attrs.cross_entropy = (hy_attrs_cross_entropy){ignore_index, HY_REDUCTION_SUM, 0};
   job.loss_dtype = x->view.dtype == HY_F64 ? HY_F64 : HY_F32;
   bool recorded = hy__tape_wants(tape, (hy_array*[]){x, weight}, 2);
   bool was = hy_tape_set_recording(tape, false);
-  hy_stream* stream = tape->stream;
-  hy_status status = hy_array_zeros(stream, &job.loss, job.loss_dtype, 0, NULL);
-  if (status == HY_OK && recorded && x->slot) status = hy__array_new(stream, &job.dx, &x->view);
-  if (status == HY_OK && recorded && weight->slot)
-    status = hy_array_zeros(stream, &job.dweight, job.loss_dtype, 2, weight->view.shape);
-  if (status == HY_OK) status = add_all_rows(&job, chunk_rows);
-  if (status == HY_OK && reduction == HY_REDUCTION_MEAN) {
-    hy__grad g;
-    hy__grad_begin(&g, tape, NULL);
-    take_mean(&g, &job);
-    status = hy__grad_end(&g);
+  hy_scope s;
+  hy_scope_begin(&s, tape);
+  job.loss = hy_s_zeros(&s, job.loss_dtype, 0, NULL);
+  if (recorded && x->slot) job.dx = hy_s_empty(&s, x->view.dtype, 2, x->view.shape);
+  if (recorded && weight->slot) job.dweight = hy_s_zeros(&s, job.loss_dtype, 2, weight->view.shape);
+  int64_t rows = x->view.shape[0];
+  for (int64_t start = 0; start < rows && s.status == HY_OK; start += chunk_rows) {
+    int mark = hy_scope_mark(&s);
+    add_rows(&s, &job, start, start + chunk_rows < rows ? start + chunk_rows : rows);
+    hy_scope_pop(&s, mark, NULL);
   }
+  if (reduction == HY_REDUCTION_MEAN && s.status == HY_OK) take_mean(&s, &job);
   hy_tape_set_recording(tape, was);
-  if (status == HY_OK && recorded) status = record(&job);
-  hy_array_release(job.dx);
-  hy_array_release(job.dweight);
-  if (status == HY_OK) {
-    *loss = job.loss;
-  } else {
-    hy_array_release(job.loss);
-  }
-  return status;
+  if (recorded) HY_SCOPE_TRY(&s, record(&job));
+  *loss = hy_scope_give(&s, job.loss);
+  return hy_scope_end(&s);
 }

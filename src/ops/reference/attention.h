@@ -7,7 +7,7 @@
 typedef struct hy__head {
   int64_t keys, size, value_size;
   double scale;
-  double* k;       // [size, keys]: transposed, so that scores of neighbouring keys lie together
+  double* k;       // [size, keys]: transposed, so that scores of neighbouring keys are adjacent
   double* v;       // [keys, value_size]
   double* q;       // [size]: one query
   double* scores;  // [keys]

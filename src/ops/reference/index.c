@@ -15,7 +15,7 @@ static hy_status check_all(const hy_call* call, int first) {
   return HY_OK;
 }
 
-// For each element of the broadcast indices, how many elements of t it lies from the first. To be
+// For each element of the broadcast indices, how many elements of t it is from the first. To be
 // freed; NULL with the message set when there is no memory.
 static int64_t* offsets_in(const hy_call* call, int first, const hy__index_plan* plan,
                            const hy_tensor* t) {

@@ -11,7 +11,7 @@ static double dot(int64_t n, const double* a, const double* b) {
   return sum;
 }
 
-// One expert's weights in doubles, and room for what lies between its layers.
+// One expert's weights in doubles, and room for what is between its layers.
 typedef struct expert {
   int64_t size, hidden;
   double *gate_up, *down, *inner;

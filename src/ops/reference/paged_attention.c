@@ -1,8 +1,8 @@
-// Attention over keys and values that lie in blocks of a cache, for several sequences at once.
+// Paged attention: keys and values in KV blocks, for several sequences at once.
 //
 // q holds the new tokens of all sequences one after another: those of sequence b are query_start[b]
 // up to query_start[b + 1]. Sequence b has context_length[b] keys, its new tokens' own being the
-// last ones, and key s lies in block block_table[b][s / block_size]. Causal: a new token sees the
+// last ones, and key s is in block block_table[b][s / block_size]. Causal: a new token sees the
 // keys up to its own.
 #include "ops/reference/attention.h"
 #include "ops/reference/element.h"

@@ -19,7 +19,7 @@ static planes planes_of(const hy_tensor* t) {
 // ---- maximum ----
 
 // The place in the plane of the largest element of the window that begins at (top, left); the last
-// NaN where there is one, -1 where the window lies wholly in the padding.
+// NaN where there is one, -1 where the window is wholly in the padding.
 static int64_t largest(const hy_tensor* x, int64_t plane, const hy_attrs_max_pool* a, int64_t top,
                        int64_t left) {
   planes p = planes_of(x);

@@ -5,7 +5,7 @@
 
 #define STRIP 64
 
-// A strip of columns lies transposed in `panel`, so that the inner loop runs over neighbours and
+// A panel of columns is transposed in `panel`, so that the inner loop runs over neighbours and
 // needs no reordering of sums to be fast. Integers multiply unsigned, where overflow wraps.
 #define DEFINE(suffix, number, arithmetic)                                              \
   hy_status hy__multiply_##suffix(const hy_call* call, const hy__product_##suffix* p) { \

@@ -95,7 +95,7 @@ hy_status hy__ref_var(const hy_call* call) {
   return HY_OK;
 }
 
-// Where the greatest (or least) element of a slice lies: the first of equals; NaN beats every
+// Where the greatest (or least) element of a slice is: the first of equals; NaN beats every
 // number.
 static int64_t find_extreme(const hy_tensor* slice, bool greatest) {
   int64_t best = 0;

@@ -17,8 +17,8 @@ static bool before(const item* a, const item* b, bool descending) {
   return a->f < b->f || (!isnan(a->f) && isnan(b->f)) || a->i < b->i;
 }
 
-// Merges runs of doubling length, between `items` and `spare` by turns; returns the one that holds
-// the result.
+// Merges runs of doubling length, between `items` and `spare` alternately; returns the one that
+// holds the result.
 static item* merge_sort(item* items, item* spare, int64_t n, bool descending) {
   for (int64_t run = 1; run < n; run *= 2) {
     for (int64_t low = 0; low < n; low += 2 * run) {

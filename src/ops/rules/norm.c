@@ -141,7 +141,7 @@ hy_status hy__dtype_norm(const hy_call* call, hy_tensor* out) {
   return HY_OK;
 }
 
-// The weight is the last input; between x and it lie the statistics.
+// The weight is the last input; between x and it are the statistics.
 hy_status hy__dtype_norm_backward(const hy_call* call, hy_tensor* out) {
   HY_TRY(hy__check_dtypes(call, 0, call->n_in));
   hy_dtype dy = call->in[0].dtype, x = call->in[1].dtype;

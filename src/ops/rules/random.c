@@ -19,6 +19,26 @@ hy_status hy__dtype_dropout(const hy_call* call, hy_tensor* out) {
   return HY_OK;
 }
 
+hy_status hy__shape_sample(const hy_call* call, hy_tensor* out) {
+  enum { SETTINGS = 5 };
+  HY_TRY(hy__need_ndim(call, 0, 2));
+  const int64_t* shape = call->in[0].shape;
+  HY_TRY(hy__need_shape(call, 1, 2, (int64_t[]){shape[0], SETTINGS}));
+  HY_TRY(hy__need_shape(call, 2, 1, shape));
+  HY_TRY(hy__need_shape(call, 3, 2, shape));
+  out[0].ndim = 1;
+  out[0].shape[0] = shape[0];
+  return HY_OK;
+}
+
+hy_status hy__dtype_sample(const hy_call* call, hy_tensor* out) {
+  HY_TRY(hy__check_dtypes(call, 0, 1));
+  HY_TRY(hy__check_dtypes_among(call, 1, 3, HY_DTYPE_BIT(HY_F32)));
+  HY_TRY(hy__check_dtypes_among(call, 3, 4, HY_BOOLS));
+  out[0].dtype = HY_I64;
+  return HY_OK;
+}
+
 // The integers that a type holds exactly, as doubles.
 static void exact_range(hy_dtype dtype, double* low, double* high) {
   switch (dtype) {

@@ -27,29 +27,11 @@ static hy_support supports(void* device, const hy_call* call) {
   return dtypes_of[call->op] & HY_DTYPE_BIT(first->dtype) ? HY_SUPPORT_YES : HY_SUPPORT_NO_DTYPE;
 }
 
-// Elements are at least a byte, but for packed layouts, which are contiguous.
-static void extent(const hy_tensor* t, int64_t* first, int64_t* last) {
-  static const int bits[HY_DTYPE_COUNT] = {
-#define HY_AS_BITS(name, value, text, bits) [value] = bits,
-      HY_DTYPE_MAP(HY_AS_BITS)
-#undef HY_AS_BITS
-  };
-  int64_t low = 0, high = 0;
-  *first = *last = 0;
-  for (int d = 0; d < t->ndim; d++) {
-    if (t->shape[d] == 0) return;
-    int64_t reach = (t->shape[d] - 1) * t->stride[d];
-    *(reach < 0 ? &low : &high) += reach;
-  }
-  *first = low * bits[t->dtype] / 8;
-  *last = ((high + 1) * bits[t->dtype] + 7) / 8;
-}
-
 // Makes the tensor's data a pointer into the store.
 static hy_status localize(guarded_device* device, hy_tensor* t) {
-  if (t->dtype == HY_NONE) return HY_OK;
+  if (hy_tensor_is_absent(t)) return HY_OK;
   int64_t first, last;
-  extent(t, &first, &last);
+  hy_tensor_extent(t, &first, &last);
   if (first == last) return HY_OK;
   char* bytes;
   HY_TRY(guarded_memory_reach(&device->memory, (char*)t->data + first, (size_t)(last - first),
@@ -58,19 +40,24 @@ static hy_status localize(guarded_device* device, hy_tensor* t) {
   return HY_OK;
 }
 
+hy_status guarded_localize(guarded_device* device, hy_tensor* tensors, int n) {
+  for (int i = 0; i < n; i++) HY_TRY(localize(device, &tensors[i]));
+  return HY_OK;
+}
+
 static hy_status run(void* device, void* stream, const hy_call* call) {
+  guarded_graph* graph = guarded_queue_capturing(stream);
+  if (graph) {
+    return guarded_graph_add(graph, &(hy_graph_node){.kind = HY_NODE_CALL, .call = call});
+  }
   hy_tensor in[HY_MAX_INPUTS], out[HY_MAX_OUTPUTS];
   if (call->n_in > HY_MAX_INPUTS || call->n_out > HY_MAX_OUTPUTS) {
     return guarded_host->fail(HY_INVALID_ARGUMENT, "guarded: too many tensors");
   }
-  for (int i = 0; i < call->n_in; i++) {
-    in[i] = call->in[i];
-    HY_TRY(localize(device, &in[i]));
-  }
-  for (int i = 0; i < call->n_out; i++) {
-    out[i] = call->out[i];
-    HY_TRY(localize(device, &out[i]));
-  }
+  for (int i = 0; i < call->n_in; i++) in[i] = call->in[i];
+  for (int i = 0; i < call->n_out; i++) out[i] = call->out[i];
+  HY_TRY(guarded_localize(device, in, call->n_in));
+  HY_TRY(guarded_localize(device, out, call->n_out));
   hy_call local = *call;
   local.in = in;
   local.out = out;
@@ -130,8 +117,11 @@ hy_status guarded_kernels_init(void) {
 }
 
 uint32_t guarded_capabilities(void) {
-  uint32_t capabilities = HY_CAP_FP32 | HY_CAP_FP64 | HY_CAP_FP16 | HY_CAP_BF16;
-  if (dtypes_of[HY_OP_linear_quantized]) capabilities |= HY_CAP_INT8 | HY_CAP_INT4 | HY_CAP_FP8;
+  uint32_t capabilities = 0;
+  if (dtypes_of[HY_OP_mm] && dtypes_of[HY_OP_add])
+    capabilities |= HY_CAP_FP32 | HY_CAP_FP64 | HY_CAP_FP16 | HY_CAP_BF16;
+  if (dtypes_of[HY_OP_int_mm]) capabilities |= HY_CAP_INT8;
+  if (dtypes_of[HY_OP_linear_quantized]) capabilities |= HY_CAP_INT4 | HY_CAP_FP8;
   if (dtypes_of[HY_OP_linear_sparse_2_4]) capabilities |= HY_CAP_SPARSE_2_4;
   if (dtypes_of[HY_OP_paged_attention]) capabilities |= HY_CAP_PAGED_ATTENTION;
   if (dtypes_of[HY_OP_fused_moe]) capabilities |= HY_CAP_FUSED_MOE;

@@ -1,13 +1,14 @@
-// The guarded device's stream: a queue and a worker thread.
+// Queues: streams of the guarded device, a worker thread each, and the events between them.
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "guarded.h"
 
-typedef enum command_kind { COPY, SET, CALL, RECORD, WAIT } command_kind;
+typedef enum command_kind { COPY, SET, CALL, RECORD, WAIT, WORK } command_kind;
 
 typedef struct command {
   struct command* next;
@@ -18,18 +19,23 @@ typedef struct command {
   int value;
   guarded_event* event;  // holds a reference
   uint64_t ticket;
+  guarded_work work;
+  void* context;  // of `work`
   hy_call call;
   hy_tensor tensors[];  // the call's inputs, then its outputs
 } command;
 
 struct guarded_queue {
   guarded_queue* next;  // of the device
+  int references;       // streams over it; guarded by the device's mutex
+  int priority;
   pthread_t thread;
   pthread_mutex_t mutex;  // guards all below
   pthread_cond_t changed;
   command *first, *last;
   bool running;  // a command has been taken and is not done
   bool stopping;
+  guarded_graph* capture;  // NULL: commands are run
   hy_async_error error;
 };
 
@@ -113,7 +119,10 @@ hy_status guarded_event_elapsed(guarded_event* start, guarded_event* stop, doubl
 
 // ---- the worker ----
 
-static hy_status run_call(const hy_call* call) {
+static _Thread_local hy_op running_op;  // for the error
+
+hy_status guarded_run_call(const hy_call* call) {
+  running_op = call->op;
   if (call->op == guarded_failing_op) {
     return guarded_host->fail(HY_DEVICE_FAILED, "the device was told to fail");
   }
@@ -122,6 +131,7 @@ static hy_status run_call(const hy_call* call) {
 
 static void run(guarded_queue* queue, command* c, bool broken) {
   hy_status status = HY_OK;
+  running_op = HY_OP_NONE;
   switch (c->kind) {
     // Waiters must not hang on a queue that has failed.
     case RECORD: event_pass(c->event, c->ticket); return;
@@ -133,19 +143,22 @@ static void run(guarded_queue* queue, command* c, bool broken) {
       if (!broken) memset(c->dst, c->value, c->bytes);
       return;
     case CALL:
-      if (!broken) status = run_call(&c->call);
+      if (!broken) status = guarded_run_call(&c->call);
       break;
+    case WORK: status = c->work(c->context, broken); break;
   }
-  if (status == HY_OK) return;
+  if (status == HY_OK || broken) return;
   pthread_mutex_lock(&queue->mutex);
   queue->error.status = status;
-  queue->error.op = c->call.op;
+  queue->error.op = running_op;
   snprintf(queue->error.message, sizeof queue->error.message, "%s", guarded_host->last_error());
   pthread_mutex_unlock(&queue->mutex);
 }
 
 static void* work(void* argument) {
   guarded_queue* queue = argument;
+  // Threads may always be nicer than their process, never less: ordinary streams are.
+  if (queue->priority == 0) setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + 1);
   pthread_mutex_lock(&queue->mutex);
   for (;;) {
     while (!queue->first && !queue->stopping) pthread_cond_wait(&queue->changed, &queue->mutex);
@@ -169,9 +182,11 @@ static void* work(void* argument) {
 
 // ---- queues ----
 
-hy_status guarded_queue_create(guarded_device* device, guarded_queue** queue) {
+hy_status guarded_queue_create(guarded_device* device, int priority, guarded_queue** queue) {
   guarded_queue* fresh = calloc(1, sizeof *fresh);
   if (!fresh) return guarded_host->fail(HY_OUT_OF_MEMORY, "guarded: no host memory");
+  fresh->priority = priority;
+  fresh->references = 1;
   pthread_mutex_init(&fresh->mutex, NULL);
   pthread_cond_init(&fresh->changed, NULL);
   if (pthread_create(&fresh->thread, NULL, work, fresh) != 0) {
@@ -188,8 +203,26 @@ hy_status guarded_queue_create(guarded_device* device, guarded_queue** queue) {
   return HY_OK;
 }
 
+hy_status guarded_queue_wrap(guarded_device* device, void* native, guarded_queue** queue) {
+  pthread_mutex_lock(&device->mutex);
+  guarded_queue* found = device->queues;
+  while (found && found != native) found = found->next;
+  if (found) found->references++;
+  pthread_mutex_unlock(&device->mutex);
+  if (!found) {
+    return guarded_host->fail(HY_INVALID_ARGUMENT, "guarded: %p is no stream of this device",
+                              native);
+  }
+  *queue = found;
+  return HY_OK;
+}
+
 void guarded_queue_destroy(guarded_device* device, guarded_queue* queue) {
   pthread_mutex_lock(&device->mutex);
+  if (--queue->references > 0) {
+    pthread_mutex_unlock(&device->mutex);
+    return;
+  }
   guarded_queue** link = &device->queues;
   while (*link != queue) link = &(*link)->next;
   *link = queue->next;
@@ -215,23 +248,40 @@ static hy_status queue_status(const guarded_queue* queue) {
                             queue->error.message);
 }
 
+// What the library promises not to do to a capturing stream; it spoils the capture. The caller
+// holds the mutex.
+static hy_status forbidden(guarded_queue* queue, const char* what) {
+  if (!queue->capture) return HY_OK;
+  hy_status status = guarded_host->fail(
+      HY_INTERNAL, "guarded: %s on a stream that is capturing, against the ABI", what);
+  guarded_graph_spoil(queue->capture, guarded_host->last_error());
+  return status;
+}
+
 hy_status guarded_queue_sync(guarded_queue* queue) {
   pthread_mutex_lock(&queue->mutex);
-  wait_until_empty(queue);
-  hy_status status = queue_status(queue);
+  hy_status status = forbidden(queue, "stream_sync");
+  if (status == HY_OK) {
+    wait_until_empty(queue);
+    status = queue_status(queue);
+  }
   pthread_mutex_unlock(&queue->mutex);
   return status;
 }
 
 hy_status guarded_queue_query(guarded_queue* queue) {
   pthread_mutex_lock(&queue->mutex);
-  hy_status status = queue->first || queue->running ? HY_NOT_READY : queue_status(queue);
+  hy_status status = forbidden(queue, "stream_query");
+  if (status == HY_OK) {
+    status = queue->first || queue->running ? HY_NOT_READY : queue_status(queue);
+  }
   pthread_mutex_unlock(&queue->mutex);
   return status;
 }
 
 void guarded_queue_error(guarded_queue* queue, hy_async_error* error) {
   pthread_mutex_lock(&queue->mutex);
+  forbidden(queue, "stream_error");
   error->status = queue->error.status;
   if (error->status != HY_OK) *error = queue->error;
   pthread_mutex_unlock(&queue->mutex);
@@ -247,6 +297,31 @@ void guarded_device_wait(guarded_device* device) {
   pthread_mutex_unlock(&device->mutex);
 }
 
+// ---- capture ----
+
+hy_status guarded_queue_capture(guarded_queue* queue, guarded_graph* graph) {
+  pthread_mutex_lock(&queue->mutex);
+  hy_status status = forbidden(queue, "capture_begin");
+  if (status == HY_OK) queue->capture = graph;
+  pthread_mutex_unlock(&queue->mutex);
+  return status;
+}
+
+guarded_graph* guarded_queue_captured(guarded_queue* queue) {
+  pthread_mutex_lock(&queue->mutex);
+  guarded_graph* graph = queue->capture;
+  queue->capture = NULL;
+  pthread_mutex_unlock(&queue->mutex);
+  return graph;
+}
+
+guarded_graph* guarded_queue_capturing(guarded_queue* queue) {
+  pthread_mutex_lock(&queue->mutex);
+  guarded_graph* graph = queue->capture;
+  pthread_mutex_unlock(&queue->mutex);
+  return graph;
+}
+
 // ---- commands ----
 
 static command* command_new(command_kind kind, int n_tensors) {
@@ -259,8 +334,16 @@ static command* command_new(command_kind kind, int n_tensors) {
   return c;
 }
 
-static void append(guarded_queue* queue, command* c) {
+// Takes the command over.
+static hy_status append(guarded_queue* queue, command* c) {
   pthread_mutex_lock(&queue->mutex);
+  hy_status status = forbidden(queue, "work that cannot be captured");
+  if (status != HY_OK) {
+    pthread_mutex_unlock(&queue->mutex);
+    guarded_event_release(c->event);
+    free(c);
+    return status;
+  }
   if (queue->last) {
     queue->last->next = c;
   } else {
@@ -269,6 +352,7 @@ static void append(guarded_queue* queue, command* c) {
   queue->last = c;
   pthread_cond_broadcast(&queue->changed);
   pthread_mutex_unlock(&queue->mutex);
+  return HY_OK;
 }
 
 hy_status guarded_push_copy(guarded_queue* queue, char* dst, const char* src, size_t bytes) {
@@ -277,8 +361,7 @@ hy_status guarded_push_copy(guarded_queue* queue, char* dst, const char* src, si
   c->dst = dst;
   c->src = src;
   c->bytes = bytes;
-  append(queue, c);
-  return HY_OK;
+  return append(queue, c);
 }
 
 hy_status guarded_push_set(guarded_queue* queue, char* dst, int value, size_t bytes) {
@@ -287,8 +370,7 @@ hy_status guarded_push_set(guarded_queue* queue, char* dst, int value, size_t by
   c->dst = dst;
   c->value = value;
   c->bytes = bytes;
-  append(queue, c);
-  return HY_OK;
+  return append(queue, c);
 }
 
 hy_status guarded_push_call(guarded_queue* queue, const hy_call* call) {
@@ -299,8 +381,15 @@ hy_status guarded_push_call(guarded_queue* queue, const hy_call* call) {
   c->call.out = c->tensors + call->n_in;
   if (call->n_in) memcpy(c->tensors, call->in, (size_t)call->n_in * sizeof *c->tensors);
   memcpy(c->call.out, call->out, (size_t)call->n_out * sizeof *c->tensors);
-  append(queue, c);
-  return HY_OK;
+  return append(queue, c);
+}
+
+hy_status guarded_push_work(guarded_queue* queue, guarded_work work, void* context) {
+  command* c = command_new(WORK, 0);
+  if (!c) return HY_OUT_OF_MEMORY;
+  c->work = work;
+  c->context = context;
+  return append(queue, c);
 }
 
 hy_status guarded_push_record(guarded_queue* queue, guarded_event* event) {
@@ -311,8 +400,7 @@ hy_status guarded_push_record(guarded_queue* queue, guarded_event* event) {
   pthread_mutex_lock(&event->mutex);
   c->ticket = ++event->recorded;
   pthread_mutex_unlock(&event->mutex);
-  append(queue, c);
-  return HY_OK;
+  return append(queue, c);
 }
 
 hy_status guarded_push_wait(guarded_queue* queue, guarded_event* event) {
@@ -321,6 +409,5 @@ hy_status guarded_push_wait(guarded_queue* queue, guarded_event* event) {
   atomic_fetch_add(&event->references, 1);
   c->event = event;
   c->ticket = event_last_ticket(event);
-  append(queue, c);
-  return HY_OK;
+  return append(queue, c);
 }

@@ -12,7 +12,7 @@
 // Keys whose scores are held at once: few enough that they stay in the first cache.
 enum { HY__KEY_PANELS = 16, HY__MAX_KEYS = HY__KEY_PANELS * HY__GEMM_MAX_MR };
 
-// The sizes of a call and where its heads lie.
+// The sizes of a call and where its heads are.
 typedef struct hy__sdpa {
   const hy__cpu_kernels* kernels;
   const hy_tensor *q, *k, *v;

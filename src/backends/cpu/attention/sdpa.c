@@ -8,7 +8,7 @@
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/runtime/thread_pool.h"
 
-// Packed keys and values that are held at once; more heads than fit are done by turns.
+// Packed keys and values that are held at once; more heads than fit go in several rounds.
 enum { PACKED_BYTES = 32 << 20 };
 
 typedef struct forward {
@@ -56,7 +56,7 @@ static bool prepare(const hy__sdpa* a, workspace* w) {
   return true;
 }
 
-// The sums lie with queries in columns; rows of the output have them in rows.
+// The sums have queries in columns, the output has them in rows.
 static void store(forward* f, workspace* w, int64_t batch, int64_t head, int64_t first, int n) {
   const hy__sdpa* a = &f->a;
   const hy__gemm_kernel* gemm = a->kernels->gemm.f32;

@@ -23,8 +23,7 @@ typedef struct packed_rows {
   int64_t first, count;  // panels
 } packed_rows;
 
-// Where a task has its rows of A from: packed by all tasks before, packed by itself, or as they
-// lie.
+// Where a task has its rows of A from: packed by all tasks before, packed by itself, or in place.
 typedef enum row_source { SHARED_ROWS, OWN_ROWS, ROWS_IN_PLACE } row_source;
 
 // A block of rows, and a pass over part of the inner dimension: what is packed of A at once.

@@ -12,7 +12,7 @@
 
 enum { HY__GEMM_MAX_KC = 512, HY__GEMM_MAX_MR = 32, HY__GEMM_MAX_NR = 64 };
 
-// A matrix in memory: element (i, j) lies at data + i * row + j * column, in elements.
+// A matrix in memory: element (i, j) is at data + i * row + j * column, in elements.
 typedef struct hy__matrix {
   void* data;
   hy_dtype dtype;  // f32, bf16, f16, i8

@@ -15,7 +15,7 @@ typedef struct gemv_job {
   hy__matrix w;  // b, transposed
   const float* x;
   int64_t ldx;
-  const hy__gemm_kernel* packed;  // whose columns x is packed as; NULL where it lies in lines
+  const hy__gemm_kernel* packed;  // x is packed as its columns of B; NULL: rows of x
 } gemv_job;
 
 static void gemv_task(void* context, int64_t task) {
@@ -39,7 +39,7 @@ static void gemv_task(void* context, int64_t task) {
   if (d->packed) d->packed->end();
 }
 
-// The lines as columns of B, for a kernel that takes rows of weights where they lie.
+// The rows of x as columns of B, for a kernel that takes rows of weights in place.
 static bool pack_rows(gemv_job* d, const hy__gemm_kernel* kernel) {
   const hy__gemm* g = d->g;
   size_t words = (size_t)hy__gemm_words(kernel, (int)g->k);

@@ -37,7 +37,7 @@ static float* get_rows(job* j, int rows) {
   return memory;
 }
 
-// A plane as a row of `dtype` that kernels take: where it lies, or in `buffer` as floats.
+// A plane as a row of `dtype` that kernels take: in place, or in `buffer` as floats.
 static const void* plane_of(const job* j, const hy__slices* s, int64_t i, hy_dtype dtype,
                             float* buffer) {
   return dtype == s->t->dtype && hy__slices_are_rows(s)

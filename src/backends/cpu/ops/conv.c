@@ -68,9 +68,9 @@ enum {
   BAND_BYTES = 512 << 10
 };  // of a frame that is worked on at once: it stays in a core's cache
 
-// Where the elements of planes lie among zeros: the first at `origin`, the next `gap` further on,
-// both of which may lead outside. Lines and columns that differ modulo `step` lie in parts of their
-// own, [channel][line mod step][column mod step][h][w], so that a step leads to a neighbour.
+// A zero-padded frame: the first element of a plane is at `origin`, the next `gap` further on, both
+// of which may be outside. Image rows and columns that differ modulo `step` (the stride) are kept
+// apart, [channel][row mod step][column mod step][h][w], so that a step leads to a neighbour.
 typedef struct frame {
   hy_pair origin, gap, step;
   int64_t channels, h, w;

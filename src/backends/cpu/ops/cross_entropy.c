@@ -61,7 +61,7 @@ static void slopes_of(const job* j, const float* x, int64_t t, float g, float* o
   out[t] -= g * hard;
 }
 
-// A row is read where it lies unless labels are smoothed, which takes all its logarithms as floats.
+// A row is read in place unless labels are smoothed, which takes all its logarithms as floats.
 static float loss_at(const job* j, int64_t i, int64_t t, float* row) {
   const hy__slices* x = &j->logits;
   if (j->attrs.label_smoothing == 0 && hy__slices_are_rows(x))

@@ -29,7 +29,7 @@ typedef struct job {
   double correction;
   int64_t parts;  // of each slice
   state* states;  // one for each part
-  int64_t inner;  // columns that lie beside one another; 1: slices are rows
+  int64_t inner;  // columns that are adjacent; 1: slices are rows
   float* blocks;  // of each ROWS_IN_FLOAT rows, what is joined of every column
 } job;
 
@@ -203,8 +203,8 @@ static void join_row(const job* j, int64_t n, float* block, const char* row) {
   }
 }
 
-// A block is up to ROWS_IN_FLOAT rows of up to COLUMNS columns: memory is read in the order in
-// which it lies, and what is joined stays in the nearest cache.
+// A block is up to ROWS_IN_FLOAT rows of up to COLUMNS columns: read in memory order, and what is
+// combined stays in L1.
 static void reduce_block(void* context, int64_t i) {
   const job* j = context;
   int64_t wide = ceil_div(j->inner, COLUMNS), high = ceil_div(j->x.n, ROWS_IN_FLOAT);
@@ -244,7 +244,7 @@ static hy_status run_columns(const hy_call* call, job* j) {
   return HY_OK;
 }
 
-// How many of the last dimensions' elements lie beside one another.
+// How many of the last dimensions' elements are adjacent.
 static int64_t columns_of(const hy_tensor* t, int first, int dims) {
   int64_t inner = 1;
   for (int d = t->ndim - 1; d >= first + dims; d--) {

@@ -14,7 +14,7 @@ typedef struct job {
   bool interleaved;
   hy_dtype dtype[TENSORS];
   int64_t n, step[TENSORS];    // elements of a row of x, and from one to the next of each tensor
-  bool in_place, nontemporal;  // rows are taken where they lie; outputs pass the caches by
+  bool in_place, nontemporal;  // rows are taken in place; outputs pass the caches by
   atomic_bool no_memory;
 } job;
 
@@ -49,7 +49,7 @@ static void turn_rows(const void* context, int64_t rows, char* const* at, const 
   if (j->nontemporal) kernels->nontemporal_fence();
 }
 
-// Whether every vector of every row lies at a multiple of 64 bytes.
+// Whether every vector of every row is at a multiple of 64 bytes.
 static bool is_aligned(const hy_tensor* t, const job* j) {
   int64_t size = (int64_t)hy_dtype_size(t->dtype), unit = 64 / size;
   bool aligned = (uintptr_t)t->data % 64 == 0 && j->n / 2 % unit == 0;

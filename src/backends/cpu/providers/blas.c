@@ -141,7 +141,7 @@ static hy_status run_openblas(void* device, void* stream, const hy_call* call) {
 const hy_provider hy__cpu_openblas = {
     .size = sizeof(hy_provider),
     .name = "openblas",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .probe = probe_openblas,
     .declares = declarations,
     .n_declares = (int)(sizeof declarations / sizeof declarations[0]),
@@ -192,7 +192,7 @@ static hy_status run_mkl(void* device, void* stream, const hy_call* call) {
 const hy_provider hy__cpu_mkl = {
     .size = sizeof(hy_provider),
     .name = "mkl",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .probe = probe_mkl,
     .declares = declarations,
     .n_declares = (int)(sizeof declarations / sizeof declarations[0]),

@@ -144,7 +144,7 @@ static hy_status probe(hy_probe* report) {
 const hy_provider hy__cpu_nnpack = {
     .size = sizeof(hy_provider),
     .name = "nnpack",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .probe = probe,
     .supports = supports,
     .run = run,

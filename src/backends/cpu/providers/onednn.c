@@ -97,7 +97,7 @@ static hy_support supports(void* device, const hy_call* call) {
 
 // ---- running it ----
 
-// The memory of one argument: a batch of matrices. In version 2 the description lies in `bytes`.
+// The memory of one argument: a batch of matrices. In version 2 the description is in `bytes`.
 typedef struct operand {
   _Alignas(16) unsigned char bytes[1024];
   void *desc, *memory;
@@ -250,7 +250,7 @@ static const hy_declaration declarations[] = {
 const hy_provider hy__cpu_mkldnn = {
     .size = sizeof(hy_provider),
     .name = "mkldnn",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .probe = probe,
     .declares = declarations,
     .n_declares = COUNT(declarations),

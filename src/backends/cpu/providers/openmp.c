@@ -41,7 +41,7 @@ static hy_status run(void* device, void* stream, const hy_call* call) {
 const hy_provider hy__cpu_openmp = {
     .size = sizeof(hy_provider),
     .name = "openmp",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .probe = probe,
     .declares = hy__cpu_declarations,
     .n_declares = HY__CPU_N_DECLARATIONS,

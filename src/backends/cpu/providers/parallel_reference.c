@@ -256,7 +256,7 @@ static hy_support supports(void* device, const hy_call* call) {
 const hy_provider hy__cpu_reference_mt = {
     .size = sizeof(hy_provider),
     .name = "reference_mt",
-    .version = HALYARD_VERSION,
+    .version = HY_VERSION_STRING,
     .supports = supports,
     .run = run,
 };

@@ -112,8 +112,8 @@ typedef struct hy__rows {
 #define HY__AS_MEMBER(name, inputs, value) hy__test* name;
   HY__TESTS(HY__AS_MEMBER)
 #undef HY__AS_MEMBER
-  // Of rows of `dtype`, f32 or bf16. Where `next` is not 0, what lies so many bytes on is brought
-  // nearer while the row is worked on.
+  // Of rows of `dtype`, f32 or bf16. Where `next` is not 0, what is so many bytes further is
+  // prefetched while the row is worked on.
   float (*sum)(int64_t n, const void* x, hy_dtype dtype);
   float (*sum_sq_dev)(int64_t n, const void* x, hy_dtype dtype,
                       float centre);  // sum of (x - centre)^2
@@ -164,7 +164,7 @@ typedef struct hy__rows {
                       const float* sine, void* out, bool nontemporal);
   void (*rotate_interleaved)(int64_t half, const void* x, hy_dtype dtype, const float* cosine,
                              const float* sine, void* out, bool nontemporal);
-  // in: parameter, both moments, gradient; out: the first three anew.
+  // in: parameter, both moments, gradient; out: the first three, updated.
   void (*adamw)(int64_t n, const hy__adamw* a, hy_dtype dtype, const void* const* in,
                 void* const* out);
   void (*sgd)(int64_t n, const hy__sgd* s, float* param, float* velocity, const float* grad);

@@ -16,7 +16,7 @@ typedef struct hy__slices {
 bool hy__slices_init(hy__slices* s, const hy_tensor* t, int first, int dims);
 char* hy__slice_at(const hy__slices* s, int64_t i);
 
-// Strip i as contiguous floats: in place where it lies so, else in `buffer`.
+// Slice i as contiguous floats: in place where it is, else in `buffer`.
 const float* hy__slice_read(const hy__cpu_kernels* kernels, const hy__slices* s, int64_t i,
                             float* buffer);
 // Where to compute slice i: in place, or `buffer`; hy__slice_write brings it from there.
@@ -24,7 +24,7 @@ float* hy__slice_target(const hy__slices* s, int64_t i, float* buffer);
 void hy__slice_write(const hy__cpu_kernels* kernels, const hy__slices* s, int64_t i,
                      const float* row);
 
-// Whether the slices lie as rows of f32 or bf16, which kernels take in place.
+// Whether the slices are contiguous rows of f32 or bf16, which kernels take in place.
 bool hy__slices_are_rows(const hy__slices* s);
 // The bytes from slice i to the next, where rows are so short that the next should be brought
 // nearer while one is worked on; else 0.

@@ -6,19 +6,15 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdlib.h>
-
-#include "base/log.h"
 
 enum {
-  MAX_THREADS = 256,
   SPINS = 4000,
   PREFETCH_STEP = 1024,     // bytes that a waiting thread fetches between two looks for a run
   PREFETCH_MAX = 512 << 10  // bytes that it fetches: less than half of its second cache
 };
 
 // Neighbouring tasks, of which one thread takes the first and all others the last: what a thread
-// reads lies in a row as far as can be.
+// reads is contiguous as far as possible.
 typedef struct range {
   int64_t first, size;
   _Atomic int64_t claimed, from_end;  // never more than `size` claims are good
@@ -29,7 +25,7 @@ typedef struct share {
   hy__task task;
   void* context;
   int n;  // of ranges
-  range ranges[MAX_THREADS];
+  range ranges[HY__MAX_THREADS];
   atomic_int members;  // of another library's team, numbered as they come
 } share;
 
@@ -48,7 +44,7 @@ static struct {
   pthread_mutex_t owner;  // held by the thread whose run it is
   pthread_mutex_t mutex;  // guards `sleeping` against lost wake-ups
   pthread_cond_t wake;
-  worker workers[MAX_THREADS];
+  worker workers[HY__MAX_THREADS];
   int n_workers;      // started
   atomic_int wanted;  // threads in all, 0: not decided yet
   bool fork_handler;
@@ -191,17 +187,13 @@ static void announce(void) {
   pthread_mutex_unlock(&pool.mutex);
 }
 
+static int clamp(int n) {
+  return n < 1 ? 1 : n > HY__MAX_THREADS ? HY__MAX_THREADS : n;
+}
+
 static int default_threads(void) {
-  const char* text = secure_getenv("HALYARD_THREADS");
-  char* end = NULL;
-  long n = text ? strtol(text, &end, 10) : 0;
-  if (text && *text && (*end || n < 1 || n > MAX_THREADS)) {
-    hy__log(1, "HALYARD_THREADS is \"%s\", not a number from 1 to %d", text, MAX_THREADS);
-    if (*end) n = 0;
-  }
   cpu_set_t allowed;
-  if (n < 1 && sched_getaffinity(0, sizeof allowed, &allowed) == 0) n = CPU_COUNT(&allowed);
-  return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (int)n;
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? clamp(CPU_COUNT(&allowed)) : 1;
 }
 
 // The child has none of the parent's threads, and locks may have been held by them.
@@ -283,7 +275,11 @@ int hy__pool_threads(void) {
 }
 
 void hy__pool_set_threads(int n) {
-  atomic_store(&pool.wanted, n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n);
+  atomic_store(&pool.wanted, clamp(n));
+  if (inside_run) return;  // the next run ends them
+  pthread_mutex_lock(&pool.owner);
+  if (pool.n_workers >= clamp(n)) stop_workers();
+  pthread_mutex_unlock(&pool.owner);
 }
 
 void hy__pool_stop(void) {

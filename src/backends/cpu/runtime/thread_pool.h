@@ -1,7 +1,7 @@
 // The thread pool of the cpu's kernels.
 //
-// One for the process, made on first use with HALYARD_THREADS threads (when unset, all the cores
-// this process may use), the calling thread among them. Idle threads spin for some microseconds,
+// One for the process, made on first use with as many threads as the backend has set, the calling
+// thread among them. Idle threads spin for some microseconds,
 // since kernels follow one another closely, and then sleep without using the processor. Safe from
 // several threads at once: a caller that finds the pool busy does its work alone. Safe after fork:
 // the child makes its own threads.
@@ -31,9 +31,12 @@ typedef void (*hy__team)(void (*member)(void*), void* data, unsigned n, unsigned
 // Runs that the calling thread starts go to that team instead of the pool; NULL: back to the pool.
 void hy__pool_use_team(hy__team team);
 
-// Threads that hy__pool_run uses, the caller's included.
+#define HY__MAX_THREADS 256
+// Threads that hy__pool_run uses, the caller's included; until they are set, one for each core of
+// the process's affinity.
 int hy__pool_threads(void);
-// Changes their number from the next run on; at least 1.
+// Changes their number from the next run on: 1 to HY__MAX_THREADS. Where there are more, they have
+// ended on return.
 void hy__pool_set_threads(int n);
 // Ends the threads; the next run makes new ones. No run may be under way.
 void hy__pool_stop(void);

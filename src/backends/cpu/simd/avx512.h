@@ -9,7 +9,7 @@
 
 HY__TARGET_AVX512
 
-// The first n of sixteen lanes; n may lie outside 0 .. 16.
+// The first n of sixteen lanes; n may be outside 0 .. 16.
 HY__INLINE __mmask16 hy__first16(int64_t n) {
   return n >= 16 ? 0xffff : (__mmask16)((1u << (n > 0 ? n : 0)) - 1);
 }

@@ -23,7 +23,7 @@ HY__INLINE void store(float* p, vec x) {
   _mm512_storeu_ps(p, x);
 }
 
-// The first n lanes, and `fill` in the others; n may lie outside 0 .. 16. Neither touches memory
+// The first n lanes, and `fill` in the others; n may be outside 0 .. 16. Neither touches memory
 // beyond them.
 HY__INLINE vec load_first(const float* p, int64_t n, vec fill) {
   return _mm512_mask_loadu_ps(fill, hy__first16(n), p);

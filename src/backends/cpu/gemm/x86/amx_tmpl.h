@@ -9,6 +9,7 @@
 
 enum { MR = 32, NR = 32, TILE = 16 };  // TILE: rows, lanes and columns of a tile
 #include "backends/cpu/gemm/x86/pack_avx512.h"
+#include "backends/cpu/simd/amx.h"
 
 HY__TARGET_AMX
 
@@ -45,15 +46,8 @@ static void pack_b(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, 
   memset(to + (int64_t)used * NR, 0, (size_t)(lanes_of(depth) - used) * NR * sizeof *to);
 }
 
-typedef struct tile_config {
-  uint8_t palette, start;
-  uint8_t reserved[14];
-  uint16_t bytes[16];
-  uint8_t rows[16];
-} tile_config;
-
 static void begin(void) {
-  tile_config config = {.palette = 1};
+  hy__tile_config config = {.palette = 1};
   for (int t = 0; t < 8; t++) {
     config.bytes[t] = TILE * 4;
     config.rows[t] = TILE;

@@ -8,7 +8,7 @@
 
 HY__TARGET_AMX
 
-// Lanes of up to sixteen rows of w, from the byte `at` of each on, as a tile: where they lie, or
+// Lanes of up to sixteen rows of w, from the byte `at` of each on, as a tile: in place, or
 // where something is missing, in `buffer` with zeros in its place.
 static void load_rows(const char* w, int64_t row, int rows, int64_t at, int64_t bytes, char* buffer,
                       const char** from, int64_t* step) {

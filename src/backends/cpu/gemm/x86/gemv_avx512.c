@@ -49,7 +49,7 @@ HY__INLINE void block(int n, int m, hy_dtype dtype, const char* const w[NR], int
                        sum_lanes(sums[l][0], sums[l][1], sums[l][2], sums[l][3]));
 }
 
-// One line with one row, whose elements are read in the order they lie in.
+// One row of x with one row of weights, read in memory order.
 HY__INLINE __m512 dot_row(hy_dtype dtype, const char* w, int64_t k, const float* x) {
   int64_t size = dtype == HY_F32 ? 4 : 2, at = 0;
   __m512 sums[4];

@@ -12,7 +12,7 @@
 HY__TARGET_AVX512
 
 enum { SIZE = 4 / UNIT };  // bytes of a number
-enum { AHEAD = 16 };       // rows that lie across k to ask the memory for; each may be a new page
+enum { AHEAD = 16 };       // rows across k to ask the memory for; each may be a new page
 
 // Up to 64 bytes, zeros behind them.
 HY__INLINE __m512i load_bytes(const void* p, int64_t n) {
@@ -28,7 +28,7 @@ static inline uint32_t gather_lane(const char* p, int64_t step, int n) {
   return lane;
 }
 
-// Lines that lie along k, `step` numbers apart, transposed: packed[k / UNIT * width + line].
+// Lines along k, `step` numbers apart, transposed: packed[k / UNIT * width + line].
 static void pack_lines(const char* data, int64_t step, int lines, int depth, int width, int stored,
                        uint32_t flip, void* packed) {
   __mmask16 store = hy__first16(stored);
@@ -94,7 +94,7 @@ HY__INLINE void interleave(const char* data, int64_t row, int rows, int columns,
 }
 #endif
 
-// UNIT rows that lie across k become lanes of their columns.
+// UNIT rows across k become lanes of their columns.
 static void pack_columns(const hy__matrix* b, int64_t k, int depth, int64_t j, int n,
                          uint32_t* packed) {
   const char* data = hy__matrix_at(b, k, j);

@@ -11,7 +11,7 @@ HY__TARGET_AVX2
 
 #include "backends/cpu/gemm/pack_generic.h"
 
-// Eight columns of eight rows each that lie along k, transposed.
+// Eight columns of eight rows each along k, transposed.
 static void pack_transposed(const hy__matrix* b, int64_t k, int depth, int64_t j, float* packed) {
   for (int at = 0; at < depth; at += 8) {
     __m256 r[8], t[8];
@@ -42,7 +42,7 @@ static void pack_transposed(const hy__matrix* b, int64_t k, int depth, int64_t j
   }
 }
 
-// Weights lie along k: whole blocks of them are transposed in registers.
+// Weights run along k: whole blocks of them are transposed in registers.
 static void pack_columns(const hy__matrix* b, int64_t k, int depth, int64_t j, int n,
                          float* packed) {
   int whole = b->row == 1 && n == NR ? depth / 8 * 8 : 0;

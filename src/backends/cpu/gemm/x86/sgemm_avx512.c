@@ -124,7 +124,7 @@ static void pack_a(const hy__matrix* a, int64_t i, int m, int64_t k, int depth, 
   }
 }
 
-// Rows that lie across k, each perhaps in a page of its own.
+// Rows across k, each perhaps in a page of its own.
 HY__INLINE void pack_across(const char* from, hy_dtype dtype, int64_t row, int n, int depth,
                             float* packed) {
   int64_t vector = dtype == HY_F32 ? 64 : 32;

@@ -80,7 +80,7 @@ void hy__dequantize_avx512(const hy__quantized* w, int64_t row, int64_t first, i
 
 // ---- quantising ----
 
-// The greatest magnitude: bits of a NaN lie above those of an infinity, and those above all others.
+// The greatest magnitude: bits of a NaN are above those of an infinity, and those above all others.
 HY__INLINE float greatest(int64_t n, const char* x, hy_dtype from, int64_t size) {
   __m512i most = _mm512_setzero_si512();
   for (int64_t i = 0; i < n; i += 16) {
@@ -129,7 +129,7 @@ float hy__quantize_avx512(int64_t n, const void* x, hy_dtype from, hy_dtype to, 
 
 // ---- dot products ----
 
-// For i4 lane i of step j takes element 8 i + j of a block, as the nibbles lie in the lanes.
+// For i4 lane i of step j takes element 8 i + j of a block, as the nibbles are in the lanes.
 void hy__order_row_avx512(const hy__quantized* w, const float* x, float* ordered) {
   int64_t whole = w->dtype == HY_I4 ? w->k / BLOCK * BLOCK : 0;
   __m512i lane = _mm512_setr_epi32(0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120);

@@ -1,0 +1,131 @@
+// The cuda backend: NVIDIA's driver, bound at run time, under the kernels of src/backends/gpu/.
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backends/cuda/cuda.h"
+#include "halyard/device.h"
+
+static void arch_option(int major, int minor, char* option, size_t size) {
+  // The instructions that Hopper has and its successors lack are in a target of their own.
+  snprintf(option, size, "--gpu-architecture=sm_%d%d%s", major, minor, major == 9 ? "a" : "");
+}
+
+hy__gpu_api hy__cuda_api = {
+    .name = "cuda",
+    .compiler_name = "NVRTC",
+    .visible_variable = "CUDA_VISIBLE_DEVICES",
+    .least_driver = 12000,
+    .capabilities = HY_CAP_FP32 | HY_CAP_FP16 | HY_CAP_BF16 | HY_CAP_FP64 | HY_CAP_FP8 |
+                    HY_CAP_INT8 | HY_CAP_INT4 | HY_CAP_SPARSE_2_4 | HY_CAP_FLASH_ATTENTION |
+                    HY_CAP_PAGED_ATTENTION | HY_CAP_FUSED_MOE,
+    .bind_compiler = hy__cuda_bind_nvrtc,
+    .arch_option = arch_option,
+};
+
+// Whether the PCI bus shows a device of NVIDIA's. In a container or a virtual machine it may not
+// show one that is there.
+static bool on_the_bus(void) {
+  hy_hardware list[64];
+  int n = hy_list_hardware(list, 64);
+  for (int i = 0; i < n && i < 64; i++)
+    if (list[i].vendor_id == 0x10de) return true;
+  return false;
+}
+
+static hy_status bind_driver(hy_probe* report) {
+  void* library = NULL;
+  bool here = on_the_bus();
+  if (here) report->stage = HY_STAGE_FOUND;
+  if (hy__backend_host->open_library("libcuda.so.1", "/usr/lib/wsl/lib /usr/local/nvidia/lib64", report,
+                                 &library) != HY_OK) {
+    char reason[320];
+    snprintf(reason, sizeof reason, "%.300s", hy__backend_host->last_error());
+    snprintf(report->remedy, sizeof report->remedy,
+             "%sinstall the NVIDIA driver, which brings "
+             "libcuda.so.1",
+             here ? "" : "on a machine with an NVIDIA GPU, ");
+    report->reason[0] = 0;  // the library's own words are part of ours
+    return hy__backend_host->fail(HY_UNAVAILABLE, "%s NVIDIA GPU is on the PCI bus, %s %s",
+                              here ? "an" : "no", here ? "but" : "and", reason);
+  }
+#define HY_CUDA_DRIVER(field, symbol)                                                       \
+  *(void**)&hy__cuda_api.driver.field = dlsym(library, symbol);                             \
+  if (!hy__cuda_api.driver.field) {                                                         \
+    snprintf(report->remedy, sizeof report->remedy, "install a newer driver");              \
+    return hy__backend_host->fail(HY_UNAVAILABLE, "%.200s has no %s", report->library, symbol); \
+  }
+#define HY_CUDA_OPTIONAL(field, symbol) \
+  *(void**)&hy__cuda_api.driver.field = dlsym(library, symbol);
+#include "backends/cuda/cuda.def"
+  report->stage = HY_STAGE_SYMBOLS;
+  return HY_OK;
+}
+
+static hy_status probe(hy_probe* report, int* device_count) {
+  *device_count = 0;
+  HY_TRY(bind_driver(report));
+  return hy__gpu_probe(&hy__cuda_api, report, device_count);
+}
+
+static hy_status device_info(int index, hy_device_info* info) {
+  return hy__gpu_device_info(&hy__cuda_api, index, info);
+}
+
+static hy_status device_open(int index, void** device) {
+  return hy__gpu_device_open(&hy__cuda_api, index, device);
+}
+
+static hy_provider own = {
+    .size = sizeof(hy_provider),
+    .name = "cuda",
+    .version = HY_VERSION_STRING,
+    .declares = hy__gpu_declarations,
+    .supports = hy__gpu_supports,
+    .run = hy__gpu_run,
+};
+
+static const hy_provider* const providers[] = {&hy__cuda_cublaslt, &own};
+
+static const hy_backend backend = {
+    .size = sizeof(hy_backend),
+    .abi = HY_ABI_VERSION,
+    .name = "cuda",
+    .version = HY_VERSION_STRING,
+    .description = "NVIDIA GPUs, with kernels compiled at run time",
+    .probe = probe,
+    .device_info = device_info,
+    .device_open = device_open,
+    .device_close = hy__gpu_device_close,
+    .device_sync = hy__gpu_device_sync,
+    .memory_alloc = hy__gpu_memory_alloc,
+    .memory_free = hy__gpu_memory_free,
+    .memory_info = hy__gpu_memory_info,
+    .host_alloc = hy__backend_host_alloc,
+    .host_free = hy__backend_host_free,
+    .copy = hy__gpu_copy_bytes,
+    .set = hy__gpu_set_bytes,
+    .stream_create = hy__gpu_stream_create,
+    .stream_destroy = hy__gpu_stream_destroy,
+    .stream_sync = hy__gpu_stream_sync,
+    .stream_query = hy__gpu_stream_query,
+    .stream_error = hy__gpu_stream_error,
+    .event_create = hy__gpu_event_create,
+    .event_destroy = hy__gpu_event_destroy,
+    .event_record = hy__gpu_event_record,
+    .event_query = hy__gpu_event_query,
+    .event_sync = hy__gpu_event_sync,
+    .event_elapsed = hy__gpu_event_elapsed,
+    .stream_wait_event = hy__gpu_stream_wait_event,
+    .providers = providers,
+    .n_providers = (int)(sizeof providers / sizeof providers[0]),
+};
+
+hy_status hy__backend_cuda(uint32_t max_abi, const hy_host* services, const hy_backend** out);
+hy_status hy__backend_cuda(uint32_t max_abi, const hy_host* services, const hy_backend** out) {
+  (void)max_abi;
+  hy__backend_host = services;
+  own.n_declares = hy__gpu_n_declarations;
+  *out = &backend;
+  return HY_OK;
+}

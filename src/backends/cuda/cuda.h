@@ -1,0 +1,18 @@
+// What the files of the cuda backend share.
+#ifndef HALYARD_BACKENDS_CUDA_CUDA_H_
+#define HALYARD_BACKENDS_CUDA_CUDA_H_
+
+#include "backends/gpu/gpu.h"
+
+extern hy__gpu_api hy__cuda_api;
+
+// Loads a library of the CUDA toolkit by its soname from wherever it may lie, or gives NULL; and
+// the file that a loaded library came from.
+void* hy__cuda_open(const char* soname);
+void hy__cuda_path(void* library, char* path, size_t size);
+
+hy_status hy__cuda_bind_nvrtc(hy__gpu_api* api, hy_probe* report);
+
+extern const hy_provider hy__cuda_cublaslt;
+
+#endif  // HALYARD_BACKENDS_CUDA_CUDA_H_

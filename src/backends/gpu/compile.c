@@ -1,0 +1,195 @@
+// Run-time compilation with a cache on disk.
+//
+// A file of the cache is named by a hash of all that its content depends on: source, options,
+// target and compiler. It is written beside and renamed, so that processes may share the folder:
+// who comes second replaces a file by an equal one.
+#include "backends/gpu/compile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_PATH = 512, MAX_OPTIONS = 24 };
+
+// ---- Cache folder ----
+
+static const char* variable(const char* name) {
+  const char* value = secure_getenv(name);
+  return value && value[0] == '/' ? value : NULL;
+}
+
+// $HALYARD_CACHE_DIR, or the user's cache; false where there is none.
+static bool cache_folder(char* folder, size_t size) {
+  const char *own = variable("HALYARD_CACHE_DIR"), *cache = variable("XDG_CACHE_HOME"),
+             *home = variable("HOME");
+  int length = -1;
+  if (own)
+    length = snprintf(folder, size, "%s", own);
+  else if (cache)
+    length = snprintf(folder, size, "%s/halyard", cache);
+  else if (home)
+    length = snprintf(folder, size, "%s/.cache/halyard", home);
+  return length > 0 && (size_t)length < size;
+}
+
+static void make_folder(char* path) {
+  for (char* at = path + 1; *at; at++) {
+    if (*at != '/') continue;
+    *at = 0;
+    mkdir(path, 0777);
+    *at = '/';
+  }
+  mkdir(path, 0777);
+}
+
+static uint64_t hash_text(uint64_t hash, const char* text) {
+  for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+  return (hash ^ 0xff) * 0x100000001b3u;
+}
+
+static bool cache_path(hy__gpu_device* device, const char* file, const char* options,
+                       const char* arch, char* path, size_t size) {
+  char folder[MAX_PATH - 128], version[32];
+  if (!cache_folder(folder, sizeof folder)) return false;
+  snprintf(version, sizeof version, "%s %d", device->api->compiler_name,
+           device->api->compiler_number);
+  const char* parts[] = {hy__gpu_prelude(0),
+                         hy__gpu_prelude(1),
+                         hy__gpu_prelude(2),
+                         hy__gpu_source(file),
+                         options,
+                         arch,
+                         version};
+  uint64_t low = 0xcbf29ce484222325u, high = 0x9ae16a3b2f90404fu;
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    low = hash_text(low, parts[i]);
+    high = hash_text(high ^ low, parts[i]);
+  }
+  for (int i = 0; hy__gpu_header_texts[i]; i++) high = hash_text(high, hy__gpu_header_texts[i]);
+  return (size_t)snprintf(path, size, "%s/%s-%016llx%016llx.bin", folder, file,
+                          (unsigned long long)low, (unsigned long long)high) < size;
+}
+
+static void* read_file(const char* path) {
+  struct stat about;
+  char* image = NULL;
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return NULL;
+  if (fstat(fd, &about) == 0 && about.st_size > 0) image = malloc((size_t)about.st_size);
+  for (ssize_t at = 0; image && at < about.st_size;) {
+    ssize_t got = read(fd, image + at, (size_t)(about.st_size - at));
+    if (got <= 0 && errno != EINTR) {
+      free(image);
+      image = NULL;
+    } else {
+      at += got > 0 ? got : 0;
+    }
+  }
+  close(fd);
+  return image;
+}
+
+// A cache that cannot be written costs time at every start; it is no error.
+static void write_file(const char* path, const char* image, size_t size) {
+  char fresh[MAX_PATH + 16], folder[MAX_PATH];
+  snprintf(folder, sizeof folder, "%s", path);
+  *strrchr(folder, '/') = 0;
+  make_folder(folder);
+  snprintf(fresh, sizeof fresh, "%s.XXXXXX", path);
+  int fd = mkstemp(fresh);
+  if (fd < 0) {
+    hy__backend_host->log(2, "compiled kernels are not kept: %s: %s", folder, strerror(errno));
+    return;
+  }
+  size_t at = 0;
+  for (ssize_t put; at < size; at += (size_t)put) {
+    put = write(fd, image + at, size - at);
+    if (put <= 0) break;
+  }
+  bool whole = close(fd) == 0 && at == size;
+  if (!whole || rename(fresh, path) != 0) unlink(fresh);
+}
+
+// ---- Compiler ----
+
+static hy_status compiler_fail(hy__gpu_device* device, void* program, const char* file,
+                               const char* options, int error) {
+  const hy__gpu_compiler* compiler = &device->api->compiler;
+  size_t size = 0;
+  char* text = NULL;
+  if (program && compiler->log_size(program, &size) == 0 && size > 0) text = malloc(size + 1);
+  if (text && compiler->log(program, text) == 0) text[size] = 0;
+  hy_status status = hy__backend_host->fail(
+      HY_INTERNAL, "%s could not compile %s.cu (%s): error %d%s%.800s", device->api->compiler_name,
+      file, options, error, text ? ": " : "", text ? text : "");
+  free(text);
+  return status;
+}
+
+char* hy__gpu_whole_source(const char* file) {
+  const char *numbers = hy__gpu_prelude(0), *shared = hy__gpu_prelude(1),
+             *common = hy__gpu_prelude(2), *source = hy__gpu_source(file);
+  size_t length = strlen(numbers) + strlen(shared) + strlen(common) + strlen(source) + 4;
+  char* text = malloc(length);
+  if (text) snprintf(text, length, "%s%s%s\n%s", numbers, shared, common, source);
+  return text;
+}
+
+static hy_status compile(hy__gpu_device* device, const char* file, const char* options,
+                         const char* arch, char** image, size_t* size) {
+  const hy__gpu_compiler* compiler = &device->api->compiler;
+  const char* list[MAX_OPTIONS] = {arch, "--std=c++17"};
+  char words[512], name[64];
+  int count = 2;
+  snprintf(words, sizeof words, "%s", options);
+  char* rest = NULL;
+  for (char* word = strtok_r(words, " ", &rest); word && count < MAX_OPTIONS;
+       word = strtok_r(NULL, " ", &rest))
+    list[count++] = word;
+  char* text = hy__gpu_whole_source(file);
+  if (!text) return hy__backend_host->fail(HY_OUT_OF_MEMORY, "no host memory for %s.cu", file);
+  snprintf(name, sizeof name, "%.50s.cu", file);
+  void* program = NULL;
+  int n_headers = 0;
+  while (hy__gpu_header_texts[n_headers]) n_headers++;
+  int error =
+      compiler->create(&program, text, name, n_headers, hy__gpu_header_texts, hy__gpu_header_names);
+  if (!error) error = compiler->compile(program, count, list);
+  if (!error) error = compiler->code_size(program, size);
+  *image = error ? NULL : malloc(*size);
+  if (*image) error = compiler->code(program, *image);
+  hy_status status = HY_OK;
+  if (error) {
+    status = compiler_fail(device, program, file, options, error);
+    free(*image);
+    *image = NULL;
+  } else if (!*image) {
+    status = hy__backend_host->fail(HY_OUT_OF_MEMORY, "no host memory for %s.cu", file);
+  }
+  if (program) compiler->destroy(&program);
+  free(text);
+  return status;
+}
+
+hy_status hy__gpu_compile(hy__gpu_device* device, const char* file, const char* options, bool fresh,
+                          void** image) {
+  char path[MAX_PATH], arch[64];
+  if (!hy__gpu_source(file))
+    return hy__backend_host->fail(HY_INTERNAL, "there is no kernel source %s.cu", file);
+  device->api->arch_option(device->compute_major, device->compute_minor, arch, sizeof arch);
+  bool cached = cache_path(device, file, options, arch, path, sizeof path);
+  *image = cached && !fresh ? read_file(path) : NULL;
+  if (*image) return HY_OK;
+  size_t size = 0;
+  char* code = NULL;
+  HY_TRY(compile(device, file, options, arch, &code, &size));
+  hy__backend_host->log(3, "%s compiled %s.cu %s: %zu bytes", device->api->compiler_name, file, options,
+                    size);
+  if (cached) write_file(path, code, size);
+  *image = code;
+  return HY_OK;
+}

@@ -1,0 +1,236 @@
+// GPU backends: what the host side of cuda (and of others with the same shape of driver) is made
+// of, and what a family of kernels is written against.
+//
+// A family is one function of a task. Asked with a task that has no stream it launches nothing and
+// only says whether it could, so that "supports" and "run" cannot disagree:
+//
+//   hy_support hy__gpu_silu(hy__gpu_task* task, const hy_call* call) {
+//     if (call->in[0].dtype != HY_F32) return HY_SUPPORT_NO_DTYPE;
+//     if (!task->stream) return HY_SUPPORT_YES;
+//     hy__gpu_function* kernel = hy__gpu_kernel(task, "unary", "silu", "-DT=f32");
+//     hy__gpu_launch(task, kernel, hy__gpu_1d(blocks), hy__gpu_1d(256), 0,
+//                    HY__GPU_ARGS(&out, &x, &n));
+//     return HY_SUPPORT_YES;
+//   }
+//
+// After a failure the helpers below do nothing, and the task ends with the first failure's status:
+// a family need not look.
+#ifndef HALYARD_BACKENDS_GPU_GPU_H_
+#define HALYARD_BACKENDS_GPU_GPU_H_
+
+#include <pthread.h>
+
+#include "backends/common/host.h"
+#include "backends/gpu/kernels/shared.h"
+#include "halyard/plugin.h"
+
+typedef struct hy__gpu_driver {
+#define HY_GPU_DRIVER(field, parameters) int(*field) parameters;
+#include "backends/gpu/driver.def"
+} hy__gpu_driver;
+
+typedef struct hy__gpu_compiler {
+#define HY_GPU_COMPILER(field, parameters) int(*field) parameters;
+#include "backends/gpu/compiler.def"
+} hy__gpu_compiler;
+
+// One vendor's driver and compiler, bound. The backend's file fills the first part; the rest is
+// written by the first probe and constant after it.
+#define HY__GPU_MAX_DEVICES 64
+typedef struct hy__gpu_api hy__gpu_api;
+struct hy__gpu_api {
+  const char* name;              // of the backend, "cuda"
+  const char* compiler_name;     // "NVRTC"
+  const char* visible_variable;  // "CUDA_VISIBLE_DEVICES"
+  int least_driver;              // 12000 is 12.0
+  uint32_t capabilities;         // hy_capability bits
+  // Finds and binds the run-time compiler that fits driver_number.
+  hy_status (*bind_compiler)(hy__gpu_api* api, hy_probe* report);
+  // The compiler's option for a device, such as --gpu-architecture=sm_90a.
+  void (*arch_option)(int major, int minor, char* option, size_t size);
+
+  hy__gpu_driver driver;
+  hy__gpu_compiler compiler;
+  int driver_number, compiler_number;
+  char compiler_path[256];
+  int n_devices;
+  struct hy__gpu_device* opened[HY__GPU_MAX_DEVICES];
+};
+
+// ---- Devices and streams ----
+
+typedef struct hy__gpu_module hy__gpu_module;
+typedef struct hy__gpu_function hy__gpu_function;
+#define HY__GPU_FUNCTIONS 2048  // entry points loaded at once, at most
+typedef struct hy__gpu_device {
+  hy__gpu_api* api;
+  int index;      // the driver's ordinal
+  void* context;  // the primary one, shared with whoever else uses this GPU in the process
+  int compute_major, compute_minor;
+  int multiprocessors, warp_size, max_threads;
+  int max_shared;  // bytes a block can have when the launch asks for them
+  int l2_bytes;
+  bool lost;  // by an error that sticks to the context; nothing works from then on
+  char lost_by[160];
+  pthread_mutex_t mutex;  // guards what follows
+  hy__gpu_module* modules;
+  hy__gpu_function* functions[HY__GPU_FUNCTIONS];  // by hash
+  void* blas;  // what the provider over the vendor's BLAS keeps for this device
+} hy__gpu_device;
+
+// Chunks of one stream's workspace. More than one only until the call that needed them has ended.
+#define HY__GPU_CHUNKS 16
+typedef struct hy__gpu_workspace_chunks {
+  uint64_t address[HY__GPU_CHUNKS];
+  size_t size[HY__GPU_CHUNKS], used;
+  int count;
+} hy__gpu_workspace_chunks;
+
+typedef struct hy__gpu_stream {
+  hy__gpu_device* device;
+  void* queue;             // the driver's
+  hy_gpu_fault* fault;     // page-locked; kernels write it, the host reads it without waiting
+  uint64_t fault_address;  // the same memory as kernels see it
+  uint64_t counters;       // HY__GPU_COUNTERS words of 0
+  hy__gpu_workspace_chunks workspace;
+  hy_op last_op;
+  pthread_mutex_t mutex;  // guards what follows
+  hy_async_error error;   // the first
+} hy__gpu_stream;
+
+// Makes the device's context current for the calling thread where it is not; true must be given to
+// hy__gpu_leave.
+bool hy__gpu_enter(const hy__gpu_device* device);
+void hy__gpu_leave(const hy__gpu_device* device, bool entered);
+// The status for a driver's error, its message naming what was being done. A sticky error marks the
+// device lost.
+hy_status hy__gpu_fail(hy__gpu_device* device, int error, const char* what);
+
+// ---- Tasks ----
+
+typedef struct hy__gpu_task {
+  hy__gpu_device* device;
+  hy__gpu_stream* stream;  // NULL: a question
+  hy_op op;
+  hy_status status;  // the first failure
+} hy__gpu_task;
+
+typedef hy_support (*hy__gpu_family)(hy__gpu_task* task, const hy_call* call);
+
+typedef struct hy__gpu_dim3 {
+  unsigned x, y, z;  // 0 counts as 1
+} hy__gpu_dim3;
+static inline hy__gpu_dim3 hy__gpu_1d(unsigned x) {
+  return (hy__gpu_dim3){x, 1, 1};
+}
+
+// The entry point of kernels/<file>.cu, compiled with `options` ("-DT=bf16 -DTILE=128", separated
+// by blanks) at its first use, on this device, by anyone who shares the cache folder. Entries are
+// extern "C". One compilation makes all entries of a file: keep the number of option sets small.
+hy__gpu_function* hy__gpu_kernel(hy__gpu_task* task, const char* file, const char* entry,
+                                 const char* options);
+// Arguments are pointers to values whose types are exactly those of the kernel's parameters.
+#define HY__GPU_ARGS(...) ((void*[]){__VA_ARGS__})
+// Launches; dynamic shared memory above 48 KiB is asked for here. No launch where a grid size is 0.
+void hy__gpu_launch(hy__gpu_task* task, hy__gpu_function* function, hy__gpu_dim3 grid,
+                    hy__gpu_dim3 block, size_t shared_bytes, void** arguments);
+
+// Device memory until the end of the call, 256-byte aligned, in the stream's order. Each request of
+// a call gets its own. 0 after a failure.
+uint64_t hy__gpu_workspace(hy__gpu_task* task, size_t bytes);
+// Starts a call: what the one before it had is free again.
+hy_status hy__gpu_workspace_begin(hy__gpu_stream* stream);
+// Words that are 0 when a kernel starts and that the kernel leaves at 0: for last-block reductions
+// and the like.
+#define HY__GPU_COUNTERS 65536
+uint64_t hy__gpu_counters(hy__gpu_task* task);
+void hy__gpu_set(hy__gpu_task* task, uint64_t address, int value, size_t bytes);
+// Ends the task with a failure of its own.
+void hy__gpu_refuse(hy__gpu_task* task, hy_status status, const char* message);
+
+// Blocks of `threads` for n elements, `each` a thread; at most eight times what the device holds at
+// once: kernels go through their elements in a grid-stride loop.
+unsigned hy__gpu_blocks(const hy__gpu_task* task, int64_t n, int threads, int each);
+
+// ---- Tensors ----
+
+// "-DT=bf16", or "-DT=i32 -DINTEGER"; T is then the type's name in common.cuh (b8 for bool).
+const char* hy__gpu_option(hy_dtype dtype);
+// The name alone, to build other options.
+const char* hy__gpu_type_name(hy_dtype dtype);
+
+// A tensor as kernels see it.
+hy_gpu_view hy__gpu_view(const hy_tensor* t);
+// Several tensors broadcast to the shape of `shape_of`, with merged dimensions.
+hy_gpu_walk hy__gpu_walk(const hy_tensor* shape_of, int count, const hy_tensor* const* tensors);
+// Whether every tensor of the walk is one contiguous run.
+bool hy__gpu_walk_is_linear(const hy_gpu_walk* walk);
+// The same elements contiguous: the tensor itself, or a copy in the workspace.
+hy_tensor hy__gpu_contiguous(hy__gpu_task* task, const hy_tensor* t);
+// A contiguous tensor in the workspace.
+hy_tensor hy__gpu_temporary(hy__gpu_task* task, hy_dtype dtype, int ndim, const int64_t* shape);
+// A contiguous tensor to write in place of `out`: itself, or a temporary one that out_end copies.
+hy_tensor hy__gpu_out_begin(hy__gpu_task* task, const hy_tensor* out);
+void hy__gpu_out_end(hy__gpu_task* task, const hy_tensor* out, const hy_tensor* written);
+// dst = src, broadcast and converted, any strides; both strided (not packed) types.
+void hy__gpu_copy(hy__gpu_task* task, const hy_tensor* dst, const hy_tensor* src);
+
+// out = function ("sum", "prod", "max", ...) of x over the dimensions of `mask`, divided where
+// `divisor` is not NULL; `centre` is for "squares". out has x's dimensions without those of the
+// mask, or all of x's.
+void hy__gpu_reduce(hy__gpu_task* task, const char* function, const hy_tensor* x, uint32_t mask,
+                    const hy_tensor* out, const double* divisor, const void* centre);
+
+static inline bool hy__gpu_present(const hy_tensor* t) {
+  return t->dtype != HY_NONE;
+}
+
+#define HY__GPU_NEED(condition, answer)           \
+  do {                                            \
+    if (!(condition)) return HY_SUPPORT_##answer; \
+  } while (0)
+
+// ---- Providers ----
+
+// The kernels of ops.def, for a backend's table.
+hy_support hy__gpu_supports(void* device, const hy_call* call);
+hy_status hy__gpu_run(void* device, void* stream, const hy_call* call);
+extern const hy_declaration hy__gpu_declarations[];
+extern const int hy__gpu_n_declarations;
+// Asks `family` and runs it: what a provider's run function is made of.
+hy_status hy__gpu_run_family(void* device, void* stream, const hy_call* call,
+                             hy__gpu_family family);
+
+#define GPU_OP(op, family, dtypes) hy_support hy__gpu_##family(hy__gpu_task*, const hy_call*);
+#include "backends/gpu/ops.def"
+
+// ---- The functions of a backend's table ----
+
+// Reads devices through the bound driver; `report` is at SYMBOLS when it is called.
+hy_status hy__gpu_probe(hy__gpu_api* api, hy_probe* report, int* device_count);
+hy_status hy__gpu_device_info(hy__gpu_api* api, int index, hy_device_info* info);
+hy_status hy__gpu_device_open(hy__gpu_api* api, int index, void** device);
+void hy__gpu_device_close(void* device);
+hy_status hy__gpu_device_sync(void* device);
+hy_status hy__gpu_memory_alloc(void* device, size_t bytes, void** address);
+void hy__gpu_memory_free(void* device, void* address);
+hy_status hy__gpu_memory_info(void* device, uint64_t* free_bytes, uint64_t* total_bytes);
+hy_status hy__backend_host_alloc(void* device, size_t bytes, void** address);
+void hy__backend_host_free(void* device, void* address);
+hy_status hy__gpu_copy_bytes(void* device, void* stream, void* dst, const void* src, size_t bytes,
+                             hy_copy_kind kind);
+hy_status hy__gpu_set_bytes(void* device, void* stream, void* dst, int value, size_t bytes);
+hy_status hy__gpu_stream_create(void* device, void** stream);
+void hy__gpu_stream_destroy(void* device, void* stream);
+hy_status hy__gpu_stream_sync(void* device, void* stream);
+hy_status hy__gpu_stream_query(void* device, void* stream);
+void hy__gpu_stream_error(void* device, void* stream, hy_async_error* error);
+hy_status hy__gpu_event_create(void* device, void** event);
+void hy__gpu_event_destroy(void* device, void* event);
+hy_status hy__gpu_event_record(void* device, void* event, void* stream);
+hy_status hy__gpu_event_query(void* device, void* event);
+hy_status hy__gpu_event_sync(void* device, void* event);
+hy_status hy__gpu_event_elapsed(void* device, void* start, void* stop, double* milliseconds);
+hy_status hy__gpu_stream_wait_event(void* device, void* stream, void* event);
+
+#endif  // HALYARD_BACKENDS_GPU_GPU_H_

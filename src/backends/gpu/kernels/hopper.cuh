@@ -1,0 +1,173 @@
+// Hopper's own instructions (sm_90a): mbarriers, the tensor memory accelerator, warpgroup MMA.
+#ifndef HALYARD_BACKENDS_GPU_KERNELS_HOPPER_CUH_
+#define HALYARD_BACKENDS_GPU_KERNELS_HOPPER_CUH_
+
+#include "tensor_core.cuh"
+
+// ---- mbarriers ----
+
+typedef u64 mbarrier;
+
+DEVICE void mbarrier_init(mbarrier* b, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals)
+               : "memory");
+}
+
+// Makes fresh barriers known to the copy engine.
+DEVICE void mbarrier_init_fence() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+DEVICE void mbarrier_arrive(mbarrier* b) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
+}
+
+// Arrives, and makes the phase wait for `bytes` of copies.
+DEVICE void mbarrier_expect(mbarrier* b, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)),
+               "r"(bytes)
+               : "memory");
+}
+
+// Until the phase of this parity is over.
+DEVICE void mbarrier_wait(mbarrier* b, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(shared_address(b)),
+      "r"(parity)
+      : "memory");
+}
+
+// ---- the tensor memory accelerator ----
+
+// What cuTensorMapEncodeTiled fills in; a kernel's parameter.
+struct alignas(64) tensor_map {
+  u64 opaque[16];
+};
+
+DEVICE void tensor_prefetch(const tensor_map* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// The box at (x, y, z) of the tensor, innermost first, to shared memory; arrives at b by its bytes.
+DEVICE void tensor_load(void* to, const tensor_map* map, int x, int y, int z, mbarrier* b) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4, %5}], [%2];" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(b)), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+
+DEVICE void tensor_load(void* to, const tensor_map* map, int x, int y, int z, int w, mbarrier* b) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4, %5, %6}], [%2];" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(b)), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+
+// ---- registers and warpgroups ----
+
+template <int registers>
+DEVICE void more_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+template <int registers>
+DEVICE void fewer_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+DEVICE void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+DEVICE void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int pending>
+DEVICE void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+
+// A tile in shared memory with the 128-byte swizzle, lines of 64 halves, 8 lines in 1024 bytes. Along
+// k: lines are rows, a step of 16 in k is 32 bytes. Along rows: lines are k, a step of 16 in k is 2048
+// bytes, and each 64 rows have a box of their own, `box` bytes apart.
+DEVICE u64 tile_descriptor(const void* tile, int box) {
+  u64 at = shared_address(tile);
+  return (at & 0x3ffff) >> 4 | (u64)(box >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+}
+
+#define WGMMA_8(d, i)                                                                       \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+      "+f"(d[i + 6]), "+f"(d[i + 7])
+#define WGMMA_64                                                                               \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, " \
+  "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, " \
+  "%56, %57, %58, %59, %60, %61, %62, %63}"
+#define WGMMA_32                                                                               \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+
+#define WGMMA(type)                                                                           \
+  template <int a_rows, int b_rows>                                                           \
+  DEVICE void wgmma_n128(type, f32(&d)[64], u64 a, u64 b, int add) {                          \
+    asm volatile(                                                                             \
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                          \
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32." #type "." #type " " WGMMA_64           \
+        ", %64, %65, p, 1, 1, %67, %68;\n}\n"                                                 \
+        : WGMMA_8(d, 0), WGMMA_8(d, 8), WGMMA_8(d, 16), WGMMA_8(d, 24), WGMMA_8(d, 32),       \
+          WGMMA_8(d, 40), WGMMA_8(d, 48), WGMMA_8(d, 56)                                      \
+        : "l"(a), "l"(b), "r"(add), "n"(a_rows), "n"(b_rows));                                \
+  }                                                                                           \
+  template <int b_rows>                                                                       \
+  DEVICE void wgmma_left(type, f32(&d)[64], const u32(&a)[4], u64 b) {                        \
+    asm volatile(                                                                             \
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32." #type "." #type " " WGMMA_64           \
+        ", {%64, %65, %66, %67}, %68, 1, 1, 1, %69;\n"                                        \
+        : WGMMA_8(d, 0), WGMMA_8(d, 8), WGMMA_8(d, 16), WGMMA_8(d, 24), WGMMA_8(d, 32),       \
+          WGMMA_8(d, 40), WGMMA_8(d, 48), WGMMA_8(d, 56)                                      \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(b_rows));                   \
+  }                                                                                           \
+  template <int b_rows>                                                                       \
+  DEVICE void wgmma_left(type, f32(&d)[32], const u32(&a)[4], u64 b) {                        \
+    asm volatile(                                                                             \
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32." #type "." #type " " WGMMA_32            \
+        ", {%32, %33, %34, %35}, %36, 1, 1, 1, %37;\n"                                        \
+        : WGMMA_8(d, 0), WGMMA_8(d, 8), WGMMA_8(d, 16), WGMMA_8(d, 24)                        \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(b_rows));                   \
+  }
+// wgmma_n128: d[64, 128] = a[64, 16] b[16, 128] (+ d where add), both from shared memory. wgmma_left:
+// d[64, 128 or 64] += a b with a in registers, as mma.sync takes it. a_rows, b_rows: the operand lies
+// along its rows. Lane l of warp w holds (16 w + l / 4, 8 j + 2 (l % 4)) and its neighbour in d[4 j],
+// d[4 j + 1], and the same 8 rows below in d[4 j + 2], d[4 j + 3].
+WGMMA(bf16)
+WGMMA(f16)
+#undef WGMMA
+
+// v[j] of the quad's lane t, a pair of the eight columns j, becomes the pair j of the columns t: a
+// lane then holds 16 bytes of neighbours.
+DEVICE void transpose_quad(u32 (&v)[4]) {
+  const int t = threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    u32 mine = t & 1 ? v[i] : v[i + 1], other = SHFL_XOR(mine, 1);
+    if (t & 1)
+      v[i] = other;
+    else
+      v[i + 1] = other;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    u32 mine = t & 2 ? v[i] : v[i + 2], other = SHFL_XOR(mine, 2);
+    if (t & 2)
+      v[i] = other;
+    else
+      v[i + 2] = other;
+  }
+}
+
+#endif  // HALYARD_BACKENDS_GPU_KERNELS_HOPPER_CUH_

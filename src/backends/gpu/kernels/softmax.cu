@@ -1,0 +1,250 @@
+// Softmax, its logarithm and their gradients, over contiguous [outer, length, inner]; cross entropy.
+//
+// A lane belongs to a warp (short ones, kept in registers), to a block (long ones, by the online
+// recurrence of maximum and sum, so that x is read twice), or, where neighbours of a lane lie apart,
+// to a thread, so that threads read neighbouring lanes.
+//
+// types: f32 f64 f16 bf16
+
+typedef traits<T>::math M;
+
+DEVICE M lowest() {
+  return -(M)INF_F32;
+}
+
+// The maximum so far, and the sum of exp(x - maximum).
+struct online {
+  M most, sum;
+};
+DEVICE online with(online s, M x) {
+  if (x <= s.most) {
+    s.sum += m_exp(x - s.most);
+  } else if (is_nan(x) || is_nan(s.most)) {
+    s.most = x + s.most;
+    s.sum = s.most;
+  } else {
+    s.sum = (s.most == lowest() ? (M)0 : s.sum * m_exp(s.most - x)) + 1;
+    s.most = x;
+  }
+  return s;
+}
+DEVICE online joined(online a, online b) {
+  M most = max_op::of(a.most, b.most);
+  if (most == lowest()) return online{most, a.sum + b.sum};
+  M sum = (a.most == lowest() ? (M)0 : a.sum * m_exp(a.most - most)) +
+          (b.most == lowest() ? (M)0 : b.sum * m_exp(b.most - most));
+  return online{most, is_nan(most) ? most : sum};
+}
+
+// An infinite maximum subtracted from itself is no number, and so is the sum.
+DEVICE online settled(online s) {
+  return online{s.most, s.sum + (s.most - s.most)};
+}
+
+DEVICE online joined_in_block(online s) {
+  __shared__ M parts[32][2];
+#pragma unroll
+  for (int mask = HY_WARP / 2; mask > 0; mask /= 2)
+    s = joined(s, online{SHFL_XOR(s.most, mask), SHFL_XOR(s.sum, mask)});
+  int warp = threadIdx.x / HY_WARP, warps = blockDim.x / HY_WARP;
+  __syncthreads();
+  if (threadIdx.x % HY_WARP == 0) {
+    parts[warp][0] = s.most;
+    parts[warp][1] = s.sum;
+  }
+  __syncthreads();
+  s = online{parts[0][0], parts[0][1]};
+  for (int w = 1; w < warps; w++) s = joined(s, online{parts[w][0], parts[w][1]});
+  return s;
+}
+
+enum { N = lanes16<T>::n };
+typedef vec<T, N> V;
+
+// Maximum and sum of a lane that a whole block has; vectors where they fit.
+DEVICE online measure(const T* x, i64 length, i64 step, bool vectors) {
+  online s = {lowest(), 0};
+  if (vectors) {
+    for (i64 i = threadIdx.x; i < length / N; i += blockDim.x) {
+      V a = ((const V*)x)[i];
+      M most = to<M>(a.at[0]), sum = 0;
+#pragma unroll
+      for (int k = 1; k < N; k++) most = max_op::of(most, to<M>(a.at[k]));
+      if (most != lowest())
+#pragma unroll
+        for (int k = 0; k < N; k++) sum += m_exp(to<M>(a.at[k]) - most);
+      s = joined(s, online{most, sum});
+    }
+  } else {
+    for (i64 i = threadIdx.x; i < length; i += blockDim.x) s = with(s, to<M>(x[i * step]));
+  }
+  return settled(joined_in_block(s));
+}
+
+DEVICE M softmax_value(M x, online s, M log_sum, bool log_form) {
+  return log_form ? x - s.most - log_sum : m_exp(x - s.most) / s.sum;
+}
+
+KERNEL void softmax_block(T* out, const T* x, i64 lanes, i64 length, i64 inner, int log_form,
+                          int vectors) {
+  for (i64 lane = blockIdx.x; lane < lanes; lane += gridDim.x) {
+    i64 base = lane / inner * length * inner + lane % inner;
+    online s = measure(x + base, length, inner, vectors);
+    M log_sum = log_form ? m_log(s.sum) : (M)0;
+    if (vectors) {
+      for (i64 i = threadIdx.x; i < length / N; i += blockDim.x) {
+        V a = ((const V*)(x + base))[i];
+#pragma unroll
+        for (int k = 0; k < N; k++)
+          a.at[k] = from<T>(softmax_value(to<M>(a.at[k]), s, log_sum, log_form));
+        ((V*)(out + base))[i] = a;
+      }
+    } else {
+      for (i64 i = threadIdx.x; i < length; i += blockDim.x)
+        out[base + i * inner] =
+            from<T>(softmax_value(to<M>(x[base + i * inner]), s, log_sum, log_form));
+    }
+  }
+}
+
+// Lanes of at most 1024 elements that lie together: each warp has one in registers.
+enum { WARP_LANE = 1024 / HY_WARP };
+KERNEL void softmax_warp(T* out, const T* x, i64 lanes, i64 length, int log_form) {
+  int in_warp = threadIdx.x % HY_WARP;
+  i64 warps = (i64)gridDim.x * (blockDim.x / HY_WARP);
+  for (i64 lane = (i64)blockIdx.x * (blockDim.x / HY_WARP) + threadIdx.x / HY_WARP; lane < lanes;
+       lane += warps) {
+    const T* from_lane = x + lane * length;
+    M value[WARP_LANE], most = lowest(), sum = 0;
+#pragma unroll
+    for (int k = 0; k < WARP_LANE; k++) {
+      int i = in_warp + k * HY_WARP;
+      value[k] = i < length ? to<M>(from_lane[i]) : lowest();
+      most = max_op::of(most, value[k]);
+    }
+    most = warp_reduce<max_op>(most);
+#pragma unroll
+    for (int k = 0; k < WARP_LANE; k++)
+      if (in_warp + k * HY_WARP < length) sum += m_exp(value[k] - most);
+    sum = warp_reduce<add_op>(sum);
+    M log_sum = log_form ? m_log(sum) : (M)0;
+#pragma unroll
+    for (int k = 0; k < WARP_LANE; k++) {
+      int i = in_warp + k * HY_WARP;
+      if (i < length)
+        out[lane * length + i] =
+            from<T>(softmax_value(value[k], online{most, sum}, log_sum, log_form));
+    }
+  }
+}
+
+KERNEL void softmax_thread(T* out, const T* x, i64 lanes, i64 length, i64 inner, int log_form) {
+  GRID_STRIDE(lane, lanes) {
+    i64 base = lane / inner * length * inner + lane % inner;
+    online s = {lowest(), 0};
+    for (i64 i = 0; i < length; i++) s = with(s, to<M>(x[base + i * inner]));
+    s = settled(s);
+    M log_sum = log_form ? m_log(s.sum) : (M)0;
+    for (i64 i = 0; i < length; i++)
+      out[base + i * inner] =
+          from<T>(softmax_value(to<M>(x[base + i * inner]), s, log_sum, log_form));
+  }
+}
+
+// dx = y (dy - sum(dy y)), or dy - exp(y) sum(dy) for the logarithm.
+KERNEL void softmax_backward(T* dx, const T* dy, const T* y, i64 lanes, i64 length, i64 inner,
+                             int log_form) {
+  __shared__ M partial[32];
+  for (i64 lane = blockIdx.x; lane < lanes; lane += gridDim.x) {
+    i64 base = lane / inner * length * inner + lane % inner;
+    M total = 0;
+    for (i64 i = threadIdx.x; i < length; i += blockDim.x) {
+      M g = to<M>(dy[base + i * inner]);
+      total += log_form ? g : g * to<M>(y[base + i * inner]);
+    }
+    total = block_reduce<add_op>(total, partial);
+    for (i64 i = threadIdx.x; i < length; i += blockDim.x) {
+      M g = to<M>(dy[base + i * inner]), v = to<M>(y[base + i * inner]);
+      dx[base + i * inner] = from<T>(log_form ? g - m_exp(v) * total : v * (g - total));
+    }
+  }
+}
+
+// ---- Cross entropy ----
+
+struct lane_target {
+  i64 target;  // -1: ignored, or none of the classes
+  M weight;
+};
+DEVICE lane_target target_of(const hy_gpu_cross_entropy& e, i64 lane, bool tells) {
+  i64 t = load_index(e.target_dtype, e.target, lane);
+  if (t == e.ignore_index) return lane_target{-1, 0};
+  if (t < 0 || t >= e.classes) {
+    if (tells) fault(e.fault, HY_GPU_FAULT_TARGET, e.op, t, 0, e.classes);
+    return lane_target{-1, 0};
+  }
+  return lane_target{t, e.weight ? to<M>(((const T*)e.weight)[t]) : (M)1};
+}
+DEVICE M class_weight(const hy_gpu_cross_entropy& e, i64 c) {
+  return e.weight ? to<M>(((const T*)e.weight)[c]) : (M)1;
+}
+
+// The weight of each lane, whose sum a mean divides by.
+KERNEL void cross_entropy_weights(const hy_gpu_cross_entropy e) {
+  GRID_STRIDE(lane, e.lanes) ((M*)e.lane_weight)[lane] = target_of(e, lane, true).weight;
+}
+
+KERNEL void cross_entropy_lanes(const hy_gpu_cross_entropy e) {
+  __shared__ M partial[32];
+  for (i64 lane = blockIdx.x; lane < e.lanes; lane += gridDim.x) {
+    lane_target t = target_of(e, lane, threadIdx.x == 0);
+    M loss = 0;
+    if (t.target >= 0) {
+      const T* x = (const T*)e.logits + lane / e.inner * e.classes * e.inner + lane % e.inner;
+      online s = measure(x, e.classes, e.inner, e.vectors);
+      M log_sum = m_log(s.sum);
+      loss = -t.weight * (to<M>(x[t.target * e.inner]) - s.most - log_sum);
+      if (e.smoothing > 0) {
+        M smooth = 0;
+        for (i64 c = threadIdx.x; c < e.classes; c += blockDim.x)
+          smooth -= class_weight(e, c) * (to<M>(x[c * e.inner]) - s.most - log_sum);
+        smooth = block_reduce<add_op>(smooth, partial);
+        loss = (M)(1 - e.smoothing) * loss + (M)(e.smoothing / (f64)e.classes) * smooth;
+      }
+    }
+    if (threadIdx.x == 0) {
+      ((M*)e.lane_loss)[lane] = loss;
+      ((M*)e.lane_weight)[lane] = t.weight;
+    }
+  }
+}
+
+// The sum of losses over the sum of weights, or as it is.
+KERNEL void cross_entropy_mean(char* loss, int dtype, const char* sum, const char* weight) {
+  M total = *(const M*)sum;
+  store_any(dtype, loss, 0, weight ? total / *(const M*)weight : total);
+}
+
+KERNEL void cross_entropy_backward(const hy_gpu_cross_entropy e) {
+  M total = e.total_weight ? *(const M*)e.total_weight : (M)1;
+  M weight_sum = e.weight_sum ? *(const M*)e.weight_sum : (M)e.classes;
+  M hard = (M)(1 - e.smoothing), soft = (M)(e.smoothing / (f64)e.classes);
+  for (i64 lane = blockIdx.x; lane < e.lanes; lane += gridDim.x) {
+    lane_target t = target_of(e, lane, threadIdx.x == 0);
+    i64 base = lane / e.inner * e.classes * e.inner + lane % e.inner;
+    const T* x = (const T*)e.logits + base;
+    T* dx = (T*)e.dlogits + base;
+    if (t.target < 0) {
+      for (i64 c = threadIdx.x; c < e.classes; c += blockDim.x) dx[c * e.inner] = from<T>((M)0);
+      continue;
+    }
+    M g = load_any<M>(e.dloss_dtype, e.dloss, e.dloss_step * lane) / total;
+    online s = measure(x, e.classes, e.inner, e.vectors);
+    for (i64 c = threadIdx.x; c < e.classes; c += blockDim.x) {
+      M p = m_exp(to<M>(x[c * e.inner]) - s.most) / s.sum;
+      M slope = hard * t.weight * (p - (M)(c == t.target));
+      if (e.smoothing > 0) slope += soft * (weight_sum * p - class_weight(e, c));
+      dx[c * e.inner] = from<T>(g * slope);
+    }
+  }
+}

@@ -1,0 +1,41 @@
+// FlashAttention forward on Hopper, host side: which calls it takes, and their launches.
+#include "backends/gpu/ops/attention_wgmma.h"
+
+#include <stdio.h>
+
+#include "backends/gpu/ops/tensor_map.h"
+
+#define KEYS 128
+#define STAGES 2
+
+static bool map_heads(hy__gpu_task* task, hy__gpu_tensor_map* map, hy_dtype dtype,
+                      const hy_heads* t, int size, int rows, int heads, int batches, int lines) {
+  const int64_t shape[4] = {size, rows, heads, batches};
+  const int64_t stride[4] = {1, t->row, t->head, t->batch};
+  return hy__gpu_map_tensor(task, map, dtype, t->data, 4, shape, stride, lines);
+}
+
+bool hy__gpu_attention_wgmma(hy__gpu_task* task, const hy_attention* a, hy_dtype dtype) {
+  int size = a->size > a->value_size ? a->size : a->value_size;
+  if (!hy__gpu_is_hopper(task) || a->mask || size > 128 || a->value_size % 8 != 0 || a->keys == 0)
+    return false;
+  int head = size <= 64 ? 64 : 128, consumers = head == 64 ? 3 : 2, rows = 64 * consumers;
+  // Short prompts leave such large tiles half empty.
+  if (a->queries < 4 * rows || a->heads > 65535) return false;
+  hy__gpu_tensor_map q, k, v;
+  if (!map_heads(task, &q, dtype, &a->q, a->size, a->queries, a->heads, a->batches, 64) ||
+      !map_heads(task, &k, dtype, &a->k, a->size, a->keys, a->kv_heads, a->batches, KEYS) ||
+      !map_heads(task, &v, dtype, &a->v, a->value_size, a->keys, a->kv_heads, a->batches, KEYS))
+    return false;
+  char options[64];
+  snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DCONSUMERS=%d", hy__gpu_type_name(dtype),
+           head, consumers);
+  hy_attention attention = *a;
+  size_t shared = (size_t)(rows + 2 * STAGES * KEYS) * (size_t)head * 2 + 1024;
+  hy__gpu_launch(task, hy__gpu_kernel(task, "attention_wgmma", "attention_wgmma", options),
+                 (hy__gpu_dim3){(unsigned)((a->queries + rows - 1) / rows), (unsigned)a->heads,
+                                (unsigned)a->batches},
+                 (hy__gpu_dim3){(unsigned)(consumers + 1) * 128, 1, 1}, shared,
+                 HY__GPU_ARGS(&q, &k, &v, &attention));
+  return true;
+}

@@ -1,0 +1,93 @@
+// Nodes of a graph: deep copies of calls, copies, memsets and kernel launches, each one allocation.
+#include <string.h>
+
+#include "graph/graph.h"
+
+static hy__graph_node* node_new(int n_operands, size_t data_bytes) {
+  size_t operands = (size_t)n_operands * sizeof(hy__operand);
+  hy__graph_node* node = hy__calloc(1, sizeof *node + operands + data_bytes);
+  if (!node) {
+    hy_fail(HY_OUT_OF_MEMORY, "no host memory for a node of a graph");
+    return NULL;
+  }
+  node->operands = (hy__operand*)node->data;
+  return node;
+}
+
+static void* data_of(hy__graph_node* node, int n_operands) {
+  return (hy__operand*)node->data + n_operands;
+}
+
+static void add_operand(hy__graph_node* node, void** now, int64_t first, int64_t last) {
+  node->operands[node->n_operands++] = (hy__operand){*now, first, last, now};
+}
+
+static hy__graph_node* copy_call(const hy_call* call) {
+  int n = call->n_in + call->n_out;
+  hy__graph_node* node = node_new(n, (size_t)n * sizeof(hy_tensor));
+  if (!node) return NULL;
+  hy_tensor* tensors = data_of(node, n);
+  if (call->n_in) memcpy(tensors, call->in, (size_t)call->n_in * sizeof *tensors);
+  memcpy(tensors + call->n_in, call->out, (size_t)call->n_out * sizeof *tensors);
+  node->call = *call;
+  node->call.in = tensors;
+  node->call.out = tensors + call->n_in;
+  node->as.call = &node->call;
+  for (int i = 0; i < n; i++) {
+    if (tensors[i].dtype == HY_NONE) continue;
+    int64_t first, last;
+    hy_tensor_extent(&tensors[i], &first, &last);
+    if (first < last) add_operand(node, &tensors[i].data, first, last);
+  }
+  return node;
+}
+
+static hy__graph_node* copy_launch(const hy_launch* launch) {
+  size_t n = (size_t)launch->n_args, values = 0;
+  for (size_t i = 0; i < n; i++) values += (launch->args[i].bytes + 15u) / 16 * 16;
+  hy__graph_node* node = node_new((int)n, n * sizeof(hy_kernel_arg) + values);
+  if (!node) return NULL;
+  hy_kernel_arg* args = data_of(node, (int)n);
+  char* value = (char*)(args + n);
+  for (size_t i = 0; i < n; i++) {
+    args[i] = launch->args[i];
+    args[i].value = memcpy(value, launch->args[i].value, args[i].bytes);
+    // How far behind the address the kernel reaches is not known.
+    if (args[i].is_address) add_operand(node, (void**)value, 0, 1);
+    value += (args[i].bytes + 15u) / 16 * 16;
+  }
+  node->launch = *launch;
+  node->launch.args = args;
+  node->as.launch = &node->launch;
+  return node;
+}
+
+static hy__graph_node* copy_copy(const hy_graph_node* from) {
+  int n = from->kind == HY_NODE_COPY ? 2 : 1;
+  hy__graph_node* node = node_new(n, 0);
+  if (!node) return NULL;
+  node->as = *from;
+  add_operand(node, &node->as.dst, 0, (int64_t)from->bytes);
+  if (n == 2) add_operand(node, (void**)&node->as.src, 0, (int64_t)from->bytes);
+  return node;
+}
+
+hy_status hy__graph_node_create(const hy_graph_node* from, const hy_provider* provider,
+                                hy__graph_node** node) {
+  switch (from->kind) {
+    case HY_NODE_CALL: *node = copy_call(from->call); break;
+    case HY_NODE_LAUNCH: *node = copy_launch(from->launch); break;
+    case HY_NODE_COPY:
+    case HY_NODE_SET: *node = copy_copy(from); break;
+  }
+  if (!*node) return HY_OUT_OF_MEMORY;
+  (*node)->as.size = sizeof(hy_graph_node);
+  (*node)->as.kind = from->kind;
+  (*node)->as.kernel = from->kernel;
+  (*node)->provider = provider;
+  return HY_OK;
+}
+
+void hy__graph_node_destroy(hy__graph_node* node) {
+  hy__mfree(node);
+}

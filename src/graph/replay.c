@@ -1,0 +1,122 @@
+// Graph launch: one piece of work for a backend that captured, else call by call.
+#include "graph/graph.h"
+#include "ops/internal.h"
+
+hy_status hy__graph_node_submit(const hy_device* device, void* stream, const hy__graph_node* node) {
+  const hy_graph_node* as = &node->as;
+  const hy_backend* backend = device->backend;
+  switch (as->kind) {
+    case HY_NODE_CALL:
+      if (node->provider) return node->provider->run(device->handle, stream, as->call);
+      return hy__reference_checked(as->call);
+    case HY_NODE_COPY:
+      return backend->copy(device->handle, stream, as->dst, as->src, as->bytes,
+                           HY_COPY_DEVICE_TO_DEVICE);
+    case HY_NODE_SET: return backend->set(device->handle, stream, as->dst, as->value, as->bytes);
+    case HY_NODE_LAUNCH:
+      return backend->kernel_launch(device->handle, stream, as->kernel, as->launch);
+  }
+  return hy_fail(HY_INTERNAL, "a graph has a node of kind %d", (int)as->kind);
+}
+
+// ---- by calls ----
+
+static hy_status replay(const hy_graph* graph, hy_stream* stream) {
+  const hy_device* device = stream->device;
+  for (int i = 0; i < graph->count; i++) {
+    const hy__graph_node* node = graph->nodes[i];
+    if (node->as.kind == HY_NODE_CALL) {
+      HY_TRY(hy__run_by(stream, node->as.call, node->provider));
+      continue;
+    }
+    if (hy__fault(node->as.kind == HY_NODE_LAUNCH ? HY_FAULT_KERNEL : HY_FAULT_COPY)) {
+      return hy_fail(HY_DEVICE_FAILED, "node %d of a graph on %s failed by an injected fault", i,
+                     device->selector);
+    }
+    int64_t begin = hy__trace_begin();
+    hy_status status = hy__graph_node_submit(device, stream->handle, node);
+    hy__trace_end(begin, &(hy__trace_event){.kind = HY__TRACE_COPY,
+                                            .name = "graph node",
+                                            .device = device,
+                                            .bytes = node->as.bytes});
+    HY_TRY(status);
+  }
+  return HY_OK;
+}
+
+// ---- by the backend ----
+
+// The same work again, with the addresses and attributes of now, on a stream made for it.
+static hy_status capture_again(const hy_graph* graph, void** handle) {
+  const hy_device* device = graph->device;
+  const hy_backend* backend = device->backend;
+  void* stream;
+  HY_TRY(backend->stream_create(device->handle, &stream));
+  hy_status status = backend->capture_begin(device->handle, stream);
+  if (status == HY_OK) {
+    for (int i = 0; i < graph->count && status == HY_OK; i++) {
+      status = hy__graph_node_submit(device, stream, graph->nodes[i]);
+    }
+    hy_status ended = backend->capture_end(device->handle, stream, status == HY_OK ? handle : NULL);
+    if (status == HY_OK) status = ended;
+  }
+  backend->stream_destroy(device->handle, stream);
+  return status;
+}
+
+// Tells the backend's graph what has changed since it was captured.
+static hy_status refresh(hy_graph* graph) {
+  const hy_device* device = graph->device;
+  const hy_backend* backend = device->backend;
+  hy_status status = backend->graph_update ? HY_OK : HY_UNSUPPORTED;
+  for (int i = 0; i < graph->count && status == HY_OK; i++) {
+    if (!graph->nodes[i]->stale) continue;
+    status = backend->graph_update(device->handle, graph->handle, i, &graph->nodes[i]->as);
+  }
+  if (status == HY_UNSUPPORTED) {
+    void* fresh = NULL;
+    HY_TRY(capture_again(graph, &fresh));
+    hy_event_sync(graph->done);
+    backend->graph_destroy(device->handle, graph->handle);
+    graph->handle = fresh;
+    status = HY_OK;
+  }
+  HY_TRY(status);
+  for (int i = 0; i < graph->count; i++) graph->nodes[i]->stale = false;
+  graph->stale = false;
+  return HY_OK;
+}
+
+static hy_status launch_whole(hy_graph* graph, hy_stream* stream) {
+  const hy_device* device = stream->device;
+  if (graph->stale) HY_TRY(refresh(graph));
+  if (hy__fault(HY_FAULT_KERNEL)) {
+    return hy_fail(HY_DEVICE_FAILED, "a graph of %d nodes on %s failed by an injected fault",
+                   graph->count, device->selector);
+  }
+  int64_t begin = hy__trace_begin();
+  hy_status status = device->backend->graph_launch(device->handle, graph->handle, stream->handle);
+  hy__trace_end(begin, &(hy__trace_event){.kind = HY__TRACE_OP, .name = "graph", .device = device});
+  return status;
+}
+
+hy_status hy_graph_launch(hy_graph* graph, hy_stream* stream) {
+  if (!graph || !stream) {
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_graph_launch: %s is NULL", graph ? "stream" : "graph");
+  }
+  if (!hy__same_device(graph->device, stream->device)) {
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_graph_launch: the graph is of %s, the stream of %s",
+                   graph->device->selector, stream->device->selector);
+  }
+  if (stream->capture) {
+    return hy__capture_refuse(stream, "hy_graph_launch", "graphs do not contain graphs");
+  }
+  HY_TRY(hy__stream_check(stream));
+  if (!graph->done) return replay(graph, stream);
+  if (graph->last && graph->last != stream) HY_TRY(hy_stream_wait_event(stream, graph->done));
+  hy_status status = graph->handle ? launch_whole(graph, stream) : replay(graph, stream);
+  // Also after a failure: some of it may be under way.
+  hy_status noted = hy_event_record(graph->done, stream);
+  graph->last = stream;
+  return status == HY_OK ? noted : status;
+}

@@ -1,0 +1,46 @@
+// KV cache, paged: keys and values of past tokens, in blocks that sequences of any length share.
+#ifndef HALYARD_MODEL_KV_CACHE_H_
+#define HALYARD_MODEL_KV_CACHE_H_
+
+#include "model/transformer.h"
+
+enum { HY__KV_BLOCK = 16 };  // tokens
+
+typedef struct hy__kv_cache hy__kv_cache;
+
+// Room for `tokens` in all, rounded up to blocks, in the type the model computes in.
+hy_status hy__kv_cache_create(hy_stream* stream, const hy__config* config, hy_dtype dtype,
+                              int64_t tokens, hy__kv_cache** cache);
+void hy__kv_cache_destroy(hy__kv_cache* cache);  // NULL is fine
+// More room, where `tokens` do not fit; what is there stays. On failure nothing has changed.
+hy_status hy__kv_cache_grow(hy_stream* stream, hy__kv_cache* cache, int64_t tokens);
+
+// A sequence's place in the cache; zeroed is an empty one.
+typedef struct hy__sequence {
+  int64_t length;  // tokens that are in the cache
+  int64_t* blocks;
+  int64_t n_blocks, capacity;
+} hy__sequence;
+void hy__sequence_free(hy__kv_cache* cache, hy__sequence* sequence);
+// Keeps the first `length` tokens and gives back the blocks of the others.
+void hy__sequence_cut(hy__kv_cache* cache, hy__sequence* sequence, int64_t length);
+
+// One pass over new tokens of several sequences: the tokens, where their keys go, and what each may
+// see. On the device, by one upload, and the scope's.
+typedef struct hy__kv_pass {
+  hy__kv_cache* cache;
+  int64_t tokens;                                        // N, of all sequences
+  hy_array *ids, *positions;                             // (N) i64; positions in their sequences
+  hy_array* last;                                        // (B) i64: the last token of each sequence
+  hy_array* slots;                                       // (N) i64: where keys and values go
+  hy_array *block_table, *query_start, *context_length;  // as paged_attention has them
+} hy__kv_pass;
+// Makes room and counts the tokens into the sequences. HY_OUT_OF_MEMORY when the cache is full, and
+// then nothing has changed.
+hy_status hy__kv_pass_begin(hy_scope* s, hy__kv_cache* cache, hy__sequence* const* sequences,
+                            const int32_t* const* ids, const int64_t* counts, int batch,
+                            hy__kv_pass* pass);
+// Attention that stores this pass's keys and values and looks at all of its sequences' past.
+hy__tf_attention hy__attend_cached(hy__kv_pass* pass);
+
+#endif  // HALYARD_MODEL_KV_CACHE_H_

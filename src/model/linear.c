@@ -1,0 +1,81 @@
+// Linear layers: products with float or int8 activations, and LoRA's update.
+#include "model/linear.h"
+
+enum { ACTIVATION_GROUP = 32 };  // numbers of x that share a scale
+
+int64_t hy__int8_group(int64_t size) {
+  for (int64_t group = 128; group >= 32; group /= 2) {
+    if (size % group == 0) return group;
+  }
+  return 0;
+}
+
+void hy__linear_release(hy__linear* layer) {
+  hy_array_release(layer->weight);
+  hy_array_release(layer->scale);
+  hy_array_release(layer->bias);
+  hy_array_release(layer->lora.a);
+  hy_array_release(layer->lora.b);
+}
+
+static hy_dtype dtype_of(const hy_array* x) {
+  return hy_array_tensor(x)->dtype;
+}
+
+static hy_array* as_dtype(hy_scope* s, hy_array* x, hy_dtype dtype) {
+  return !x || dtype_of(x) == dtype ? x : hy_s_cast(s, x, dtype);
+}
+
+hy__activations hy__activations_for(hy_scope* s, const hy__linear* layer, hy_array* x,
+                                    const hy__draws* draws) {
+  hy__activations in = {.x = x};
+  if (!layer->scale || draws) return in;
+  // Activations have outliers, and what shares a scale with one loses its own digits.
+  int64_t group = hy_s_size(s, x, -1) % ACTIVATION_GROUP == 0 ? ACTIVATION_GROUP : 0;
+  in.int8 = hy_s_quantize(s, &in.scale, x, HY_I8, group);
+  return in;
+}
+
+static hy_array* drop_out(hy_scope* s, double dropout, hy_array* x, hy__draws* draws) {
+  if (!(dropout > 0) || !draws) return x;
+  uint64_t offset = draws->offset;
+  draws->offset += (uint64_t)hy_tensor_numel(hy_array_tensor(x)) / 4 + 1;
+  return hy_s_dropout(s, NULL, x, draws->seed, offset, dropout);
+}
+
+// y + scaling * dropout(x) A^T B^T, in the type of the adapter, which may be float32 beside halves.
+static hy_array* add_lora(hy_scope* s, const hy__lora* lora, hy_array* y, hy_array* x,
+                          hy__draws* draws) {
+  hy_array* dropped = as_dtype(s, drop_out(s, lora->dropout, x, draws), dtype_of(lora->a));
+  hy_array* low = hy_s_linear(s, dropped, lora->a, NULL);
+  hy_array* update = as_dtype(s, hy_s_linear(s, low, lora->b, NULL), dtype_of(x));
+  return hy_s_add(s, y, update, hy_float(lora->scaling));
+}
+
+static hy_array* multiply(hy_scope* s, const hy__linear* l, const hy__activations* in,
+                          hy_dtype dtype) {
+  if (in->int8)
+    return hy_s_linear_int8(s, in->int8, in->scale, l->weight, l->scale, l->bias, dtype);
+  if (l->scale) return hy_s_linear_quantized(s, in->x, l->weight, l->scale, l->bias);
+  return hy_s_linear(s, in->x, l->weight, l->bias);
+}
+
+hy_array* hy__linear_apply_to(hy_scope* s, const hy__linear* layer, const hy__activations* in,
+                              hy__draws* draws) {
+  if (s->status != HY_OK) return NULL;
+  int mark = hy_scope_mark(s);
+  hy_array* y = multiply(s, layer, in, dtype_of(in->x));
+  if (!layer->lora.a) return y;
+  return hy_scope_pop(s, mark, add_lora(s, &layer->lora, y, in->x, draws));
+}
+
+hy_array* hy__linear_apply(hy_scope* s, const hy__linear* layer, hy_array* x, hy__draws* draws) {
+  hy__activations in = hy__activations_for(s, layer, x, draws);
+  return hy__linear_apply_to(s, layer, &in, draws);
+}
+
+hy_array* hy__linear_apply_f32(hy_scope* s, const hy__linear* layer, hy_array* x) {
+  hy__activations in = hy__activations_for(s, layer, x, NULL);
+  if (in.int8 && !layer->lora.a) return multiply(s, layer, &in, HY_F32);
+  return as_dtype(s, hy__linear_apply_to(s, layer, &in, NULL), HY_F32);
+}

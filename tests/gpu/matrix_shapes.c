@@ -1,0 +1,550 @@
+// Matrix families of a GPU backend at shapes of models: tiles, tails, stages and splits that the
+// conformance cases, whose tensors are small, do not reach. Every call runs on the cpu too and is
+// compared with it.
+//
+//   matrix_shapes [--backend cuda:0] [--only TEXT] [--time]
+//
+// --time also prints how long a call takes on the device; use it with --only, on random data.
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "halyard/halyard.h"
+
+static hy_device *gpu, *cpu;
+static hy_stream *gpu_stream, *cpu_stream;
+static const char* only;
+static bool timing;
+static int failures, runs;
+
+static void must(hy_status status, const char* what) {
+  if (status == HY_OK) return;
+  fprintf(stderr, "%s: %s\n", what, hy_last_error());
+  exit(2);
+}
+
+// ---- data: the same on both sides ----
+
+typedef struct twin {
+  hy_tensor host, device;
+} twin;
+
+static uint64_t state = 1;
+static double uniform(void) {
+  state = state * 6364136223846793005u + 1442695040888963407u;
+  return (double)(state >> 11) * 0x1p-53;
+}
+
+static twin place(hy_dtype dtype, int ndim, const int64_t* shape) {
+  twin t;
+  must(hy_tensor_init(&t.host, NULL, dtype, ndim, shape), "shape");
+  t.device = t.host;
+  size_t bytes = hy_tensor_bytes(&t.host) + 64;
+  must(hy_alloc(cpu_stream, bytes, &t.host.data), "host memory");
+  must(hy_alloc(gpu_stream, bytes, &t.device.data), "device memory");
+  memset(t.host.data, 0, bytes);
+  return t;
+}
+
+static void upload(twin* t) {
+  must(hy_memcpy(gpu_stream, t->device.data, t->host.data, hy_tensor_bytes(&t->host),
+                 HY_COPY_HOST_TO_DEVICE),
+       "upload");
+  must(hy_stream_sync(gpu_stream), "upload");
+}
+
+static void put(void* at, hy_dtype dtype, int64_t i, double v) {
+  float f = (float)v;
+  uint32_t bits;
+  memcpy(&bits, &f, 4);
+  switch (dtype) {
+    case HY_F32: ((float*)at)[i] = f; break;
+    case HY_F64: ((double*)at)[i] = v; break;
+    case HY_BF16: ((uint16_t*)at)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16); break;
+    case HY_F16: {
+      _Float16 h = (_Float16)f;
+      memcpy((uint16_t*)at + i, &h, 2);
+      break;
+    }
+    case HY_I8: ((int8_t*)at)[i] = (int8_t)v; break;
+    case HY_I32: ((int32_t*)at)[i] = (int32_t)v; break;
+    case HY_I64: ((int64_t*)at)[i] = (int64_t)v; break;
+    default: ((uint8_t*)at)[i] = (uint8_t)v; break;
+  }
+}
+
+static double get(const void* at, hy_dtype dtype, int64_t i) {
+  switch (dtype) {
+    case HY_F32: return ((const float*)at)[i];
+    case HY_F64: return ((const double*)at)[i];
+    case HY_BF16: {
+      uint32_t bits = (uint32_t)((const uint16_t*)at)[i] << 16;
+      float f;
+      memcpy(&f, &bits, 4);
+      return f;
+    }
+    case HY_F16: {
+      _Float16 h;
+      memcpy(&h, (const uint16_t*)at + i, 2);
+      return (double)h;
+    }
+    case HY_I32: return ((const int32_t*)at)[i];
+    default: return ((const uint8_t*)at)[i];
+  }
+}
+
+static twin random_tensor(hy_dtype dtype, int ndim, const int64_t* shape, double low, double high) {
+  twin t = place(dtype, ndim, shape);
+  int64_t all = hy_tensor_numel(&t.host), block = (1 << 20) + 64;
+  int64_t n =
+      timing && all > block ? block : all;  // time needs random data, but not all of it anew
+  if (dtype == HY_I4)
+    for (int64_t i = 0; i < n / 2; i++) ((uint8_t*)t.host.data)[i] = (uint8_t)(uniform() * 256);
+  else if (dtype == HY_F8E4M3 || dtype == HY_F8E5M2)  // finite ones
+    for (int64_t i = 0; i < n; i++)
+      ((uint8_t*)t.host.data)[i] = (uint8_t)((uniform() < 0.5 ? 128 : 0) + uniform() * 64);
+  else
+    for (int64_t i = 0; i < n; i++) put(t.host.data, dtype, i, low + (high - low) * uniform());
+  size_t filled = (size_t)n * (size_t)hy_dtype_bits(dtype) / 8, bytes = hy_tensor_bytes(&t.host);
+  for (size_t at = filled; at < bytes; at += filled)
+    memcpy((char*)t.host.data + at, t.host.data, bytes - at < filled ? bytes - at : filled);
+  upload(&t);
+  return t;
+}
+
+static twin absent(void) {
+  twin t = {hy_tensor_absent(), hy_tensor_absent()};
+  return t;
+}
+
+static void release(twin* t) {
+  if (t->host.dtype == HY_NONE) return;
+  hy_free(cpu, t->host.data);
+  hy_free(gpu, t->device.data);
+}
+
+// ---- one call on both sides ----
+
+static double unit(hy_dtype dtype) {
+  return dtype == HY_BF16  ? 0x1p-8
+         : dtype == HY_F16 ? 0x1p-11
+         : dtype == HY_F64 ? 0x1p-53
+                           : 0x1p-24;
+}
+
+// `loose`: units that the largest element may be off by, relative to the output's largest.
+static void compare(const char* name, const twin* t, int output, double loose) {
+  size_t bytes = hy_tensor_bytes(&t->host);
+  void* got = malloc(bytes);
+  must(hy_memcpy(gpu_stream, got, t->device.data, bytes, HY_COPY_DEVICE_TO_HOST), "download");
+  must(hy_stream_sync(gpu_stream), name);
+  int64_t n = hy_tensor_numel(&t->host), bad = -1;
+  double largest = 0, worst = 0;
+  for (int64_t i = 0; i < n; i++) {
+    double want = get(t->host.data, t->host.dtype, i);
+    if (isfinite(want) && fabs(want) > largest) largest = fabs(want);
+  }
+  for (int64_t i = 0; i < n; i++) {
+    double a = get(t->host.data, t->host.dtype, i), b = get(got, t->host.dtype, i);
+    double off =
+        a == b || (isnan(a) && isnan(b)) ? 0 : fabs(a - b) / (largest * unit(t->host.dtype));
+    if (!(off <= worst)) {
+      worst = off;
+      bad = i;
+    }
+  }
+  if (!(worst <= loose)) {
+    failures++;
+    printf(
+        "FAILED %s, output %d: element %lld of %lld is %g, should be %g (%.1f units of the "
+        "largest)\n",
+        name, output, (long long)bad, (long long)n, get(got, t->host.dtype, bad),
+        get(t->host.data, t->host.dtype, bad), worst);
+  }
+  free(got);
+}
+
+static double time_call(hy_call* call) {
+  hy_event *start, *stop;
+  must(hy_event_create(gpu, &start), "event");
+  must(hy_event_create(gpu, &stop), "event");
+  double best = INFINITY;
+  for (int round = 0; round < 5; round++) {
+    double ms;
+    const int each = 20;
+    must(hy_event_record(start, gpu_stream), "event");
+    for (int i = 0; i < each; i++) must(hy_run(gpu_stream, call), "run");
+    must(hy_event_record(stop, gpu_stream), "event");
+    must(hy_event_sync(stop), "event");
+    must(hy_event_elapsed(start, stop, &ms), "event");
+    if (ms / each < best) best = ms / each;
+  }
+  hy_event_destroy(start);
+  hy_event_destroy(stop);
+  return best * 1e3;
+}
+
+static void check(const char* name, hy_op op, const hy_attrs* attrs, int n_in, twin* in,
+                  double loose, double flops, double bytes) {
+  hy_tensor host_in[8], device_in[8], host_out[HY_MAX_OUTPUTS], device_out[HY_MAX_OUTPUTS];
+  twin out[HY_MAX_OUTPUTS];
+  for (int i = 0; i < n_in; i++) {
+    host_in[i] = in[i].host;
+    device_in[i] = in[i].device;
+  }
+  hy_call call = {.op = op, .n_in = n_in, .in = host_in, .out = host_out, .attrs = *attrs};
+  must(hy_infer(&call, host_out), name);
+  call.n_out = hy_op_describe(op)->n_outputs;
+  for (int o = 0; o < call.n_out; o++) {
+    out[o] = place(host_out[o].dtype, host_out[o].ndim, host_out[o].shape);
+    out[o].host.layout = out[o].device.layout = host_out[o].layout;
+    host_out[o] = out[o].host;
+    device_out[o] = out[o].device;
+  }
+  hy_call on_gpu = call;
+  on_gpu.in = device_in;
+  on_gpu.out = device_out;
+  runs++;
+  must(hy_run(gpu_stream, &on_gpu), name);
+  must(hy_stream_sync(gpu_stream), name);
+  if (!timing) {
+    must(hy_run(cpu_stream, &call), name);
+    for (int o = 0; o < call.n_out; o++)
+      compare(name, &out[o], o, out[o].host.dtype == HY_F32 && loose < 64 ? 64 : loose);
+  } else {
+    double us = time_call(&on_gpu);
+    printf("%-64s %9.1f us %8.1f TFLOP/s %8.0f GB/s\n", name, us, flops / us * 1e-6,
+           bytes / us * 1e-3);
+  }
+  for (int o = 0; o < call.n_out; o++) release(&out[o]);
+  for (int i = 0; i < n_in; i++) release(&in[i]);
+}
+
+static bool wanted(const char* name) {
+  return !only || strstr(name, only);
+}
+
+// ---- families ----
+
+static void linear(hy_dtype dtype, int64_t m, int64_t n, int64_t k, bool bias) {
+  char name[96];
+  snprintf(name, sizeof name, "linear %s m=%lld n=%lld k=%lld%s", hy_dtype_name(dtype),
+           (long long)m, (long long)n, (long long)k, bias ? " bias" : "");
+  if (!wanted(name)) return;
+  twin in[3] = {random_tensor(dtype, 2, (int64_t[]){m, k}, -1, 1),
+                random_tensor(dtype, 2, (int64_t[]){n, k}, -1, 1),
+                bias ? random_tensor(dtype, 1, &n, -1, 1) : absent()};
+  hy_attrs none = {0};
+  double size = (double)hy_dtype_size(dtype);
+  check(name, HY_OP_linear, &none, 3, in, dtype == HY_F32 ? 64 : 2, 2.0 * m * n * k,
+        size * (double)(m * k + n * k + m * n));
+}
+
+static void product(hy_dtype dtype, int64_t m, int64_t n, int64_t k, bool ta, bool tb) {
+  char name[96];
+  snprintf(name, sizeof name, "mm %s m=%lld n=%lld k=%lld %s%s", hy_dtype_name(dtype), (long long)m,
+           (long long)n, (long long)k, ta ? "T" : "N", tb ? "T" : "N");
+  if (!wanted(name)) return;
+  twin a = random_tensor(dtype, 2, ta ? (int64_t[]){k, m} : (int64_t[]){m, k}, -1, 1);
+  twin b = random_tensor(dtype, 2, tb ? (int64_t[]){n, k} : (int64_t[]){k, n}, -1, 1);
+  if (ta) hy_transpose(&a.host, &a.host, 0, 1), hy_transpose(&a.device, &a.device, 0, 1);
+  if (tb) hy_transpose(&b.host, &b.host, 0, 1), hy_transpose(&b.device, &b.device, 0, 1);
+  hy_attrs none = {0};
+  check(name, HY_OP_mm, &none, 2, (twin[]){a, b},
+        dtype == HY_F32   ? 64
+        : dtype == HY_F64 ? 64
+                          : 2,
+        2.0 * m * n * k, (double)hy_dtype_size(dtype) * (double)(m * k + n * k + m * n));
+}
+
+static void quantized(hy_dtype x, hy_dtype q, int64_t group, int64_t m, int64_t n, int64_t k) {
+  char name[96];
+  snprintf(name, sizeof name, "linear_quantized %s x %s/%lld m=%lld n=%lld k=%lld",
+           hy_dtype_name(x), hy_dtype_name(q), (long long)group, (long long)m, (long long)n,
+           (long long)k);
+  if (!wanted(name)) return;
+  twin in[4] = {random_tensor(x, 2, (int64_t[]){m, k}, -1, 1),
+                random_tensor(q, 2, (int64_t[]){n, k}, -127, 127),
+                random_tensor(HY_F32, 2, (int64_t[]){n, k / group}, 0.01, 0.02),
+                random_tensor(x, 1, &n, -1, 1)};
+  hy_attrs none = {0};
+  check(name, HY_OP_linear_quantized, &none, 4, in, x == HY_F32 ? 64 : 2, 2.0 * m * n * k,
+        (double)hy_dtype_bits(q) / 8 * (double)(n * k) + 4.0 * n * k / group);
+}
+
+static void int8_layer(hy_dtype q, int64_t x_group, int64_t group, int64_t m, int64_t n, int64_t k,
+                       hy_dtype to) {
+  char name[96];
+  snprintf(name, sizeof name, "linear_int8 /%lld x %s/%lld m=%lld n=%lld k=%lld %s",
+           (long long)x_group, hy_dtype_name(q), (long long)group, (long long)m, (long long)n,
+           (long long)k, hy_dtype_name(to));
+  if (!wanted(name)) return;
+  twin in[5] = {random_tensor(HY_I8, 2, (int64_t[]){m, k}, -127, 127),
+                random_tensor(HY_F32, 2, (int64_t[]){m, k / x_group}, 0.01, 0.02),
+                random_tensor(q, 2, (int64_t[]){n, k}, -127, 127),
+                random_tensor(HY_F32, 2, (int64_t[]){n, k / group}, 0.01, 0.02),
+                random_tensor(to, 1, &n, -1, 1)};
+  hy_attrs attrs = {0};
+  attrs.cast.dtype = to;
+  check(name, HY_OP_linear_int8, &attrs, 5, in, to == HY_F32 ? 64 : 2, 2.0 * m * n * k,
+        (double)hy_dtype_bits(q) / 8 * (double)(n * k) + 4.0 * n * k / group);
+}
+
+static void attention(hy_dtype dtype, int64_t b, int64_t h, int64_t hkv, int64_t t, int64_t s,
+                      int64_t d, hy_causal causal, int mask, bool backward) {
+  char name[128];
+  snprintf(name, sizeof name, "%s %s b=%lld h=%lld/%lld t=%lld s=%lld d=%lld causal=%d mask=%d",
+           backward ? "sdpa_backward" : "sdpa", hy_dtype_name(dtype), (long long)b, (long long)h,
+           (long long)hkv, (long long)t, (long long)s, (long long)d, causal, mask);
+  if (!wanted(name)) return;
+  hy_attrs attrs = {0};
+  attrs.attention.causal = causal;
+  twin q = random_tensor(dtype, 4, (int64_t[]){b, h, t, d}, -2, 2);
+  twin k = random_tensor(dtype, 4, (int64_t[]){b, hkv, s, d}, -2, 2);
+  twin v = random_tensor(dtype, 4, (int64_t[]){b, hkv, s, d}, -2, 2);
+  twin m = absent();
+  if (mask == 1) m = random_tensor(HY_BOOL, 2, (int64_t[]){t, s}, 0, 3);
+  if (mask == 2) m = random_tensor(dtype, 4, (int64_t[]){b, 1, t, s}, -2, 2);
+  double flops = 4.0 * b * h * t * s * d * (causal ? 0.5 : 1);
+  double loose = dtype == HY_F32 ? 64 : 4;
+  if (!backward) {
+    check(name, HY_OP_sdpa, &attrs, 4, (twin[]){q, k, v, m}, loose, flops, 0);
+    return;
+  }
+  // The forward's own results on the cpu, given to both sides.
+  twin dout = random_tensor(dtype, 4, (int64_t[]){b, h, t, d}, -1, 1);
+  twin out = place(dtype, 4, (int64_t[]){b, h, t, d}), lse = place(HY_F32, 3, (int64_t[]){b, h, t});
+  hy_tensor in[4] = {q.host, k.host, v.host, m.host}, results[2] = {out.host, lse.host};
+  hy_call forward = {
+      .op = HY_OP_sdpa, .n_in = 4, .n_out = 2, .in = in, .out = results, .attrs = attrs};
+  if (!timing) must(hy_run(cpu_stream, &forward), "forward");
+  upload(&out);
+  upload(&lse);
+  check(name, HY_OP_sdpa_backward, &attrs, 7, (twin[]){dout, q, k, v, out, lse, m}, 4 * loose,
+        2.5 * flops, 0);
+}
+
+static void paged(hy_dtype dtype, int64_t sequences, int64_t queries, int64_t context, int64_t h,
+                  int64_t hkv, int64_t d, int64_t block) {
+  char name[128];
+  snprintf(name, sizeof name,
+           "paged_attention %s n=%lld t=%lld s=%lld h=%lld/%lld d=%lld block=%lld",
+           hy_dtype_name(dtype), (long long)sequences, (long long)queries, (long long)context,
+           (long long)h, (long long)hkv, (long long)d, (long long)block);
+  if (!wanted(name)) return;
+  int64_t most = (context + block - 1) / block + 3, blocks = sequences * most + 5;
+  twin q = random_tensor(dtype, 3, (int64_t[]){sequences * queries, h, d}, -2, 2);
+  twin k = random_tensor(dtype, 4, (int64_t[]){blocks, block, hkv, d}, -2, 2);
+  twin v = random_tensor(dtype, 4, (int64_t[]){blocks, block, hkv, d}, -2, 2);
+  twin table = place(HY_I32, 2, (int64_t[]){sequences, most});
+  twin start = place(HY_I32, 1, (int64_t[]){sequences + 1}), length = place(HY_I32, 1, &sequences);
+  for (int64_t i = 0; i < sequences * most; i++)
+    ((int32_t*)table.host.data)[i] = (int32_t)((i * 7 + 3) % blocks);
+  for (int64_t i = 0; i <= sequences; i++) ((int32_t*)start.host.data)[i] = (int32_t)(i * queries);
+  for (int64_t i = 0; i < sequences; i++)
+    ((int32_t*)length.host.data)[i] =
+        (int32_t)(context - (i % 3) * 5 < queries ? queries : context - (i % 3) * 5);
+  upload(&table);
+  upload(&start);
+  upload(&length);
+  hy_attrs attrs = {0};
+  check(name, HY_OP_paged_attention, &attrs, 6, (twin[]){q, k, v, table, start, length},
+        dtype == HY_F32 ? 64 : 4, 4.0 * sequences * queries * h * context * d,
+        (double)hy_dtype_size(dtype) * 2 * (double)(sequences * context * hkv * d));
+}
+
+static void conv(hy_dtype dtype, int64_t n, int64_t c, int64_t size, int64_t out, int64_t kernel,
+                 int64_t stride, int64_t padding, int64_t groups) {
+  char name[128];
+  snprintf(name, sizeof name,
+           "conv2d %s n=%lld c=%lld %lldx%lld out=%lld kernel=%lld stride=%lld groups=%lld",
+           hy_dtype_name(dtype), (long long)n, (long long)c, (long long)size, (long long)size,
+           (long long)out, (long long)kernel, (long long)stride, (long long)groups);
+  if (!wanted(name)) return;
+  hy_attrs attrs = {0};
+  attrs.conv.stride = (hy_pair){stride, stride};
+  attrs.conv.padding = (hy_pair){padding, padding};
+  attrs.conv.dilation = (hy_pair){1, 1};
+  attrs.conv.groups = groups;
+  int64_t o = (size + 2 * padding - kernel) / stride + 1;
+  double flops = 2.0 * n * out * o * o * (c / groups) * kernel * kernel;
+  twin x = random_tensor(dtype, 4, (int64_t[]){n, c, size, size}, -1, 1);
+  twin w = random_tensor(dtype, 4, (int64_t[]){out, c / groups, kernel, kernel}, -1, 1);
+  check(name, HY_OP_conv2d, &attrs, 3, (twin[]){x, w, random_tensor(dtype, 1, &out, -1, 1)},
+        dtype == HY_F32 ? 64 : 2, flops, 0);
+  x = random_tensor(dtype, 4, (int64_t[]){n, c, size, size}, -1, 1);
+  w = random_tensor(dtype, 4, (int64_t[]){out, c / groups, kernel, kernel}, -1, 1);
+  twin dy = random_tensor(dtype, 4, (int64_t[]){n, out, o, o}, -1, 1);
+  check(name, HY_OP_conv2d_backward, &attrs, 3, (twin[]){dy, x, w}, dtype == HY_F32 ? 256 : 4,
+        2 * flops, 0);
+}
+
+static void moe(hy_dtype dtype, int64_t tokens, int64_t size, int64_t hidden, int64_t experts,
+                int64_t chosen) {
+  char name[96];
+  snprintf(name, sizeof name,
+           "fused_moe %s tokens=%lld size=%lld hidden=%lld experts=%lld chosen=%lld",
+           hy_dtype_name(dtype), (long long)tokens, (long long)size, (long long)hidden,
+           (long long)experts, (long long)chosen);
+  if (!wanted(name)) return;
+  twin in[5] = {random_tensor(dtype, 2, (int64_t[]){tokens, size}, -1, 1),
+                random_tensor(dtype, 3, (int64_t[]){experts, 2 * hidden, size}, -0.2, 0.2),
+                random_tensor(dtype, 3, (int64_t[]){experts, size, hidden}, -0.2, 0.2),
+                random_tensor(dtype, 2, (int64_t[]){tokens, chosen}, 0, 1),
+                random_tensor(HY_I32, 2, (int64_t[]){tokens, chosen}, 0, (double)experts - 0.01)};
+  hy_attrs none = {0};
+  check(name, HY_OP_fused_moe, &none, 5, in, dtype == HY_F32 ? 128 : 4,
+        6.0 * tokens * chosen * size * hidden, 0);
+}
+
+static void correctness(void) {
+  static const hy_dtype halves[] = {HY_BF16, HY_F16};
+  for (int i = 0; i < 2; i++) {
+    hy_dtype h = halves[i];
+    static const int64_t rows[] = {1, 3, 8, 9, 16, 31, 64, 65, 130};
+    for (int r = 0; r < 9; r++) linear(h, rows[r], 200, 328, r % 2);
+    linear(h, 1, 64, 4864, true);
+    linear(h, 7, 40, 2056, false);
+    for (int t = 0; t < 4; t++) product(h, 200, 264, 328, t & 1, t & 2);
+    product(h, 130, 72, 100, false, false);
+    product(h, 129, 257, 33, false, true);
+    product(h, 384, 512, 256, false, true);
+    product(h, 320, 400, 192, false, false);
+    product(h, 256, 264, 136, true, false);
+    product(h, 96, 100, 4000, true, false);  // split-K
+    product(h, 24, 200, 2000, true, true);
+    linear(h, 500, 16, 896, false);  // few columns
+    product(h, 300, 40, 520, false, true);
+    for (int t = 0; t < 4; t++) product(h, 1104, 1208, 200, t & 1, t & 2);  // Hopper's own tiles
+    product(h, 1100, 2200, 72, false, true);
+    linear(h, 2000, 1152, 96, true);
+    static const hy_dtype weights[] = {HY_I8, HY_I4, HY_F8E4M3, HY_F8E5M2};
+    for (int w = 0; w < 4; w++) {
+      static const int64_t tokens[] = {1, 5, 12, 20, 50, 150};
+      for (int r = 0; r < 6; r++) {
+        quantized(h, weights[w], 32, tokens[r], 80, 544);
+        quantized(h, weights[w], 128, tokens[r], 48, 1152);
+        quantized(h, weights[w], 608, tokens[r], 48, 608);
+      }
+      quantized(h, weights[w], 64, 1, 40, 4864);
+    }
+    static const int64_t tokens[] = {1, 5, 12, 20, 50, 150};
+    for (int r = 0; r < 6; r++) {
+      int8_layer(HY_I8, 32, 128, tokens[r], 80, 1152, h);
+      int8_layer(HY_I4, 32, 32, tokens[r], 48, 544, h);
+      int8_layer(HY_I8, 96, 608, tokens[r], 72, 1824, h);
+      int8_layer(HY_I4, 608, 608, tokens[r], 40, 608, h);
+    }
+    int8_layer(HY_I8, 32, 128, 1, 64, 4864, h);
+    for (int back = 0; back < 2; back++) {
+      attention(h, 2, 4, 2, 150, 150, 64, HY_CAUSAL_TOP_LEFT, 0, back);
+      attention(h, 1, 6, 2, 70, 200, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, back);
+      attention(h, 1, 2, 2, 130, 90, 128, HY_CAUSAL_NONE, 0, back);
+      attention(h, 1, 7, 1, 40, 140, 128, HY_CAUSAL_TOP_LEFT, 1, back);
+      attention(h, 2, 2, 1, 70, 70, 96, HY_CAUSAL_NONE, 2, back);
+      attention(h, 1, 2, 1, 100, 100, 256, HY_CAUSAL_TOP_LEFT, 0, back);
+      attention(h, 1, 3, 3, 65, 65, 20, HY_CAUSAL_TOP_LEFT, 0, back);
+      attention(h, 1, 2, 2, 200, 100, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, back);  // rows without keys
+    }
+    paged(h, 3, 1, 700, 14, 2, 64, 16);
+    paged(h, 2, 5, 333, 8, 8, 128, 16);
+    paged(h, 2, 100, 260, 14, 2, 64, 32);
+    paged(h, 1, 1, 40, 4, 1, 80, 8);
+    conv(h, 2, 16, 14, 24, 3, 1, 1, 1);
+    moe(h, 70, 64, 96, 4, 2);
+  }
+  linear(HY_F32, 130, 200, 328, true);
+  linear(HY_F32, 1, 67, 1501, true);
+  linear(HY_F32, 5, 130, 2048, true);
+  product(HY_F64, 3, 77, 600, false, true);
+  product(HY_F32, 200, 130, 77, false, false);
+  product(HY_F32, 600, 700, 130, true, false);
+  product(HY_F64, 100, 130, 77, false, true);
+  quantized(HY_F32, HY_I8, 32, 5, 80, 160);
+  attention(HY_F32, 1, 4, 2, 70, 100, 40, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
+  attention(HY_F32, 1, 4, 2, 70, 100, 40, HY_CAUSAL_BOTTOM_RIGHT, 2, true);
+  paged(HY_F32, 2, 3, 100, 4, 2, 32, 16);
+  conv(HY_F32, 2, 20, 20, 70, 3, 2, 1, 1);
+  conv(HY_F32, 3, 12, 15, 24, 5, 1, 2, 4);
+  moe(HY_F32, 100, 48, 80, 5, 3);
+}
+
+static void speed(void) {
+  static const int64_t sizes[] = {1024, 2048, 4096, 8192};
+  for (int i = 0; i < 4; i++) {
+    product(HY_BF16, sizes[i], sizes[i], sizes[i], false, true);
+    product(HY_BF16, sizes[i], sizes[i], sizes[i], false, false);
+    product(HY_BF16, sizes[i], sizes[i], sizes[i], true, false);
+  }
+  product(HY_F32, 4096, 4096, 4096, false, true);
+  linear(HY_F32, 1, 9728, 896, false);
+  linear(HY_F32, 1, 151936, 896, false);
+  // Qwen2.5-0.5B: qkv, o, gate_up, down, head; a prompt and decoding.
+  static const int64_t layers[][2] = {
+      {1152, 896}, {896, 896}, {9728, 896}, {896, 4864}, {151936, 896}};
+  static const int64_t rows[] = {1, 8, 16, 64, 512, 4096};
+  for (int l = 0; l < 5; l++)
+    for (int r = 0; r < 6; r++) {
+      if (l == 4 && rows[r] > 64) continue;
+      linear(HY_BF16, rows[r], layers[l][0], layers[l][1], false);
+      if (rows[r] > 512) continue;
+      quantized(HY_BF16, HY_I8, 32, rows[r], layers[l][0], layers[l][1]);
+      quantized(HY_BF16, HY_I4, 32, rows[r], layers[l][0], layers[l][1]);
+      int8_layer(HY_I8, 32, 128, rows[r], layers[l][0], layers[l][1], HY_BF16);
+      int8_layer(HY_I4, 32, 32, rows[r], layers[l][0], layers[l][1], HY_BF16);
+      quantized(HY_BF16, HY_F8E4M3, layers[l][1], rows[r], layers[l][0], layers[l][1]);
+    }
+  // LoRA of rank 16 at 8 x 512 tokens: down, up, and the gradients of both.
+  linear(HY_BF16, 4096, 16, 896, false);
+  linear(HY_BF16, 4096, 896, 16, false);
+  product(HY_BF16, 16, 896, 4096, true, false);
+  product(HY_BF16, 896, 16, 4096, true, false);
+  product(HY_BF16, 4096, 16, 896, false, false);
+  product(HY_BF16, 4096, 896, 9728, false, false);
+  product(HY_BF16, 4096, 4864, 896, false, false);
+  static const int64_t heads[] = {64, 128};
+  for (int d = 0; d < 2; d++)
+    for (int64_t t = 1024; t <= 16384; t *= 4) {
+      int64_t b = 16384 / t, h = 2048 / heads[d];
+      attention(HY_BF16, b, h, h, t, t, heads[d], HY_CAUSAL_TOP_LEFT, 0, false);
+      attention(HY_BF16, b, h, h, t, t, heads[d], HY_CAUSAL_NONE, 0, false);
+      attention(HY_BF16, b, h, h, t, t, heads[d], HY_CAUSAL_TOP_LEFT, 0, true);
+    }
+  attention(HY_BF16, 8, 14, 2, 512, 512, 64, HY_CAUSAL_TOP_LEFT, 0, false);
+  attention(HY_BF16, 8, 14, 2, 512, 512, 64, HY_CAUSAL_TOP_LEFT, 0, true);
+  paged(HY_BF16, 1, 1, 128, 14, 2, 64, 16);
+  paged(HY_BF16, 1, 1, 1024, 14, 2, 64, 16);
+  paged(HY_BF16, 64, 1, 1024, 14, 2, 64, 16);
+  paged(HY_BF16, 8, 512, 512, 14, 2, 64, 16);
+  conv(HY_BF16, 32, 64, 56, 64, 3, 1, 1, 1);
+  conv(HY_F32, 32, 64, 56, 64, 3, 1, 1, 1);
+  moe(HY_BF16, 1024, 1024, 512, 32, 4);
+}
+
+int main(int argc, char** argv) {
+  const char* backend = "cuda:0";
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "--backend") && i + 1 < argc)
+      backend = argv[++i];
+    else if (!strcmp(argv[i], "--only") && i + 1 < argc)
+      only = argv[++i];
+    else if (!strcmp(argv[i], "--time"))
+      timing = true;
+  }
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  must(hy_init(), "init");
+  must(hy_device_get(backend, &gpu), backend);
+  must(hy_device_get("cpu", &cpu), "cpu");
+  must(hy_stream_default(gpu, &gpu_stream), "stream");
+  must(hy_stream_default(cpu, &cpu_stream), "stream");
+  hy_set_strict(true);
+  if (timing)
+    speed();
+  else
+    correctness();
+  printf("%d calls, %d failed\n", runs, failures);
+  hy_shutdown();
+  return failures != 0;
+}

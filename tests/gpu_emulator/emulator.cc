@@ -1,0 +1,468 @@
+// A GPU of fibers: libcuda.so.1 and libnvrtc.so.13 in one file, on host memory. The compiler is the
+// host's C++ compiler, a module is a shared library, a launch runs every block to its end before it
+// returns. For tests of kernels and of the host side where there is no GPU; time means nothing here.
+//
+// Environment: GPU_EMULATOR_HOME, the folder of device.h; GPU_EMULATOR_REVERSE=1 runs the threads of
+// a block in the opposite order, which shows races that the usual order hides.
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <mutex>
+#include <regex>
+#include <string>
+#include <vector>
+
+#define EMU_MACHINE 1
+#include "device.h"
+#undef threadIdx
+#undef blockIdx
+#undef blockDim
+#undef gridDim
+
+// ---- fibers ----
+
+namespace {
+
+const size_t STACK = 256 << 10;
+const int MOST_THREADS = 1024;
+
+enum state { READY, AT_BLOCK, AT_WARP, DONE };
+
+struct copy {
+  void* to;
+  size_t size;
+  unsigned char bytes[16];
+};
+
+struct fiber {
+  emu_thread self;
+  void* stack_pointer;
+  state now;
+  unsigned mask;
+  int vote;
+  std::vector<copy> open;                // copies of the group that is not committed
+  std::vector<std::vector<copy>> groups;  // committed, not waited for
+};
+
+fiber* fibers;
+unsigned char (*slots)[32][EMU_SLOT];
+char* stacks;
+void* scheduler;
+void (*entry)(void**);
+void** entry_arguments;
+int block_vote;
+
+// Saves the callee-saved registers on this stack, its pointer in *from, and goes on at `to`.
+extern "C" void emu_switch(void** from, void* to);
+asm(R"(
+.globl emu_switch
+emu_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+)");
+
+void yield(state s);
+
+void fiber_main() {
+  entry(entry_arguments);
+  yield(DONE);
+}
+
+fiber* current() { return (fiber*)emu_now; }
+
+void yield(state s) {
+  fiber* f = current();
+  f->now = s;
+  emu_switch(&f->stack_pointer, scheduler);
+}
+
+void prepare(fiber* f, int id, const dim3& block) {
+  f->self.id = (unsigned)id;
+  f->self.thread = {id % block.x, id / block.x % block.y, id / (block.x * block.y)};
+  f->self.lane = (unsigned)id % 32;
+  f->self.warp = (unsigned)id / 32;
+  f->self.slots = slots[id / 32];
+  f->now = READY;
+  f->open.clear();
+  f->groups.clear();
+  void** top = (void**)(stacks + (size_t)(id + 1) * STACK);
+  *--top = nullptr;  // keeps the stack aligned as after a call
+  *--top = (void*)fiber_main;
+  for (int i = 0; i < 6; i++) *--top = nullptr;
+  f->stack_pointer = top;
+}
+
+void run_fiber(fiber* f) {
+  emu_now = &f->self;
+  emu_switch(&scheduler, f->stack_pointer);
+}
+
+// A warp's barrier opens when all lanes of its mask that still run are there.
+bool open_warp_barriers(int n) {
+  bool opened = false;
+  for (int base = 0; base < n; base += 32) {
+    for (int l = 0; l < 32 && base + l < n; l++) {
+      fiber* f = &fibers[base + l];
+      if (f->now != AT_WARP) continue;
+      bool all = true;
+      for (int o = 0; o < 32 && base + o < n; o++) {
+        fiber* other = &fibers[base + o];
+        if (f->mask >> o & 1) all = all && (other->now == AT_WARP || other->now == DONE);
+      }
+      if (!all) continue;
+      unsigned mask = f->mask;
+      for (int o = 0; o < 32 && base + o < n; o++) {
+        if ((mask >> o & 1) && fibers[base + o].now == AT_WARP) fibers[base + o].now = READY;
+      }
+      opened = true;
+    }
+  }
+  return opened;
+}
+
+void run_block(int n, bool reverse) {
+  for (;;) {
+    bool ran = false;
+    int done = 0;
+    for (int i = 0; i < n; i++) {
+      fiber* f = &fibers[reverse ? n - 1 - i : i];
+      if (f->now == READY) {
+        run_fiber(f);
+        ran = true;
+      }
+    }
+    if (open_warp_barriers(n) || ran) continue;
+    int waiting = 0;
+    for (int i = 0; i < n; i++) {
+      done += fibers[i].now == DONE;
+      waiting += fibers[i].now == AT_BLOCK;
+    }
+    if (done == n) return;
+    if (waiting + done != n) {
+      fprintf(stderr, "gpu emulator: deadlock: a warp's barrier is not reached by all its lanes\n");
+      abort();
+    }
+    block_vote = 0;
+    for (int i = 0; i < n; i++) {
+      if (fibers[i].now == AT_BLOCK) block_vote += fibers[i].vote;
+    }
+    for (int i = 0; i < n; i++) {
+      if (fibers[i].now == AT_BLOCK) fibers[i].now = READY;
+    }
+  }
+}
+
+std::mutex machine;
+unsigned char* shared_memory;
+
+void ready_machine() {
+  if (fibers) return;
+  fibers = new fiber[MOST_THREADS];
+  slots = (decltype(slots))calloc(MOST_THREADS / 32, sizeof *slots);
+  stacks = (char*)mmap(nullptr, STACK * MOST_THREADS, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  shared_memory = (unsigned char*)aligned_alloc(1024, 256 << 10);
+}
+
+}  // namespace
+
+extern "C" {
+emu_thread* emu_now;
+emu_grid emu_launch;
+
+void emu_barrier_block(void) {
+  current()->vote = 0;
+  yield(AT_BLOCK);
+}
+
+int emu_count(int predicate) {
+  current()->vote = predicate;
+  yield(AT_BLOCK);
+  return block_vote;
+}
+
+void emu_barrier_warp(unsigned mask) {
+  current()->mask = mask;
+  yield(AT_WARP);
+}
+
+static void copy_async(void* to, const void* from, int bytes, size_t size) {
+  if (((size_t)to | (bytes ? (size_t)from : 0)) % size) {
+    fprintf(stderr, "gpu emulator: cp.async of a misaligned address\n");
+    abort();
+  }
+  copy c = {to, size, {0}};
+  if (bytes > 0) memcpy(c.bytes, from, (size_t)bytes);
+  memset(to, 0xff, size);  // NaN until it is there
+  current()->open.push_back(c);
+}
+
+void emu_copy_async(void* to, const void* from, int bytes) { copy_async(to, from, bytes, 16); }
+void emu_copy_async_4(void* to, const void* from, int bytes) { copy_async(to, from, bytes, 4); }
+
+void emu_copy_commit(void) {
+  fiber* f = current();
+  f->groups.push_back(f->open);
+  f->open.clear();
+}
+
+void emu_copy_wait(int pending) {
+  fiber* f = current();
+  while ((int)f->groups.size() > pending) {
+    for (const copy& c : f->groups.front()) memcpy(c.to, c.bytes, c.size);
+    f->groups.erase(f->groups.begin());
+  }
+}
+
+// ---- the driver ----
+
+enum { OK = 0, BAD_VALUE = 1, NO_MEMORY = 2, NOT_FOUND = 500 };
+#define API __attribute__((visibility("default"))) int
+
+API cuInit(unsigned) { return OK; }
+API cuDriverGetVersion(int* v) { return *v = 13000, OK; }
+API cuGetErrorName(int e, const char** name) {
+  return *name = e == OK ? "CUDA_SUCCESS" : "CUDA_ERROR_EMULATED", OK;
+}
+API cuGetErrorString(int, const char** text) { return *text = "an error of the emulator", OK; }
+API cuDeviceGetCount(int* n) { return *n = 1, OK; }
+API cuDeviceGet(int* device, int) { return *device = 0, OK; }
+API cuDeviceGetName(char* name, int size, int) {
+  return snprintf(name, (size_t)size, "Emulated GPU"), OK;
+}
+API cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = (size_t)8 << 30, OK; }
+API cuDeviceGetPCIBusId(char* id, int size, int) {
+  return snprintf(id, (size_t)size, "0000:00:00.0"), OK;
+}
+API cuDeviceGetAttribute(int* value, int attribute, int) {
+  switch (attribute) {
+    case 1: *value = 1024; break;          // threads a block
+    case 8: *value = 48 << 10; break;      // shared memory a block
+    case 10: *value = 32; break;           // warp
+    case 16: *value = 4; break;            // multiprocessors
+    case 38: *value = 4 << 20; break;      // second cache
+    case 39: *value = 2048; break;         // threads a multiprocessor
+    case 75: *value = 8; break;            // compute capability
+    case 76: *value = 0; break;
+    case 97: *value = 160 << 10; break;    // shared memory a block can ask for
+    default: *value = 0;
+  }
+  return OK;
+}
+API cuDevicePrimaryCtxRetain(void** context, int) { return *context = (void*)&machine, OK; }
+API cuDevicePrimaryCtxRelease_v2(int) { return OK; }
+API cuDevicePrimaryCtxRelease(int) { return OK; }
+API cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
+  return *flags = 0, *active = 1, OK;
+}
+API cuCtxGetCurrent(void** context) { return *context = (void*)&machine, OK; }
+API cuCtxSetCurrent(void*) { return OK; }
+API cuCtxPushCurrent_v2(void*) { return OK; }
+API cuCtxPopCurrent_v2(void** context) { return *context = nullptr, OK; }
+API cuCtxSynchronize(void) { return OK; }
+API cuMemGetInfo_v2(size_t* available, size_t* total) {
+  return *available = (size_t)6 << 30, *total = (size_t)8 << 30, OK;
+}
+API cuMemAlloc_v2(uint64_t* address, size_t bytes) {
+  void* p = bytes > (size_t)8 << 30 ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
+  *address = (uint64_t)p;
+  if (p) memset(p, 0xff, bytes);
+  return p ? OK : NO_MEMORY;
+}
+API cuMemFree_v2(uint64_t address) { return free((void*)address), OK; }
+API cuMemHostAlloc(void** p, size_t bytes, unsigned) {
+  return *p = aligned_alloc(256, (bytes + 255) / 256 * 256), *p ? OK : NO_MEMORY;
+}
+API cuMemFreeHost(void* p) { return free(p), OK; }
+API cuMemHostGetDevicePointer_v2(uint64_t* address, void* p, unsigned) {
+  return *address = (uint64_t)p, OK;
+}
+API cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t n, void*) {
+  return memmove((void*)to, from, n), OK;
+}
+API cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t n, void*) {
+  return memmove(to, (void*)from, n), OK;
+}
+API cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void*) {
+  return memmove((void*)to, (void*)from, n), OK;
+}
+API cuMemcpyAsync(uint64_t to, uint64_t from, size_t n, void*) {
+  return memmove((void*)to, (void*)from, n), OK;
+}
+API cuMemsetD8Async(uint64_t to, unsigned char value, size_t n, void*) {
+  return memset((void*)to, value, n), OK;
+}
+API cuMemsetD32Async(uint64_t to, unsigned value, size_t n, void*) {
+  for (size_t i = 0; i < n; i++) ((unsigned*)to)[i] = value;
+  return OK;
+}
+API cuStreamCreate(void** stream, unsigned) { return *stream = malloc(1), OK; }
+API cuStreamDestroy_v2(void* stream) { return free(stream), OK; }
+API cuStreamSynchronize(void*) { return OK; }
+API cuStreamQuery(void*) { return OK; }
+API cuStreamWaitEvent(void*, void*, unsigned) { return OK; }
+API cuEventCreate(void** event, unsigned) { return *event = calloc(1, sizeof(double)), OK; }
+API cuEventDestroy_v2(void* event) { return free(event), OK; }
+API cuEventRecord(void* event, void*) {
+  auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return *(double*)event = std::chrono::duration<double, std::milli>(now).count(), OK;
+}
+API cuEventQuery(void*) { return OK; }
+API cuEventSynchronize(void*) { return OK; }
+API cuEventElapsedTime(float* ms, void* a, void* b) {
+  return *ms = (float)(*(double*)b - *(double*)a), OK;
+}
+API cuEventElapsedTime_v2(float* ms, void* a, void* b) { return cuEventElapsedTime(ms, a, b); }
+
+// An image is the path of a shared library behind a mark.
+static const char MARK[] = "gpu-emulator:";
+API cuModuleLoadData(void** module, const void* image) {
+  if (memcmp(image, MARK, sizeof MARK - 1) != 0) return BAD_VALUE;
+  *module = dlopen((const char*)image + sizeof MARK - 1, RTLD_NOW | RTLD_LOCAL);
+  if (!*module) fprintf(stderr, "gpu emulator: %s\n", dlerror());
+  return *module ? OK : BAD_VALUE;
+}
+API cuModuleUnload(void* module) { return dlclose(module), OK; }
+API cuModuleGetFunction(void** function, void* module, const char* name) {
+  return *function = dlsym(module, (std::string("emu_entry_") + name).c_str()), *function ? OK : NOT_FOUND;
+}
+API cuFuncSetAttribute(void*, int, int) { return OK; }
+
+API cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared_bytes, void*, void** arguments, void**) {
+  unsigned n = bx * by * bz;
+  if (n == 0 || n > MOST_THREADS || gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 ||
+      shared_bytes > 160 << 10)
+    return BAD_VALUE;
+  std::lock_guard<std::mutex> lock(machine);
+  ready_machine();
+  const char* order = getenv("GPU_EMULATOR_REVERSE");
+  entry = (void (*)(void**))function;
+  entry_arguments = arguments;
+  emu_launch = {{gx, gy, gz}, {bx, by, bz}, {0, 0, 0}, shared_memory};
+  for (unsigned z = 0; z < gz; z++) {
+    for (unsigned y = 0; y < gy; y++) {
+      for (unsigned x = 0; x < gx; x++) {
+        emu_launch.index = {x, y, z};
+        memset(shared_memory, 0xff, shared_bytes);
+        for (unsigned i = 0; i < n; i++) prepare(&fibers[i], (int)i, emu_launch.block);
+        run_block((int)n, order && *order == '1');
+      }
+    }
+  }
+  return OK;
+}
+
+// ---- the compiler ----
+
+struct program {
+  std::string source, name, log, image;
+  std::vector<std::string> headers, header_names;
+};
+
+API nvrtcVersion(int* major, int* minor) { return *major = 13, *minor = 0, OK; }
+API nvrtcCreateProgram(void** p, const char* source, const char* name, int n,
+                       const char* const* headers, const char* const* names) {
+  program* made = new program{source, name ? name : "kernel", "", "", {}, {}};
+  for (int i = 0; i < n; i++) {
+    made->headers.push_back(headers[i]);
+    made->header_names.push_back(names[i]);
+  }
+  return *p = made, OK;
+}
+API nvrtcDestroyProgram(void** p) { return delete (program*)*p, *p = nullptr, OK; }
+
+static std::string read_file(const std::string& path) {
+  std::string text;
+  if (FILE* f = fopen(path.c_str(), "r")) {
+    char buffer[4096];
+    for (size_t n; (n = fread(buffer, 1, sizeof buffer, f)) > 0;) text.append(buffer, n);
+    fclose(f);
+  }
+  return text;
+}
+
+static void write_file(const std::string& path, const std::string& text) {
+  if (FILE* f = fopen(path.c_str(), "w")) {
+    fwrite(text.data(), 1, text.size(), f);
+    fclose(f);
+  }
+}
+
+static std::string translate(std::string text) {
+  static const std::regex dynamic_array(
+      "extern\\s+__shared__\\s+((?:alignas|__align__)\\s*\\(\\d+\\)\\s+)?([\\w ]+?)\\s+(\\w+)\\s*\\[\\s*\\]\\s*;");
+  return std::regex_replace(text, dynamic_array, "$2* $3 = ($2*)emu_launch.shared;");
+}
+
+// After preprocessing, an entry is a function with the mark that device.h gives __global__.
+static std::string entries_of(const std::string& text) {
+  static const std::regex entry_line(
+      "extern\\s+\"C\"\\s+__attribute__\\(\\(used\\)\\)\\s+void\\s+(\\w+)\\s*\\(");
+  std::string all;
+  for (std::sregex_iterator i(text.begin(), text.end(), entry_line), end; i != end; ++i)
+    all += "extern \"C\" void emu_entry_" + (*i)[1].str() + "(void** a) { emu_enter(" +
+           (*i)[1].str() + ", a); }\n";
+  return all;
+}
+
+API nvrtcCompileProgram(void* handle, int n, const char* const* options) {
+  program* p = (program*)handle;
+  const char* home = getenv("GPU_EMULATOR_HOME");
+  std::string folder = "/tmp/gpu-emulator-XXXXXX", flags;
+  if (!home || !mkdtemp(&folder[0])) return 11;
+  for (int i = 0; i < n; i++) {
+    if (strncmp(options[i], "-D", 2) == 0) flags += std::string(" '") + options[i] + "'";
+  }
+  for (size_t i = 0; i < p->headers.size(); i++) {
+    std::string own = read_file(std::string(home) + "/" + p->header_names[i]);
+    bool replaced = p->header_names[i] == "tensor_core.cuh" && !own.empty();
+    write_file(folder + "/" + p->header_names[i], replaced ? own : translate(p->headers[i]));
+  }
+  Dl_info own;
+  dladdr((void*)&emu_now, &own);
+  std::string source = folder + "/kernel.cc", text = folder + "/kernel.ii";
+  std::string library = folder + "/kernel.so", log = " 2>>" + folder + "/log";
+  write_file(source,
+             "#include \"device.h\"\n#line 1 \"" + p->name + "\"\n" + translate(p->source) + "\n");
+  std::string preprocess =
+      "g++ -std=c++17 -w -E -I" + folder + " -I" + home + flags + " -o " + text + " " + source + log;
+  int failed = system(preprocess.c_str());
+  std::string plain = read_file(text);
+  write_file(text, plain + "\n" + entries_of(plain));
+  std::string compile =
+      "g++ -std=c++17 -O1 -w -fPIC -shared -fno-strict-aliasing -ffp-contract=off -o " + library +
+      " " + text + " " + own.dli_fname + log;
+  if (!failed) failed = system(compile.c_str());
+  p->log = read_file(folder + "/log");
+  p->image = std::string(MARK) + library;
+  return failed ? 6 : OK;
+}
+API nvrtcGetProgramLogSize(void* p, size_t* n) { return *n = ((program*)p)->log.size() + 1, OK; }
+API nvrtcGetProgramLog(void* p, char* text) {
+  return strcpy(text, ((program*)p)->log.c_str()), OK;
+}
+API nvrtcGetCUBINSize(void* p, size_t* n) { return *n = ((program*)p)->image.size() + 1, OK; }
+API nvrtcGetCUBIN(void* p, char* image) { return strcpy(image, ((program*)p)->image.c_str()), OK; }
+API nvrtcGetPTXSize(void* p, size_t* n) { return nvrtcGetCUBINSize(p, n); }
+API nvrtcGetPTX(void* p, char* image) { return nvrtcGetCUBIN(p, image); }
+API nvrtcGetErrorString(int) { return 0; }
+}

@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""The command line from end to end: every command on a small model, terminals, mistakes and exit codes.
+
+    cli.py HALYARD [PART ...]     parts: basics model terminal bench; all of them if none is named
+
+Benchmarks are run for their rows to be there; what they measure is no test's business.
+"""
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import subprocess
+import sys
+import tempfile
+
+DONE, FAILED, USAGE, NO_DEVICE, BAD_FILE, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+
+class Halyard:
+    def __init__(self, program, folder):
+        self.program, self.folder = program, folder
+
+    def run(self, *arguments, code=DONE, says="", text=""):
+        """What it printed; both streams are searched for `says`."""
+        done = subprocess.run([self.program, *arguments], cwd=self.folder, input=text, capture_output=True, text=True,
+                              errors="replace", timeout=500, check=False)
+        said = done.stdout + done.stderr
+        if done.returncode != code or says not in said:
+            sys.exit(f"halyard {' '.join(arguments)}: ends with {done.returncode}, not {code} and {says!r}:\n{said}")
+        return done.stdout
+
+    def rows(self, *arguments):
+        """Its lines of JSON."""
+        return [json.loads(line) for line in self.run(*arguments, "--json").splitlines()]
+
+    def typed(self, arguments, keys, code=DONE):
+        """Runs it on a terminal and types; each (prompt, text) waits until the prompt has come."""
+        child, terminal = pty.fork()
+        if child == 0:
+            os.chdir(self.folder)
+            os.environ["TERM"] = "xterm"
+            os.execv(self.program, [self.program, *arguments])
+        seen, shown = b"", b""
+        for prompt, text in [*keys, (None, b"")]:
+            while prompt is None or prompt not in seen:
+                if not select.select([terminal], [], [], 200)[0]:
+                    sys.exit(f"halyard {' '.join(arguments)}: waits for ever after {shown!r}")
+                try:
+                    piece = os.read(terminal, 4096)
+                except OSError:  # the other side is closed
+                    piece = b""
+                if not piece:
+                    break
+                seen, shown = seen + piece, shown + piece
+            if prompt is not None and prompt not in seen:
+                sys.exit(f"halyard {' '.join(arguments)}: ends before {prompt!r}: {shown!r}")
+            if prompt is not None:
+                seen = seen.split(prompt, 1)[1]
+                os.write(terminal, text)
+        os.close(terminal)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status != code:
+            sys.exit(f"halyard {' '.join(arguments)}: ends with {status}, not {code}: {shown!r}")
+        return shown.decode(errors="replace")
+
+
+def check(condition, what):
+    if not condition:
+        sys.exit(f"cli: {what}")
+
+
+def basics(halyard):
+    halyard.run("--help", says="verify")
+    halyard.run("--version", says="halyard")
+    halyard.run(code=USAGE)
+    halyard.run("verfy", code=USAGE, says="verify")
+    halyard.run("nonsense", code=USAGE, says="nonsense")
+    for command in ("info", "ops", "bench", "verify", "run", "finetune", "merge", "demo", "chat"):
+        halyard.run(command, "--help", says="For every command:")
+
+    halyard.run("info", says="cpu")
+    check(any("cpu" in json.dumps(row) for row in halyard.rows("info")), "info --json does not know the cpu")
+    table = halyard.run("ops")
+    check("softmax" in table and "linear_int8" in table, "ops lists too little")
+    listed = json.loads(halyard.run("ops", "--json"))
+    check(len(json.dumps(listed)) > 10000, "ops --json says too little")
+    docs = pathlib.Path(__file__).resolve().parents[2] / "docs/ops.md"
+    check(halyard.run("ops", "--markdown") == docs.read_text(), "docs/ops.md is old: make docs")
+
+    halyard.run("verify", "--op", "softmux", code=USAGE, says="did you mean 'softmax'?")
+    halyard.run("verify", "--op", "zzzzzzzzzzzz", code=USAGE, says="halyard ops")
+    halyard.run("verify", "--case", "3", code=USAGE, says="--case needs --op")
+    halyard.run("verify", "--determinism", "--gradients", code=USAGE, says="two runs")
+    halyard.run("verify", "--seed", "three", code=USAGE, says="whole number")
+    halyard.run("verify", "--sed", "3", code=USAGE, says="did you mean --seed?")
+    halyard.run("verify", "--seed", code=USAGE, says="--seed")
+    halyard.run("verify", "--op", "neg", "--junit", "junit.xml", "--all")
+    check("<testsuite" in (pathlib.Path(halyard.folder) / "junit.xml").read_text(), "no JUnit report")
+    halyard.run("verify", "--op", "neg", "--trace", "trace.json", "--threads", "1", "--strict")
+    json.loads((pathlib.Path(halyard.folder) / "trace.json").read_text())
+    halyard.run("verify", "--backend", "nonsense:0", code=NO_DEVICE, says="nonsense")
+    halyard.run("verify", "--backend", "ascend", "--fallback", "cpu", "--op", "neg", says="cpu:0: passed")
+    halyard.run("verify", "--threads", "100000", code=USAGE, says="--threads")
+    halyard.run("bench", code=USAGE, says="which one?")
+    halyard.run("bench", "nonsense", code=USAGE, says="no benchmark")
+
+
+def make_model(halyard):
+    halyard.run("demo", "--out", "demo", "--steps", "2", "--lora-steps", "2", "--size", "small", "--tokens", "8")
+    texts = [{"text": f"line {i} of a text that is long enough to learn from"} for i in range(12)]
+    texts.append({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]})
+    (pathlib.Path(halyard.folder) / "data.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts))
+
+
+TRAIN = ["--model", "demo/model", "--data", "data.jsonl", "--batch", "1", "--seq", "32", "--rank", "2"]
+
+
+def model(halyard):
+    make_model(halyard)
+    steps = halyard.rows("finetune", *TRAIN, "--out", "adapter", "--steps", "4", "--save-every", "2", "--eval-share",
+                         "0.3", "--eval-every", "2", "--warmup", "1", "--checkpoint")
+    check([row["step"] for row in steps if "step" in row][-1] == 4, "finetune does not make its steps")
+    halyard.run("finetune", *TRAIN, "--out", "adapter", "--steps", "6", "--resume", code=USAGE, says="steps was 4 and is 6")
+    halyard.run("finetune", *TRAIN[:4], "--batch", "1", "--seq", "32", "--out", "whole", "--steps", "1", "--full")
+    halyard.run("finetune", *TRAIN, code=USAGE, says="--out")
+    halyard.run("finetune", "--model", "demo/model", "--data", "missing.jsonl", "--out", "x", code=BAD_FILE,
+                says="missing.jsonl")
+
+    halyard.run("merge", "--model", "demo/model", "--adapter", "adapter", "--out", "merged", says="merged")
+    halyard.run("merge", "--model", "demo/model", code=USAGE)
+    answers = {}
+    for folder, extra in (("merged", []), ("demo/model", ["--adapter", "adapter"]), ("demo/model", [])):
+        row = halyard.rows("run", "--model", folder, "--ids", "1,2,3", "--max-tokens", "4", "--ignore-end", *extra)[0]
+        answers[folder + "".join(extra)] = row["ids"]
+        check(len(row["ids"]) == 4 and row["stop"] == "length", f"run gives {row}")
+    check(answers["merged"] == answers["demo/model--adapteradapter"], "a merged adapter answers otherwise")
+    for extra in (["--dtype", "q8"], ["--dtype", "q4", "--cache-packed"], ["--dtype", "q4", "--cache-packed"],
+                  ["--temperature", "0.8", "--top-k", "5", "--top-p", "0.9", "--min-p", "0.01",
+                   "--repetition-penalty", "1.1", "--seed", "3"], ["--stop", "e", "--stop", "a"]):
+        halyard.run("run", "--model", "demo/model", "--prompt", "int main", "--max-tokens", "6", *extra)
+    halyard.run("run", "--model", "demo/model", code=USAGE, says="--prompt")
+    halyard.run("run", "--model", "demo/model", "--ids", "1,x", code=USAGE, says="--ids")
+    halyard.run("run", "--model", "missing", "--prompt", "x", code=BAD_FILE, says="missing")
+
+    halyard.run("chat", "--model", "demo/model", "--max-tokens", "4", text="hello\n/help\n/reset\n/quit\nno more\n",
+                says="/reset          forget")
+    said = halyard.run("chat", "--model", "demo/model", "--max-tokens", "4", "--json", "--system", "be brief",
+                       text="hello\nand again\n/temperature 1\n/system other\nhello\n")
+    check(len(said.splitlines()) == 3, "chat --json does not answer each line")
+    halyard.run("chat", "--model", "demo/model", text="/temperature x\n", code=USAGE, says="'x' is no temperature")
+    if "npu" in halyard.run("--help"):
+        halyard.run("npu", "report", "--model", "demo", "--sweep", "--svg", "npu.svg", "--record", "packets")
+        halyard.run("npu", "report", "--model", "demo", "--step", "prefill", "--tokens", "4", "--clock", "800MHz")
+        check("<svg" in (pathlib.Path(halyard.folder) / "npu.svg").read_text(), "no drawing of the NPU")
+        halyard.run("npu", "report", "--clock", "fast", code=USAGE)
+
+
+UP, DOWN, LEFT, RIGHT, HOME, END, DELETE = b"\x1b[A", b"\x1b[B", b"\x1b[D", b"\x1b[C", b"\x1b[H", b"\x1b[F", b"\x1b[3~"
+CTRL_A, CTRL_C, CTRL_D, CTRL_E, CTRL_K, CTRL_U, CTRL_W, BACKSPACE = (
+    b"\x01", b"\x03", b"\x04", b"\x05", b"\x0b", b"\x15", b"\x17", b"\x7f")
+
+
+def terminal(halyard):
+    make_model(halyard)
+    chat = ["chat", "--model", "demo/model", "--max-tokens", "3"]
+    prompt = b"> "
+    # Lines that are edited in every way come out as /help and /quit all the same; it also begins with its help.
+    shown = halyard.typed(chat, [
+        (prompt, b"hello\r"),
+        (prompt, b"helpX" + BACKSPACE + HOME + b"/" + END + b"\r"),
+        (prompt, b"word other" + CTRL_W + CTRL_U + b"elp" + CTRL_A + b"/h" + CTRL_E + b"zz" + LEFT + LEFT + CTRL_K + b"\r"),
+        (prompt, UP + UP + DOWN + DOWN + "/quätt".encode() + BACKSPACE * 3 + RIGHT + b"iit" + LEFT + BACKSPACE + b"\r"),
+    ])
+    check(shown.count("/reset          forget") == 3, f"editing does not make /help twice: {shown!r}")
+    halyard.typed(chat, [(prompt, b"x" + DELETE + LEFT + DELETE + CTRL_D)])
+    halyard.typed(chat, [(prompt, b"left" + CTRL_C), (prompt, CTRL_D)])
+    # The line that shows how a training goes, drawn in place.
+    shown = halyard.typed(["finetune", *TRAIN, "--out", "adapter", "--steps", "3"], [])
+    check("\r" in shown and re.search(r"3/3|step 3", shown), f"no progress is shown: {shown!r}")
+    shown = halyard.typed(["demo", "--out", "shown", "--steps", "3", "--lora-steps", "3", "--size", "small", "--tokens",
+                           "8"], [])
+    check("loss" in shown, "the demo shows nothing")
+
+
+def bench(halyard):
+    make_model(halyard)
+    for name, only in (("dispatch", "hy_add"), ("alloc", "64 B"), ("copy", "64 KiB"), ("attention", "sdpa 14/2x1x"),
+                       ("softmax", "softmax"), ("image", "avg_pool2d"), ("int8", "i8"), ("gemv", "1x896x896")):
+        rows = halyard.rows("bench", name, "--only", only)
+        check(all(row["value"] > 0 for row in rows), f"bench {name} gives {rows}")
+    halyard.run("bench", "softmax", "--only", "softmax")
+    for name in ("decode", "prefill", "train", "load"):
+        rows = halyard.rows("bench", name, "--model", "demo/model", "--dtype", "f32")
+        check(rows and all(row["value"] > 0 for row in rows), f"bench {name} gives {rows}")
+
+
+def main():
+    program = str(pathlib.Path(sys.argv[1]).resolve())
+    for part in sys.argv[2:] or ["basics", "model", "terminal", "bench"]:
+        with tempfile.TemporaryDirectory() as folder:
+            {"basics": basics, "model": model, "terminal": terminal, "bench": bench}[part](Halyard(program, folder))
+        print(f"cli: {part} as it should be")
+
+
+main()
