@@ -51,6 +51,7 @@ class BinaryDistribution(Distribution):
         return True
 
 
-version = re.search(r"project\(halyard VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
+numbers = re.findall(r"^#define HY_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)$", (ROOT / "include/halyard/version.h").read_text(), re.M)
+version = ".".join(numbers)
 setup(version=version, packages=["torch_halyard"], cmdclass={"build_py": BuildWithLibraries},
       distclass=BinaryDistribution, zip_safe=False)

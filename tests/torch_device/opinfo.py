@@ -26,12 +26,20 @@ UNDEFINED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empt
              "geometric", "log_normal", "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
              "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout", "nn.functional.fractional_max_pool2d",
              "nn.functional.fractional_max_pool3d", "nn.functional.rrelu", "pca_lowrank", "svd_lowrank", "randperm",
-             "nn.functional.multi_head_attention_forward", "bfloat16_random", "torch.ops.aten._safe_softmax.default.random"}
+             "nn.functional.multi_head_attention_forward"}
+
+
+def moved_storage(value, device):
+    """A view of a larger storage stays one."""
+    if value.layout != torch.strided or value.untyped_storage().nbytes() == value.nbytes:
+        return value.to(device)
+    whole = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage())
+    return whole.to(device).as_strided(value.size(), value.stride(), value.storage_offset())
 
 
 def moved(value, device, grad=False):
     if isinstance(value, torch.Tensor):
-        there = value.detach().to(device)
+        there = moved_storage(value.detach(), device)
         return there.requires_grad_(value.requires_grad) if grad and value.requires_grad else there
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
         items = [moved(item, device, grad) for item in value]
@@ -64,7 +72,7 @@ def compare(got, want, dtype):
         if not a.dtype.is_floating_point and not a.dtype.is_complex:
             assert torch.equal(a, b), "integers differ"
         else:
-            torch.testing.assert_close(a, b.detach(), rtol=3e-2 if loose else 1e-4, atol=3e-2 if loose else 1e-5, equal_nan=True)
+            torch.testing.assert_close(a, b.detach(), rtol=3e-2 if loose else 1e-4, atol=3e-2 if loose else 5e-5, equal_nan=True)
 
 
 def evaluate(op, sample, device, gradients):
@@ -98,7 +106,7 @@ class Sweep:
         torch_halyard.clear_report()
         try:
             got = evaluate(op, sample, "npu", gradients)
-            if name not in UNDEFINED:
+            if op.name not in UNDEFINED and not sample.kwargs.get("dropout_p"):
                 compare(got[0], want[0], dtype)
                 compare(got[1], want[1], dtype)
         except Exception as error:  # noqa: BLE001

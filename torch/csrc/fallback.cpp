@@ -147,7 +147,12 @@ class Visit {
       if (!passed.written) continue;
       const Tensor &here = passed.host, &there = passed.device;
       bool moved = here.const_data_ptr() != passed.lent || here.sizes() != there.sizes() || here.strides() != there.strides();
-      if (!moved && passed.lent && is_host(there.get_device())) continue;
+      if (!moved && is_host(there.get_device())) {
+        // Some ops conjugate by turning the bit.
+        there._set_conj(here.is_conj());
+        there._set_neg(here.is_neg());
+        continue;
+      }
       if (here.sizes() != there.sizes()) there.resize_(here.sizes());
       there.copy_(here);
     }

@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/native/CPUFallback.h>
+#include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
 #include <atomic>
@@ -52,7 +53,13 @@ class Call {
     in_[call_.n_in++] = t.defined() ? view_of(t, device_) : hy_tensor_absent();
     return *this;
   }
-  Call& in(const std::optional<Tensor>& t) { return in(t.has_value() ? *t : Tensor()); }
+  // A tensor that nobody else holds lives until the call has run: its memory must not become an output's.
+  Call& in(Tensor&& t) {
+    in(static_cast<const Tensor&>(t));
+    held_.push_back(std::move(t));
+    return *this;
+  }
+  Call& in(const std::optional<Tensor>& t) { return t.has_value() ? in(*t) : in(static_cast<const Tensor&>(Tensor())); }
   Call& in(const hy_tensor& view) {
     in_[call_.n_in++] = view;
     return *this;
@@ -68,6 +75,7 @@ class Call {
 
  private:
   c10::Device device_;
+  c10::SmallVector<Tensor, 4> held_;
   hy_call call_;
   hy_tensor in_[HY_MAX_INPUTS];
   hy_tensor out_[HY_MAX_OUTPUTS];

@@ -121,7 +121,7 @@ std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, IntArrayRef shape, const op
 }
 std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& dy, const Tensor& x, IntArrayRef shape, const Tensor& rstd,
                                              const optional<Tensor>& weight, std::array<bool, 2> wanted) {
-  if (x.numel() == 0) decline("nothing to normalise");
+  if (x.numel() == 0) return {at::zeros_like(x), weight && weight->defined() ? at::zeros_like(*weight) : Tensor()};
   Call call(HY_OP_rms_norm_backward, x.device());
   call.in(dy).in(x).in(rstd).in(weight);
   call.attrs().norm.norm_dims = static_cast<int64_t>(shape.size());
@@ -153,7 +153,10 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const optional<Te
     call.out(saved_mean).out(saved_rstd);
   }
   call.run();
-  if (!training) return {out, make_tensor({0}, at::kFloat, x.device()), make_tensor({0}, at::kFloat, x.device())};
+  if (!training) {
+    ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    return {out, make_tensor({0}, type, x.device()), make_tensor({0}, type, x.device())};
+  }
   if (tracked) {
     Call update(HY_OP_batch_norm_update, x.device());
     update.in(*mean).in(*variance).in(x).out(*mean).out(*variance);

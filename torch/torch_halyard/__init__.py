@@ -6,11 +6,12 @@ HALYARD_BACKEND or HALYARD_DEVICES choose what npu:0, npu:1 ... are.
 
 import os
 import sys
+from importlib.metadata import version as _version
 
 from torch_halyard import _library
 from torch_halyard._library import clear_report, fallback_report, native_report, strict, warn_fallback
 
-__version__ = "0.1.0"
+__version__ = _version("torch_halyard")
 __all__ = ["clear_report", "device_name", "fallback_report", "native_report", "strict", "warn_fallback"]
 
 device_name = os.environ.get("HALYARD_TORCH_DEVICE") or "npu"
