@@ -18,7 +18,8 @@ void free_on(void* address) {
 }
 
 template <int... device>
-constexpr std::array<c10::DeleterFnPtr, sizeof...(device)> deleters(std::integer_sequence<int, device...>) {
+constexpr std::array<c10::DeleterFnPtr, sizeof...(device)> deleters(
+    std::integer_sequence<int, device...>) {
   return {&free_on<device>...};
 }
 constexpr auto kDeleters = deleters(std::make_integer_sequence<int, kMaxDevices>{});
@@ -51,7 +52,9 @@ struct DeviceMemory final : c10::DeviceAllocator {
     for (int i = 0; i < device_count(); i++)
       if (device_is_open(i)) check(hy_empty_cache(device_at(i)));
   }
-  void recordStream(const c10::DataPtr& data, c10::Stream stream) override { record_stream(data, stream); }
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    record_stream(data, stream);
+  }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     hy_memory_stats memory;
     check(hy_memory_get_stats(device_at(device), &memory));
@@ -70,7 +73,9 @@ struct DeviceMemory final : c10::DeviceAllocator {
     return stats;
   }
   void resetAccumulatedStats(c10::DeviceIndex) override {}  // Halyard's counters run from the start
-  void resetPeakStats(c10::DeviceIndex device) override { check(hy_memory_reset_peak(device_at(device))); }
+  void resetPeakStats(c10::DeviceIndex device) override {
+    check(hy_memory_reset_peak(device_at(device)));
+  }
 #if TORCH_VERSION_MINOR >= 10
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
     uint64_t free_bytes = 0, total = 0;
@@ -90,7 +95,8 @@ c10::DeviceAllocator* device_allocator() {
 
 void record_stream(const c10::DataPtr& data, c10::Stream stream) {
   int device = stream.device_index();
-  // What the fallback lent from the host is in no stream's way: there, calls finish before they return.
+  // What the fallback lent from the host is in no stream's way: there, calls finish before they
+  // return.
   if (!data.get() || data.get_deleter() != kDeleters[device]) return;
   auto& slot = stream_slot(device, stream.id());
   std::lock_guard<std::mutex> lock(slot.mutex);

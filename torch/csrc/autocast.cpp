@@ -1,4 +1,5 @@
-// Autocast: the ops that PyTorch runs in a lower precision, in float, or in the widest of their inputs' types.
+// Autocast: the ops that PyTorch runs in a lower precision, in float, or in the widest of their
+// inputs' types.
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
@@ -8,9 +9,11 @@ TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFallthrough());
 }
 
-static Tensor refuse_binary_cross_entropy(const Tensor&, const Tensor&, const std::optional<Tensor>&, int64_t) {
-  TORCH_CHECK(false, "binary_cross_entropy is unsafe to autocast: its input may be rounded to 0 or 1. "
-                     "binary_cross_entropy_with_logits or BCEWithLogitsLoss are safe.");
+static Tensor refuse_binary_cross_entropy(const Tensor&, const Tensor&,
+                                          const std::optional<Tensor>&, int64_t) {
+  TORCH_CHECK(false,
+              "binary_cross_entropy is unsafe to autocast: its input may be rounded to 0 or 1. "
+              "binary_cross_entropy_with_logits or BCEWithLogitsLoss are safe.");
 }
 
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {

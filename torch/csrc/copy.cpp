@@ -11,10 +11,12 @@
 namespace halyard_torch {
 namespace {
 
-void copy_bytes(const Tensor& self, const Tensor& dst, hy_copy_kind kind, c10::Device device, bool wait) {
+void copy_bytes(const Tensor& self, const Tensor& dst, hy_copy_kind kind, c10::Device device,
+                bool wait) {
   auto& slot = current_slot(device.index());
   std::lock_guard<std::mutex> lock(slot.mutex);
-  check_on(slot, hy_memcpy(slot.handle, dst.mutable_data_ptr(), self.const_data_ptr(), self.nbytes(), kind));
+  check_on(slot, hy_memcpy(slot.handle, dst.mutable_data_ptr(), self.const_data_ptr(),
+                           self.nbytes(), kind));
   if (wait) check_on(slot, hy_stream_sync(slot.handle));
 }
 
@@ -24,13 +26,14 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 
 // Whether the elements lie in both in one piece and in the same order.
 bool alike(const Tensor& a, const Tensor& b) {
-  return a.scalar_type() == b.scalar_type() && a.strides() == b.strides() && a.is_non_overlapping_and_dense() &&
-         same_bits(a, b);
+  return a.scalar_type() == b.scalar_type() && a.strides() == b.strides() &&
+         a.is_non_overlapping_and_dense() && same_bits(a, b);
 }
 
 // Elements of one type move as words of their size, so that types the table lacks move too.
 hy_tensor words_of(const Tensor& t) {
-  static const hy_dtype kWords[] = {HY_NONE, HY_U8, HY_I16, HY_NONE, HY_I32, HY_NONE, HY_NONE, HY_NONE, HY_I64};
+  static const hy_dtype kWords[] = {HY_NONE, HY_U8,   HY_I16,  HY_NONE, HY_I32,
+                                    HY_NONE, HY_NONE, HY_NONE, HY_I64};
   hy_tensor view;
   bool pair = t.itemsize() == 16;
   if (t.dim() + pair > HY_MAX_DIMS) decline("more than 8 dimensions");
@@ -52,7 +55,8 @@ hy_tensor words_of(const Tensor& t) {
 
 void copy_words(const Tensor& src, const Tensor& dst) {
   bool plain = dtype_of(src.scalar_type()) != HY_NONE;
-  hy_tensor from = plain ? view_of(src, src.device()) : words_of(src), to = plain ? view_of(dst, dst.device()) : words_of(dst);
+  hy_tensor from = plain ? view_of(src, src.device()) : words_of(src),
+            to = plain ? view_of(dst, dst.device()) : words_of(dst);
   auto& slot = current_slot(dst.get_device());
   std::lock_guard<std::mutex> lock(slot.mutex);
   hy_status status = hy_copy(slot.handle, &to, &from);
@@ -77,7 +81,8 @@ Tensor fetched(const Tensor& t) {
   return here;
 }
 
-// Asynchronous only where the caller asked for it and the host's memory stays until the copy is done.
+// Asynchronous only where the caller asked for it and the host's memory stays until the copy is
+// done.
 bool must_wait(const Tensor& host, bool non_blocking) {
   return !non_blocking || !is_pinned(host.const_data_ptr());
 }
@@ -99,7 +104,9 @@ void from_host(const Tensor& src, const Tensor& dst, bool non_blocking) {
   }
   bool wait = must_wait(src, non_blocking);
   copy_bytes(src, dst, HY_COPY_HOST_TO_DEVICE, dst.device(), wait);
-  if (!wait) host_allocator()->record_event(const_cast<void*>(src.const_data_ptr()), nullptr, current_stream(dst.get_device()));
+  if (!wait)
+    host_allocator()->record_event(const_cast<void*>(src.const_data_ptr()), nullptr,
+                                   current_stream(dst.get_device()));
 }
 
 void to_host(const Tensor& src, const Tensor& dst, bool non_blocking) {
@@ -113,17 +120,22 @@ void to_host(const Tensor& src, const Tensor& dst, bool non_blocking) {
   }
   bool wait = must_wait(dst, non_blocking);
   copy_bytes(src, dst, HY_COPY_DEVICE_TO_HOST, src.device(), wait);
-  if (!wait) host_allocator()->record_event(dst.mutable_data_ptr(), nullptr, current_stream(src.get_device()));
+  if (!wait)
+    host_allocator()->record_event(dst.mutable_data_ptr(), nullptr,
+                                   current_stream(src.get_device()));
 }
 
 void between_devices(const Tensor& src, const Tensor& dst) {
-  Tensor from = packed(src), there = src.scalar_type() == dst.scalar_type() && dst.is_contiguous() && same_bits(src, dst)
-                                         ? dst
-                                         : make_tensor(src.sizes(), src.scalar_type(), dst.device());
+  Tensor from = packed(src),
+         there =
+             src.scalar_type() == dst.scalar_type() && dst.is_contiguous() && same_bits(src, dst)
+                 ? dst
+                 : make_tensor(src.sizes(), src.scalar_type(), dst.device());
   {
     auto &to_slot = current_slot(dst.get_device()), &from_slot = current_slot(src.get_device());
     std::scoped_lock lock(to_slot.mutex, from_slot.mutex);
-    check(hy_memcpy_peer(to_slot.handle, there.mutable_data_ptr(), from_slot.handle, from.const_data_ptr(), from.nbytes()));
+    check(hy_memcpy_peer(to_slot.handle, there.mutable_data_ptr(), from_slot.handle,
+                         from.const_data_ptr(), from.nbytes()));
   }
   if (there.is_same(dst)) return;
   there._set_conj(src.is_conj());
@@ -133,7 +145,8 @@ void between_devices(const Tensor& src, const Tensor& dst) {
 
 void on_device(const Tensor& src, const Tensor& dst) {
   if (alike(src, dst)) {
-    if (src.const_data_ptr() != dst.const_data_ptr()) copy_bytes(src, dst, HY_COPY_DEVICE_TO_DEVICE, dst.device(), false);
+    if (src.const_data_ptr() != dst.const_data_ptr())
+      copy_bytes(src, dst, HY_COPY_DEVICE_TO_DEVICE, dst.device(), false);
     return;
   }
   try {
@@ -176,7 +189,8 @@ Tensor copy_from_and_resize(const Tensor& self, const Tensor& dst) {
 }
 
 Scalar local_scalar(const Tensor& self) {
-  TORCH_CHECK(self.numel() == 1, "a Tensor with ", self.numel(), " elements cannot be converted to Scalar");
+  TORCH_CHECK(self.numel() == 1, "a Tensor with ", self.numel(),
+              " elements cannot be converted to Scalar");
   if (is_host(self.get_device())) return at::_local_scalar_dense(lend(self));
   Tensor here = at::empty({}, self.options().device(at::kCPU));
   copy_bytes(self, here, HY_COPY_DEVICE_TO_HOST, self.device(), true);

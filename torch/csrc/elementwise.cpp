@@ -37,8 +37,9 @@ Tensor& run_unary(hy_op op, Rule rule, const Tensor& x, Tensor& out, const hy_at
       config.check_all_same_dtype(false);
       if (!out.defined()) config.declare_static_dtype(at::kBool);
     } else {
-      config.promote_inputs_to_common_dtype(true).cast_common_dtype_to_outputs(true).enforce_safe_casting_to_output(
-          true);
+      config.promote_inputs_to_common_dtype(true)
+          .cast_common_dtype_to_outputs(true)
+          .enforce_safe_casting_to_output(true);
       if (rule == Rule::kFloat) config.promote_integer_inputs_to_float(true);
     }
     auto iter = config.build();
@@ -51,7 +52,8 @@ Tensor& run_unary(hy_op op, Rule rule, const Tensor& x, Tensor& out, const hy_at
   return out;
 }
 
-static at::TensorIterator binary_iterator(Rule rule, const Tensor& a, const Tensor& b, Tensor& out) {
+static at::TensorIterator binary_iterator(Rule rule, const Tensor& a, const Tensor& b,
+                                          Tensor& out) {
   switch (rule) {
     case Rule::kFloat: return at::TensorIterator::binary_float_op(out, a, b);
     case Rule::kBool: return at::TensorIterator::comparison_op(out, a, b);
@@ -59,10 +61,12 @@ static at::TensorIterator binary_iterator(Rule rule, const Tensor& a, const Tens
   }
 }
 
-Tensor& run_binary(hy_op op, Rule rule, const Tensor& a, const Tensor& b, Tensor& out, const hy_attrs* attrs) {
+Tensor& run_binary(hy_op op, Rule rule, const Tensor& a, const Tensor& b, Tensor& out,
+                   const hy_attrs* attrs) {
   ScalarType common = a.scalar_type();
-  bool plain = common == b.scalar_type() && a.device() == b.device() && a.sizes() == b.sizes() && a.is_contiguous() &&
-               b.is_contiguous() && (rule != Rule::kFloat || at::isFloatingType(common));
+  bool plain = common == b.scalar_type() && a.device() == b.device() && a.sizes() == b.sizes() &&
+               a.is_contiguous() && b.is_contiguous() &&
+               (rule != Rule::kFloat || at::isFloatingType(common));
   if (plain && !out.defined()) {
     out = make_tensor(a.sizes(), rule == Rule::kBool ? at::kBool : common, a.device());
   } else if (!(plain && rule != Rule::kBool && out.is_same(a))) {
@@ -77,11 +81,14 @@ Tensor& run_binary(hy_op op, Rule rule, const Tensor& a, const Tensor& b, Tensor
   return out;
 }
 
-Tensor& run_scalar(hy_op op, Rule rule, const Tensor& x, const Tensor& number, Tensor& out, const hy_attrs* attrs) {
+Tensor& run_scalar(hy_op op, Rule rule, const Tensor& x, const Tensor& number, Tensor& out,
+                   const hy_attrs* attrs) {
   ScalarType common = x.scalar_type();
-  bool kept = at::isFloatingType(common) || (at::isIntegralType(common, false) && number.scalar_type() == at::kLong);
+  bool kept = at::isFloatingType(common) ||
+              (at::isIntegralType(common, false) && number.scalar_type() == at::kLong);
   bool plain = kept && (number.unsafeGetTensorImpl()->is_wrapped_number() || x.dim() > 0) &&
-               !at::isComplexType(number.scalar_type()) && (rule != Rule::kFloat || at::isFloatingType(common));
+               !at::isComplexType(number.scalar_type()) &&
+               (rule != Rule::kFloat || at::isFloatingType(common));
   if (plain && !out.defined() && x.is_contiguous()) {
     out = make_tensor(x.sizes(), rule == Rule::kBool ? at::kBool : common, x.device());
   } else if (!(plain && out.defined() && out.is_same(x) && rule != Rule::kBool)) {

@@ -53,39 +53,46 @@ void resize_storage(const c10::Storage& storage, size_t bytes) {
 namespace {
 
 c10::Device device_of(std::optional<c10::Device> device) {
-  return {kType, static_cast<c10::DeviceIndex>(device && device->has_index() ? device->index() : current_device())};
+  return {kType, static_cast<c10::DeviceIndex>(device && device->has_index() ? device->index()
+                                                                             : current_device())};
 }
 
 void check_options(std::optional<at::Layout> layout, std::optional<bool> pinned) {
-  TORCH_CHECK(c10::layout_or_default(layout) == at::kStrided, "only strided tensors can be made on this device");
+  TORCH_CHECK(c10::layout_or_default(layout) == at::kStrided,
+              "only strided tensors can be made on this device");
   TORCH_CHECK(!pinned.value_or(false), "Only dense CPU tensors can be pinned");
 }
 
 // With deterministic algorithms, PyTorch promises that no uninitialised memory is seen.
 Tensor filled(Tensor t) {
-  if (C10_UNLIKELY(at::globalContext().deterministicAlgorithms() && at::globalContext().deterministicFillUninitializedMemory()))
+  if (C10_UNLIKELY(at::globalContext().deterministicAlgorithms() &&
+                   at::globalContext().deterministicFillUninitializedMemory()))
     at::native::fill_empty_deterministic_(t);
   return t;
 }
 
-Tensor empty(IntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout> layout,
-             std::optional<c10::Device> device, std::optional<bool> pinned, std::optional<at::MemoryFormat> format) {
+Tensor empty(IntArrayRef sizes, std::optional<at::ScalarType> type,
+             std::optional<at::Layout> layout, std::optional<c10::Device> device,
+             std::optional<bool> pinned, std::optional<at::MemoryFormat> format) {
   check_options(layout, pinned);
   c10::DeviceGuard guard(device_of(device));
-  return filled(at::detail::empty_generic(sizes, device_allocator(), kKeys, c10::dtype_or_default(type), format));
+  return filled(at::detail::empty_generic(sizes, device_allocator(), kKeys,
+                                          c10::dtype_or_default(type), format));
 }
 
 Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides, std::optional<at::ScalarType> type,
-                     std::optional<at::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pinned) {
+                     std::optional<at::Layout> layout, std::optional<c10::Device> device,
+                     std::optional<bool> pinned) {
   check_options(layout, pinned);
   c10::DeviceGuard guard(device_of(device));
-  return filled(
-      at::detail::empty_strided_generic(sizes, strides, device_allocator(), kKeys, c10::dtype_or_default(type)));
+  return filled(at::detail::empty_strided_generic(sizes, strides, device_allocator(), kKeys,
+                                                  c10::dtype_or_default(type)));
 }
 
 // Zeros in memory, rather than a tensor without any that every op would have to know.
-Tensor zeros(IntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout> layout,
-             std::optional<c10::Device> device, std::optional<bool> pinned) {
+Tensor zeros(IntArrayRef sizes, std::optional<at::ScalarType> type,
+             std::optional<at::Layout> layout, std::optional<c10::Device> device,
+             std::optional<bool> pinned) {
   return empty(sizes, type, layout, device, pinned, std::nullopt).zero_();
 }
 
@@ -97,11 +104,13 @@ void set_geometry(const Tensor& self, IntArrayRef sizes, at::OptionalIntArrayRef
   else
     impl->set_sizes_contiguous(sizes);
   if (self.numel() == 0) return;
-  size_t bytes = at::detail::computeStorageNbytes(self.sizes(), self.strides(), self.itemsize(), self.storage_offset());
+  size_t bytes = at::detail::computeStorageNbytes(self.sizes(), self.strides(), self.itemsize(),
+                                                  self.storage_offset());
   if (bytes > self.storage().nbytes()) resize_storage(self.storage(), bytes);
 }
 
-const Tensor& resize_(const Tensor& self, IntArrayRef sizes, std::optional<at::MemoryFormat> format) {
+const Tensor& resize_(const Tensor& self, IntArrayRef sizes,
+                      std::optional<at::MemoryFormat> format) {
   if (self.sizes() != sizes) set_geometry(self, sizes, {});
   if (format) {
     TORCH_CHECK(*format != at::MemoryFormat::Preserve, "Unsupported memory format", *format);
@@ -110,7 +119,8 @@ const Tensor& resize_(const Tensor& self, IntArrayRef sizes, std::optional<at::M
   return self;
 }
 
-Tensor& set_storage_at(Tensor& self, at::Storage storage, int64_t offset, IntArrayRef sizes, IntArrayRef strides) {
+Tensor& set_storage_at(Tensor& self, at::Storage storage, int64_t offset, IntArrayRef sizes,
+                       IntArrayRef strides) {
   at::native::checkSetStorage<int64_t>(self, storage, offset, sizes, strides);
   self.unsafeGetTensorImpl()->set_storage_offset(offset);
   set_geometry(self, sizes, strides.data() ? at::OptionalIntArrayRef(strides) : std::nullopt);
@@ -124,7 +134,8 @@ Tensor& set_storage(Tensor& self, at::Storage storage) {
 
 Tensor& set_tensor(Tensor& self, const Tensor& source) {
   if (self.is_same(source)) return self;
-  return set_storage_at(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+  return set_storage_at(self, source.storage(), source.storage_offset(), source.sizes(),
+                        source.strides());
 }
 
 Tensor& set_nothing(Tensor& self) {

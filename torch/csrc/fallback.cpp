@@ -1,5 +1,5 @@
-// Visible fallback: runs an op on PyTorch's CPU, with the tensors copied there and back; on a device whose memory the
-// host shares, nothing is copied.
+// Visible fallback: runs an op on PyTorch's CPU, with the tensors copied there and back; on a
+// device whose memory the host shares, nothing is copied.
 #include "fallback.h"
 
 #include <ATen/ATen.h>
@@ -51,15 +51,18 @@ void note_fallback(const std::string& op, int device) {
   {
     std::lock_guard<std::mutex> lock(ledger().mutex);
     auto& entry = ledger().entries[op];
-    TORCH_CHECK_NOT_IMPLEMENTED(!ledger().strict, op, ": no native kernel on ", hy_device_selector(device_at(device)), " (",
-                                reason, "), and torch_halyard.strict(True) forbids the fallback to the CPU");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !ledger().strict, op, ": no native kernel on ", hy_device_selector(device_at(device)), " (",
+        reason, "), and torch_halyard.strict(True) forbids the fallback to the CPU");
     first = entry.count++ == 0 && ledger().warn;
     if (entry.reason.empty()) entry.reason = reason;
   }
   if (first)
-    TORCH_WARN(op, " runs on the CPU: ", reason,
-               ". torch_halyard.fallback_report() lists all such ops; torch_halyard.warn_fallback(False) or "
-               "HALYARD_TORCH_WARN=0 ends these warnings, torch_halyard.strict(True) makes them errors.");
+    TORCH_WARN(
+        op, " runs on the CPU: ", reason,
+        ". torch_halyard.fallback_report() lists all such ops; torch_halyard.warn_fallback(False) "
+        "or "
+        "HALYARD_TORCH_WARN=0 ends these warnings, torch_halyard.strict(True) makes them errors.");
 }
 
 std::vector<FallbackEntry> fallback_entries() {
@@ -89,8 +92,10 @@ void set_warn(bool warn) {
 
 Tensor lend(const Tensor& t) {
   c10::Storage storage(c10::Storage::use_byte_size_t(), t.storage().nbytes(),
-                       c10::DataPtr(const_cast<void*>(t.storage().data()), c10::DeviceType::CPU), c10::GetCPUAllocator(), true);
-  auto alias = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), t.dtype());
+                       c10::DataPtr(const_cast<void*>(t.storage().data()), c10::DeviceType::CPU),
+                       c10::GetCPUAllocator(), true);
+  auto alias = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), t.dtype());
   alias.unsafeGetTensorImpl()->set_storage_offset(t.storage_offset());
   alias.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides());
   alias._set_conj(t.is_conj());
@@ -113,11 +118,13 @@ class Visit {
     } else if (value.isOptionalTensorList()) {
       c10::List<std::optional<Tensor>> list;
       for (std::optional<Tensor> t : value.toOptionalTensorList())
-        list.push_back(t.has_value() ? std::optional<Tensor>(host_tensor(*t, written)) : std::nullopt);
+        list.push_back(t.has_value() ? std::optional<Tensor>(host_tensor(*t, written))
+                                     : std::nullopt);
       value = c10::IValue(list);
     } else if (value.isDevice()) {
       if (value.toDevice().type() == kType) {
-        if (device_ < 0) device_ = value.toDevice().has_index() ? value.toDevice().index() : current_device();
+        if (device_ < 0)
+          device_ = value.toDevice().has_index() ? value.toDevice().index() : current_device();
         value = c10::Device(c10::DeviceType::CPU);
       }
     } else if (value.isGenerator()) {
@@ -146,7 +153,8 @@ class Visit {
     for (auto& passed : passed_) {
       if (!passed.written) continue;
       const Tensor &here = passed.host, &there = passed.device;
-      bool moved = here.const_data_ptr() != passed.lent || here.sizes() != there.sizes() || here.strides() != there.strides();
+      bool moved = here.const_data_ptr() != passed.lent || here.sizes() != there.sizes() ||
+                   here.strides() != there.strides();
       if (!moved && is_host(there.get_device())) {
         // Some ops conjugate by turning the bit.
         there._set_conj(here.is_conj());
@@ -163,8 +171,9 @@ class Visit {
     if (device_ < 0 || !host_tensor_) return;
     const auto& name = op.schema().name();
     bool indices = name.find("index") != std::string::npos;
-    TORCH_CHECK(indices, "Expected all tensors to be on the same device, but found at least two devices, ",
-                c10::Device(kType, static_cast<c10::DeviceIndex>(device_)), " and cpu! (", name, ")");
+    TORCH_CHECK(
+        indices, "Expected all tensors to be on the same device, but found at least two devices, ",
+        c10::Device(kType, static_cast<c10::DeviceIndex>(device_)), " and cpu! (", name, ")");
   }
 
  private:
@@ -197,24 +206,28 @@ class Visit {
       if (passed.host.is_same(t)) return passed.device;
     if (!t.is_cpu()) return t;
     c10::Device device(kType, static_cast<c10::DeviceIndex>(device_index()));
-    if (!is_host(device.index()) || t.layout() != at::kStrided || shares_an_argument(t)) return t.to(device);
+    if (!is_host(device.index()) || t.layout() != at::kStrided || shares_an_argument(t))
+      return t.to(device);
     return adopt(t, device);
   }
 
   bool shares_an_argument(const Tensor& t) const {
     for (auto& passed : passed_)
-      if (passed.host.has_storage() && t.storage().data() == passed.host.storage().data()) return true;
+      if (passed.host.has_storage() && t.storage().data() == passed.host.storage().data())
+        return true;
     return false;
   }
 
   // The host's memory as the device's own, without a copy; the host's storage lives as long.
   static Tensor adopt(const Tensor& t, c10::Device device) {
     auto* owner = new c10::Storage(t.storage());
-    c10::DataPtr data(const_cast<void*>(t.storage().data()), owner,
-                      [](void* context) { delete static_cast<c10::Storage*>(context); }, device);
+    c10::DataPtr data(
+        const_cast<void*>(t.storage().data()), owner,
+        [](void* context) { delete static_cast<c10::Storage*>(context); }, device);
     c10::Storage storage(c10::Storage::use_byte_size_t(), t.storage().nbytes(), std::move(data),
                          c10::GetAllocator(kType), true);
-    auto made = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), t.dtype());
+    auto made = at::detail::make_tensor<c10::TensorImpl>(
+        std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), t.dtype());
     made.unsafeGetTensorImpl()->set_storage_offset(t.storage_offset());
     made.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides());
     made._set_conj(t.is_conj());

@@ -1,4 +1,5 @@
-// Visible fallback: ops without a native kernel run on PyTorch's CPU, are counted, and can be forbidden.
+// Visible fallback: ops without a native kernel run on PyTorch's CPU, are counted, and can be
+// forbidden.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -15,7 +15,9 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   c10::Device exchangeDevice(c10::Device device) const override {
     return {kType, static_cast<c10::DeviceIndex>(exchange_device(device.index()))};
   }
-  c10::Device getDevice() const override { return {kType, static_cast<c10::DeviceIndex>(current_device())}; }
+  c10::Device getDevice() const override {
+    return {kType, static_cast<c10::DeviceIndex>(current_device())};
+  }
   void setDevice(c10::Device device) const override { exchange_device(device.index()); }
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     try {
@@ -23,17 +25,23 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
     } catch (...) {
     }
   }
-  c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(device_count()); }
+  c10::DeviceIndex deviceCount() const noexcept override {
+    return static_cast<c10::DeviceIndex>(device_count());
+  }
 
   // ---- streams ----
-  c10::Stream getStream(c10::Device device) const override { return current_stream(index_of(device)); }
+  c10::Stream getStream(c10::Device device) const override {
+    return current_stream(index_of(device));
+  }
   c10::Stream getDefaultStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::DEFAULT, c10::Device(kType, index_of(device)));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
     return pooled_stream(index_of(device));
   }
-  c10::Stream getNewStream(c10::Device device, int) const override { return new_stream(index_of(device)); }
+  c10::Stream getNewStream(c10::Device device, int) const override {
+    return new_stream(index_of(device));
+  }
   c10::Stream exchangeStream(c10::Stream stream) const override { return exchange_stream(stream); }
   bool queryStream(const c10::Stream& stream) const override {
     auto& slot = slot_of(stream);
@@ -82,7 +90,8 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   double elapsedTime(void* start, void* stop, const c10::DeviceIndex) const override {
     TORCH_CHECK(start && stop, "Both events must be recorded before calculating elapsed time.");
     double milliseconds = 0;
-    check(hy_event_elapsed(static_cast<hy_event*>(start), static_cast<hy_event*>(stop), &milliseconds));
+    check(hy_event_elapsed(static_cast<hy_event*>(start), static_cast<hy_event*>(stop),
+                           &milliseconds));
     return milliseconds;
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
@@ -95,21 +104,26 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
     uint64_t bits = 0;
     for (int i = 0; i < static_cast<int>(c10::ScalarType::NumOptions) && i < 64; i++) {
       hy_dtype dtype = dtype_of(static_cast<c10::ScalarType>(i));
-      if (dtype != HY_NONE && hy_device_supports_dtype(device_at(index_of(device)), dtype)) bits |= uint64_t{1} << i;
+      if (dtype != HY_NONE && hy_device_supports_dtype(device_at(index_of(device)), dtype))
+        bits |= uint64_t{1} << i;
     }
     capability.capability_data.capability_bits = bits;
     return capability;
   }
 #endif
 #if TORCH_VERSION_MINOR >= 11
-  void* getStreamNativeHandle(const c10::Stream stream) const override { return slot_of(stream).handle; }
+  void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return slot_of(stream).handle;
+  }
 #endif
 
  private:
   static c10::DeviceIndex index_of(c10::Device device) {
     return static_cast<c10::DeviceIndex>(device.has_index() ? device.index() : current_device());
   }
-  static StreamSlot& slot_of(const c10::Stream& stream) { return stream_slot(stream.device_index(), stream.id()); }
+  static StreamSlot& slot_of(const c10::Stream& stream) {
+    return stream_slot(stream.device_index(), stream.id());
+  }
   static bool ready(hy_status status) {
     if (status == HY_NOT_READY) return false;
     check(status);

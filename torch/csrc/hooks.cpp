@@ -16,13 +16,19 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool hasPrimaryContext(c10::DeviceIndex device) const override {
     return device >= 0 && device < device_count() && device_is_open(device);
   }
-  c10::DeviceIndex deviceCount() const override { return static_cast<c10::DeviceIndex>(device_count()); }
+  c10::DeviceIndex deviceCount() const override {
+    return static_cast<c10::DeviceIndex>(device_count());
+  }
   void setCurrentDevice(c10::DeviceIndex device) const override { set_current_device(device); }
-  c10::DeviceIndex getCurrentDevice() const override { return static_cast<c10::DeviceIndex>(current_device()); }
+  c10::DeviceIndex getCurrentDevice() const override {
+    return static_cast<c10::DeviceIndex>(current_device());
+  }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
     return static_cast<c10::DeviceIndex>(exchange_device(device));
   }
-  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
+    return exchangeDevice(device);
+  }
 
   bool isPinnedPtr(const void* address) const override { return is_pinned(address); }
   at::Allocator* getPinnedMemoryAllocator() const override { return host_allocator(); }

@@ -20,8 +20,9 @@ void decline(const char* reason) {
 hy_tensor view_of(const Tensor& t, c10::Device device) {
   if (C10_UNLIKELY(t.device() != device)) {
     if (t.is_privateuseone() || t.dim() > 0)
-      TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", device,
-                  " and ", t.device(), "!");
+      TORCH_CHECK(false,
+                  "Expected all tensors to be on the same device, but found at least two devices, ",
+                  device, " and ", t.device(), "!");
     decline("a number of the host among the tensors");
   }
   if (C10_UNLIKELY(t.dim() > HY_MAX_DIMS)) decline("more than 8 dimensions");
@@ -29,7 +30,8 @@ hy_tensor view_of(const Tensor& t, c10::Device device) {
   hy_tensor view;
   view.data = const_cast<void*>(t.const_data_ptr());
   view.dtype = dtype_of(t.scalar_type());
-  if (C10_UNLIKELY(view.dtype == HY_NONE)) throw Declined{std::string("no type ") + toString(t.scalar_type())};
+  if (C10_UNLIKELY(view.dtype == HY_NONE))
+    throw Declined{std::string("no type ") + toString(t.scalar_type())};
   view.layout = HY_LAYOUT_STRIDED;
   view.ndim = static_cast<int32_t>(t.dim());
   view.reserved = 0;
@@ -105,10 +107,12 @@ Tensor cast(const Tensor& t, ScalarType type) {
 }
 
 Tensor& deliver(Tensor& out, const Tensor& result) {
-  TORCH_CHECK(out.device() == result.device(), "Expected all tensors to be on the same device, but found at least two ",
-              "devices, ", result.device(), " and ", out.device(), "!");
-  TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()), "result type ", result.scalar_type(),
-              " can't be cast to the desired output type ", out.scalar_type());
+  TORCH_CHECK(out.device() == result.device(),
+              "Expected all tensors to be on the same device, but found at least two ", "devices, ",
+              result.device(), " and ", out.device(), "!");
+  TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()), "result type ",
+              result.scalar_type(), " can't be cast to the desired output type ",
+              out.scalar_type());
   at::native::resize_output(out, result.sizes());
   out.copy_(result);
   return out;

@@ -1,8 +1,9 @@
 // Native kernels: an ATen op as a call of the op table.
 //
-// A kernel is a function with the op's signature. What the table refuses (a type it lacks, more than 8 dimensions, an
-// argument it has no attribute for) it declines by throwing Declined, before it has changed anything; PyTorch's own CPU
-// kernel then decides: it computes the result, or says in PyTorch's words what is wrong.
+// A kernel is a function with the op's signature. What the table refuses (a type it lacks, more
+// than 8 dimensions, an argument it has no attribute for) it declines by throwing Declined, before
+// it has changed anything; PyTorch's own CPU kernel then decides: it computes the result, or says
+// in PyTorch's words what is wrong.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -33,8 +34,8 @@ struct Declined {
 hy_tensor view_of(const Tensor& t, c10::Device device);
 hy_scalar scalar_of(const Scalar& value);
 
-// One call of the table: inputs and outputs in the order of its row, attributes, run. `device` is where it runs; tensors
-// elsewhere are declined. An undefined tensor is an absent one.
+// One call of the table: inputs and outputs in the order of its row, attributes, run. `device` is
+// where it runs; tensors elsewhere are declined. An undefined tensor is an absent one.
 class Call {
  public:
   Call(hy_op op, c10::Device device) : device_(device) {
@@ -53,13 +54,16 @@ class Call {
     in_[call_.n_in++] = t.defined() ? view_of(t, device_) : hy_tensor_absent();
     return *this;
   }
-  // A tensor that nobody else holds lives until the call has run: its memory must not become an output's.
+  // A tensor that nobody else holds lives until the call has run: its memory must not become an
+  // output's.
   Call& in(Tensor&& t) {
     in(static_cast<const Tensor&>(t));
     held_.push_back(std::move(t));
     return *this;
   }
-  Call& in(const std::optional<Tensor>& t) { return t.has_value() ? in(*t) : in(static_cast<const Tensor&>(Tensor())); }
+  Call& in(const std::optional<Tensor>& t) {
+    return t.has_value() ? in(*t) : in(static_cast<const Tensor&>(Tensor()));
+  }
   Call& in(const hy_tensor& view) {
     in_[call_.n_in++] = view;
     return *this;

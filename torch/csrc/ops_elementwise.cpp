@@ -120,11 +120,13 @@ Tensor& run_div(const Tensor& a, const Tensor& b, hy_rounding rounding, Tensor& 
     attrs.value_rounding.value = scalar_of(number_of(b));
     attrs.value_rounding.rounding = rounding;
     // PyTorch's words for a division of integers by zero.
-    if (rule == Rule::kSame && attrs.value_rounding.value.kind != HY_F64 && attrs.value_rounding.value.as.i == 0)
+    if (rule == Rule::kSame && attrs.value_rounding.value.kind != HY_F64 &&
+        attrs.value_rounding.value.as.i == 0)
       decline("a division by zero");
     return run_scalar(HY_OP_div_scalar, rule, a, b, out, &attrs);
   }
-  if (rule == Rule::kSame && !at::isFloatingType(at::result_type(a, b))) decline("a division of integers may be by zero");
+  if (rule == Rule::kSame && !at::isFloatingType(at::result_type(a, b)))
+    decline("a division of integers may be by zero");
   attrs.rounding.rounding = rounding;
   return run_binary(HY_OP_div, rule, a, b, out, &attrs);
 }
@@ -144,7 +146,8 @@ Tensor div_mode(const Tensor& a, const Tensor& b, std::optional<c10::string_view
   run_div(a, b, rounding_of(mode), out);
   return out;
 }
-Tensor& div_mode_out(const Tensor& a, const Tensor& b, std::optional<c10::string_view> mode, Tensor& out) {
+Tensor& div_mode_out(const Tensor& a, const Tensor& b, std::optional<c10::string_view> mode,
+                     Tensor& out) {
   return run_div(a, b, rounding_of(mode), out);
 }
 Tensor& div_mode_(Tensor& a, const Tensor& b, std::optional<c10::string_view> mode) {
@@ -164,7 +167,8 @@ Tensor& floor_divide_(Tensor& a, const Tensor& b) {
 
 // A negative power of an integer is an error, in PyTorch's words.
 void check_power(const Tensor& base, const Scalar& exponent) {
-  if (at::isIntegralType(base.scalar_type(), true) && exponent.isIntegral(true) && exponent.toLong() < 0)
+  if (at::isIntegralType(base.scalar_type(), true) && exponent.isIntegral(true) &&
+      exponent.toLong() < 0)
     decline("a negative power of integers");
 }
 Tensor& pow_number_out(const Tensor& x, const Scalar& exponent, Tensor& out) {
@@ -203,7 +207,8 @@ Tensor backward(const Tensor& dy, const Tensor& y) {
   run_binary(op, Rule::kSame, dy, y, out);
   return out;
 }
-Tensor& gelu_backward_out(const Tensor& dy, const Tensor& x, c10::string_view approximate, Tensor& out) {
+Tensor& gelu_backward_out(const Tensor& dy, const Tensor& x, c10::string_view approximate,
+                          Tensor& out) {
   hy_attrs attrs;
   attrs.gelu.approximate = approximate == "tanh";
   return run_binary(HY_OP_gelu_backward, Rule::kSame, dy, x, out, &attrs);
@@ -213,7 +218,8 @@ Tensor gelu_backward(const Tensor& dy, const Tensor& x, c10::string_view approxi
   gelu_backward_out(dy, x, approximate, out);
   return out;
 }
-Tensor& threshold_backward_out(const Tensor& dy, const Tensor& y, const Scalar& threshold, Tensor& out) {
+Tensor& threshold_backward_out(const Tensor& dy, const Tensor& y, const Scalar& threshold,
+                               Tensor& out) {
   if (threshold.toDouble() != 0) decline("a threshold other than 0");
   return run_binary(HY_OP_relu_backward, Rule::kSame, dy, y, out);
 }
@@ -259,10 +265,12 @@ Tensor& masked_fill_(Tensor& self, const Tensor& mask, const Scalar& value) {
   return self;
 }
 Tensor& masked_fill_tensor_(Tensor& self, const Tensor& mask, const Tensor& value) {
-  TORCH_CHECK(value.dim() == 0, "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ", value.dim(),
-              " dimension(s).");
+  TORCH_CHECK(value.dim() == 0,
+              "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
+              value.dim(), " dimension(s).");
   if (value.is_cpu()) return masked_fill_(self, mask, value.item());
-  if (!c10::canCast(at::result_type(self, value), self.scalar_type())) decline("a value that self cannot hold");
+  if (!c10::canCast(at::result_type(self, value), self.scalar_type()))
+    decline("a value that self cannot hold");
   Call call(HY_OP_where, self.device());
   if (mask.scalar_type() != at::kBool) decline("a mask that is not bool");
   call.in(mask).in(cast(value, self.scalar_type())).in(self).out(self);
@@ -270,7 +278,8 @@ Tensor& masked_fill_tensor_(Tensor& self, const Tensor& mask, const Tensor& valu
   return self;
 }
 
-Tensor& addc_out(hy_op op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value, Tensor& out) {
+Tensor& addc_out(hy_op op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value,
+                 Tensor& out) {
   auto iter = at::TensorIteratorConfig()
                   .set_check_mem_overlap(true)
                   .add_output(out)
@@ -283,10 +292,14 @@ Tensor& addc_out(hy_op op, const Tensor& x, const Tensor& a, const Tensor& b, co
                   .build();
   out = iter.output();
   ScalarType type = iter.common_dtype();
-  if (at::isIntegralType(type, true) && (op == HY_OP_addcdiv || value.isFloatingPoint())) decline("integers");
+  if (at::isIntegralType(type, true) && (op == HY_OP_addcdiv || value.isFloatingPoint()))
+    decline("integers");
   if (out.numel() == 0) return out;
   Call call(op, out.device());
-  call.in(operand(x, type, out.device())).in(operand(a, type, out.device())).in(operand(b, type, out.device())).out(out);
+  call.in(operand(x, type, out.device()))
+      .in(operand(a, type, out.device()))
+      .in(operand(b, type, out.device()))
+      .out(out);
   call.attrs().value.value = scalar_of(value);
   call.run();
   return out;
@@ -298,7 +311,8 @@ Tensor addc(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& val
   return out;
 }
 template <hy_op op>
-Tensor& addc_to(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value, Tensor& out) {
+Tensor& addc_to(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value,
+                Tensor& out) {
   return addc_out(op, x, a, b, value, out);
 }
 template <hy_op op>
@@ -306,19 +320,23 @@ Tensor& addc_(Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) 
   return addc_out(op, x, a, b, value, x);
 }
 
-Tensor& clamp_out(const Tensor& x, const std::optional<Scalar>& low, const std::optional<Scalar>& high, Tensor& out) {
+Tensor& clamp_out(const Tensor& x, const std::optional<Scalar>& low,
+                  const std::optional<Scalar>& high, Tensor& out) {
   if (!low && !high) decline("no limit");
   ScalarType type = x.scalar_type();
   if (low) type = at::result_type(x, *low);
   if (high) type = c10::promoteTypes(type, at::result_type(x, *high));
-  auto isnan = [](const std::optional<Scalar>& s) { return s && s->isFloatingPoint() && std::isnan(s->toDouble()); };
+  auto isnan = [](const std::optional<Scalar>& s) {
+    return s && s->isFloatingPoint() && std::isnan(s->toDouble());
+  };
   if (isnan(low) || isnan(high)) decline("a limit that is no number");
   hy_attrs attrs;
   attrs.clamp.low = low ? scalar_of(*low) : hy_no_scalar();
   attrs.clamp.high = high ? scalar_of(*high) : hy_no_scalar();
   return run_unary(HY_OP_clamp, Rule::kSame, cast(x, type), out, &attrs);
 }
-Tensor clamp_to(const Tensor& x, const std::optional<Scalar>& low, const std::optional<Scalar>& high) {
+Tensor clamp_to(const Tensor& x, const std::optional<Scalar>& low,
+                const std::optional<Scalar>& high) {
   Tensor out;
   clamp_out(x, low, high, out);
   return out;
@@ -338,7 +356,8 @@ Tensor& clamp_min_(Tensor& x, const Scalar& low) {
 Tensor& clamp_max_(Tensor& x, const Scalar& high) {
   return clamp_out(x, {}, high, x);
 }
-Tensor clamp_tensor(const Tensor& x, const std::optional<Tensor>& low, const std::optional<Tensor>& high) {
+Tensor clamp_tensor(const Tensor& x, const std::optional<Tensor>& low,
+                    const std::optional<Tensor>& high) {
   Tensor out = x;
   if (low && low->defined()) out = at::maximum(out, *low);
   if (high && high->defined()) out = at::minimum(out, *high);
@@ -363,7 +382,8 @@ Tensor triu(const Tensor& x, int64_t diagonal) {
 
 // weight (end - x) + x, in the form that is exact at the nearer end.
 Tensor& lerp_out(const Tensor& x, const Tensor& end, const Scalar& weight, Tensor& out) {
-  if (!at::isFloatingType(x.scalar_type()) || x.scalar_type() != end.scalar_type()) decline("mixed types");
+  if (!at::isFloatingType(x.scalar_type()) || x.scalar_type() != end.scalar_type())
+    decline("mixed types");
   double w = weight.toDouble();
   Tensor way = at::sub(end, x);
   hy_attrs attrs;
@@ -386,13 +406,15 @@ Tensor& fill_number_(Tensor& self, const Scalar& value) {
   Call call(HY_OP_fill, self.device());
   call.out(self);
   call.attrs().value.value = scalar_of(value);
-  if (self.scalar_type() != at::kBool && !at::isFloatingType(self.scalar_type()) && value.isFloatingPoint())
+  if (self.scalar_type() != at::kBool && !at::isFloatingType(self.scalar_type()) &&
+      value.isFloatingPoint())
     call.attrs().value.value = hy_int(value.toLong());
   call.run();
   return self;
 }
 Tensor& fill_tensor_(Tensor& self, const Tensor& value) {
-  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(), " dimensions.");
+  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
+              value.dim(), " dimensions.");
   self.copy_(value);
   return self;
 }
@@ -406,9 +428,11 @@ Tensor& zero_(Tensor& self) {
   return fill_number_(self, 0);
 }
 Tensor& arange_out(const Scalar& start, const Scalar& end, const Scalar& step, Tensor& out) {
-  bool whole = at::isIntegralType(out.scalar_type(), false) && start.isIntegral(false) && end.isIntegral(false) && step.isIntegral(false);
+  bool whole = at::isIntegralType(out.scalar_type(), false) && start.isIntegral(false) &&
+               end.isIntegral(false) && step.isIntegral(false);
   double first = start.toDouble(), last = end.toDouble(), by = step.toDouble();
-  if (by == 0 || !std::isfinite(first) || !std::isfinite(last) || (by > 0) != (last >= first) || (by < 0 && last > first))
+  if (by == 0 || !std::isfinite(first) || !std::isfinite(last) || (by > 0) != (last >= first) ||
+      (by < 0 && last > first))
     if (!(first == last && by != 0)) decline("no such range");
   int64_t n;
   if (whole) {

@@ -1,5 +1,5 @@
-// Convolution and pooling. One dimension is two of which the first has size 1; a transposed convolution is the gradient
-// of a convolution, and its gradient is a convolution.
+// Convolution and pooling. One dimension is two of which the first has size 1; a transposed
+// convolution is the gradient of a convolution, and its gradient is a convolution.
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 
@@ -21,16 +21,20 @@ struct Geometry {
   hy_attrs_conv attrs;
   bool vector;  // of one spatial dimension
 
-  Geometry(const Tensor& x, const Tensor& weight, IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, int64_t groups)
+  Geometry(const Tensor& x, const Tensor& weight, IntArrayRef stride, IntArrayRef padding,
+           IntArrayRef dilation, int64_t groups)
       : vector(weight.dim() == 3) {
-    if (weight.dim() < 3 || weight.dim() > 4 || x.dim() != weight.dim() || x.numel() == 0) decline("a convolution of this rank");
+    if (weight.dim() < 3 || weight.dim() > 4 || x.dim() != weight.dim() || x.numel() == 0)
+      decline("a convolution of this rank");
     attrs = {pair(stride, 1), pair(padding, 0), pair(dilation, 1), groups};
   }
   Tensor image(const Tensor& t) const { return vector && t.defined() ? t.unsqueeze(2) : t; }
   Tensor back(const Tensor& t) const { return vector && t.defined() ? t.squeeze(2) : t; }
 
  private:
-  hy_pair pair(IntArrayRef list, int64_t one) const { return vector ? hy_pair{one, list[0]} : pair_of(list); }
+  hy_pair pair(IntArrayRef list, int64_t one) const {
+    return vector ? hy_pair{one, list[0]} : pair_of(list);
+  }
 };
 
 void check_one_type(const Tensor& a, const Tensor& b) {
@@ -47,22 +51,26 @@ Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias, const
 }
 
 // dx, dweight and dbias; `like` gives x its shape where only dx is wanted.
-void convolve_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Geometry& g, std::array<bool, 3> wanted,
-                       Tensor grads[3]) {
+void convolve_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Geometry& g,
+                       std::array<bool, 3> wanted, Tensor grads[3]) {
   Call call(HY_OP_conv2d_backward, dy.device());
   call.in(g.image(dy)).in(g.image(x)).in(g.image(weight));
   call.attrs().conv = g.attrs;
   Tensor made[3];
   for (int i = 0; i < 3; i++)
-    if (wanted[i]) made[i] = call.make(); else call.out(made[i]);
+    if (wanted[i])
+      made[i] = call.make();
+    else
+      call.out(made[i]);
   call.run();
   grads[0] = g.back(made[0]);
   grads[1] = g.back(made[1]);
   grads[2] = made[2];
 }
 
-Tensor run_convolution(const Tensor& x, const Tensor& weight, const optional<Tensor>& bias, IntArrayRef stride, IntArrayRef padding,
-                   IntArrayRef dilation, bool transposed, IntArrayRef output_padding, int64_t groups) {
+Tensor run_convolution(const Tensor& x, const Tensor& weight, const optional<Tensor>& bias,
+                       IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation,
+                       bool transposed, IntArrayRef output_padding, int64_t groups) {
   check_one_type(x, weight);
   Geometry g(x, weight, stride, padding, dilation, groups);
   Tensor added = bias && bias->defined() ? *bias : Tensor();
@@ -70,7 +78,8 @@ Tensor run_convolution(const Tensor& x, const Tensor& weight, const optional<Ten
   std::vector<int64_t> shape{x.size(0), weight.size(1) * groups};
   for (int64_t d = 2; d < x.dim(); d++) {
     auto i = static_cast<size_t>(d - 2);
-    shape.push_back((x.size(d) - 1) * stride[i] - 2 * padding[i] + dilation[i] * (weight.size(d) - 1) + output_padding[i] + 1);
+    shape.push_back((x.size(d) - 1) * stride[i] - 2 * padding[i] +
+                    dilation[i] * (weight.size(d) - 1) + output_padding[i] + 1);
   }
   Tensor like = make_tensor(shape, x.scalar_type(), x.device()), grads[3];
   convolve_backward(x, like, weight, g, {true, false, false}, grads);
@@ -80,9 +89,12 @@ Tensor run_convolution(const Tensor& x, const Tensor& weight, const optional<Ten
   return grads[0].add_(added.view(channel));
 }
 
-std::tuple<Tensor, Tensor, Tensor> run_convolution_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, IntArrayRef stride,
-                                                        IntArrayRef padding, IntArrayRef dilation, bool transposed, IntArrayRef,
-                                                        int64_t groups, std::array<bool, 3> wanted) {
+std::tuple<Tensor, Tensor, Tensor> run_convolution_backward(const Tensor& dy, const Tensor& x,
+                                                            const Tensor& weight,
+                                                            IntArrayRef stride, IntArrayRef padding,
+                                                            IntArrayRef dilation, bool transposed,
+                                                            IntArrayRef, int64_t groups,
+                                                            std::array<bool, 3> wanted) {
   check_one_type(x, weight);
   check_one_type(x, dy);
   Geometry g(x, weight, stride, padding, dilation, groups);
@@ -92,7 +104,8 @@ std::tuple<Tensor, Tensor, Tensor> run_convolution_backward(const Tensor& dy, co
     convolve_backward(dy, x, weight, g, wanted, grads);
     return {grads[0], grads[1], grads[2]};
   }
-  // y = backward(x) of the convolution w: so dx = w * dy, and dw is what w's gradient is with dy as its input.
+  // y = backward(x) of the convolution w: so dx = w * dy, and dw is what w's gradient is with dy as
+  // its input.
   if (wanted[0]) grads[0] = convolve(dy, weight, Tensor(), g);
   if (wanted[1]) {
     Tensor swapped[3];
@@ -108,29 +121,36 @@ std::tuple<Tensor, Tensor, Tensor> run_convolution_backward(const Tensor& dy, co
 }
 
 // PyTorch's CPU has no convolution_overrideable: what is declined goes to its convolution.
-Tensor convolution_anywhere(const Tensor& x, const Tensor& weight, const optional<Tensor>& bias, IntArrayRef stride, IntArrayRef padding,
-                            IntArrayRef dilation, bool transposed, IntArrayRef output_padding, int64_t groups) {
+Tensor convolution_anywhere(const Tensor& x, const Tensor& weight, const optional<Tensor>& bias,
+                            IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation,
+                            bool transposed, IntArrayRef output_padding, int64_t groups) {
   try {
-    return run_convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
+    return run_convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding,
+                           groups);
   } catch (const Declined& declined) {
     FallbackReason reason(declined.reason);
     note_fallback("aten::convolution", x.get_device());
     optional<Tensor> host_bias;
     if (bias && bias->defined()) host_bias = bias->cpu();
-    return at::convolution(x.cpu(), weight.cpu(), host_bias, stride, padding, dilation, transposed, output_padding, groups).to(x.device());
+    return at::convolution(x.cpu(), weight.cpu(), host_bias, stride, padding, dilation, transposed,
+                           output_padding, groups)
+        .to(x.device());
   }
 }
-std::tuple<Tensor, Tensor, Tensor> convolution_backward_anywhere(const Tensor& dy, const Tensor& x, const Tensor& weight, IntArrayRef stride,
-                                                                 IntArrayRef padding, IntArrayRef dilation, bool transposed,
-                                                                 IntArrayRef output_padding, int64_t groups, std::array<bool, 3> wanted) {
+std::tuple<Tensor, Tensor, Tensor> convolution_backward_anywhere(
+    const Tensor& dy, const Tensor& x, const Tensor& weight, IntArrayRef stride,
+    IntArrayRef padding, IntArrayRef dilation, bool transposed, IntArrayRef output_padding,
+    int64_t groups, std::array<bool, 3> wanted) {
   try {
-    return run_convolution_backward(dy, x, weight, stride, padding, dilation, transposed, output_padding, groups, wanted);
+    return run_convolution_backward(dy, x, weight, stride, padding, dilation, transposed,
+                                    output_padding, groups, wanted);
   } catch (const Declined& declined) {
     FallbackReason reason(declined.reason);
     note_fallback("aten::convolution_backward", x.get_device());
     int64_t channels = transposed ? weight.size(1) * groups : weight.size(0);
-    auto [dx, dw, db] = at::convolution_backward(dy.cpu(), x.cpu(), weight.cpu(), IntArrayRef(channels), stride, padding, dilation,
-                                                 transposed, output_padding, groups, wanted);
+    auto [dx, dw, db] =
+        at::convolution_backward(dy.cpu(), x.cpu(), weight.cpu(), IntArrayRef(channels), stride,
+                                 padding, dilation, transposed, output_padding, groups, wanted);
     auto there = [&](const Tensor& t) { return t.defined() ? t.to(x.device()) : t; };
     return {there(dx), there(dw), there(db)};
   }
@@ -138,9 +158,11 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_anywhere(const Tensor& d
 
 // ---- pooling, of [N, C, H, W] or [C, H, W] ----
 
-hy_attrs_max_pool max_pool_attrs(IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, bool ceil) {
+hy_attrs_max_pool max_pool_attrs(IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding,
+                                 IntArrayRef dilation, bool ceil) {
   hy_pair size = pair_of(kernel);
-  return {size, stride.empty() ? size : pair_of(stride), pair_of(padding), pair_of(dilation, 1), ceil};
+  return {size, stride.empty() ? size : pair_of(stride), pair_of(padding), pair_of(dilation, 1),
+          ceil};
 }
 Tensor batched(const Tensor& t) {
   return t.dim() == 3 ? t.unsqueeze(0) : t;
@@ -149,8 +171,8 @@ Tensor unbatched(const Tensor& t, const Tensor& like) {
   return like.dim() == 3 ? t.squeeze(0) : t;
 }
 
-std::tuple<Tensor, Tensor> max_pool2d(const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation,
-                                      bool ceil) {
+std::tuple<Tensor, Tensor> max_pool2d(const Tensor& x, IntArrayRef kernel, IntArrayRef stride,
+                                      IntArrayRef padding, IntArrayRef dilation, bool ceil) {
   if (x.numel() == 0) decline("nothing to pool");
   Call call(HY_OP_max_pool2d, x.device());
   call.in(batched(x));
@@ -159,8 +181,9 @@ std::tuple<Tensor, Tensor> max_pool2d(const Tensor& x, IntArrayRef kernel, IntAr
   call.run();
   return {unbatched(out, x), unbatched(index, x)};
 }
-Tensor max_pool2d_backward(const Tensor& dy, const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding,
-                           IntArrayRef dilation, bool ceil, const Tensor& index) {
+Tensor max_pool2d_backward(const Tensor& dy, const Tensor& x, IntArrayRef kernel,
+                           IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, bool ceil,
+                           const Tensor& index) {
   if (x.numel() == 0) decline("nothing to pool");
   Call call(HY_OP_max_pool2d_backward, x.device());
   call.in(batched(dy)).in(batched(index)).in(batched(x));
@@ -170,13 +193,19 @@ Tensor max_pool2d_backward(const Tensor& dy, const Tensor& x, IntArrayRef kernel
   return unbatched(out, x);
 }
 
-hy_attrs_avg_pool avg_pool_attrs(IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding, bool ceil, bool count, optional<int64_t> divisor) {
+hy_attrs_avg_pool avg_pool_attrs(IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding,
+                                 bool ceil, bool count, optional<int64_t> divisor) {
   hy_pair size = pair_of(kernel);
   if (divisor && *divisor == 0) decline("a divisor of 0");
-  return {size, stride.empty() ? size : pair_of(stride), pair_of(padding), ceil, count, divisor.value_or(0)};
+  return {size,
+          stride.empty() ? size : pair_of(stride),
+          pair_of(padding),
+          ceil,
+          count,
+          divisor.value_or(0)};
 }
-Tensor avg_pool2d(const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding, bool ceil, bool count,
-                  optional<int64_t> divisor) {
+Tensor avg_pool2d(const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding,
+                  bool ceil, bool count, optional<int64_t> divisor) {
   if (x.numel() == 0) decline("nothing to pool");
   Call call(HY_OP_avg_pool2d, x.device());
   call.in(batched(x));
@@ -185,8 +214,9 @@ Tensor avg_pool2d(const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntAr
   call.run();
   return unbatched(out, x);
 }
-Tensor avg_pool2d_backward(const Tensor& dy, const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding, bool ceil,
-                           bool count, optional<int64_t> divisor) {
+Tensor avg_pool2d_backward(const Tensor& dy, const Tensor& x, IntArrayRef kernel,
+                           IntArrayRef stride, IntArrayRef padding, bool ceil, bool count,
+                           optional<int64_t> divisor) {
   if (x.numel() == 0) decline("nothing to pool");
   Call call(HY_OP_avg_pool2d_backward, x.device());
   call.in(batched(dy)).in(batched(x));
@@ -200,7 +230,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_overrideable", TORCH_FN(convolution_anywhere));
   m.impl("convolution_backward_overrideable", TORCH_FN(convolution_backward_anywhere));
   NATIVE_WITH_OUT(max_pool2d_with_indices, max_pool2d_with_indices_out, max_pool2d);
-  NATIVE_WITH_OUT(max_pool2d_with_indices_backward, max_pool2d_with_indices_backward_grad_input, max_pool2d_backward);
+  NATIVE_WITH_OUT(max_pool2d_with_indices_backward, max_pool2d_with_indices_backward_grad_input,
+                  max_pool2d_backward);
   NATIVE_WITH_OUT(avg_pool2d, avg_pool2d_out, avg_pool2d);
   NATIVE_WITH_OUT(avg_pool2d_backward, avg_pool2d_backward_grad_input, avg_pool2d_backward);
 }

@@ -16,7 +16,8 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, int64_t padding, bool,
   if (out.numel() > 0) call.run();
   return out;
 }
-Tensor embedding_dense_backward(const Tensor& dy, const Tensor& ids, int64_t rows, int64_t padding, bool by_frequency) {
+Tensor embedding_dense_backward(const Tensor& dy, const Tensor& ids, int64_t rows, int64_t padding,
+                                bool by_frequency) {
   if (by_frequency) decline("gradients scaled by frequency");
   Call call(HY_OP_embedding_backward, dy.device());
   call.in(dy).in(ids);
@@ -36,7 +37,8 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, bool) {
   return out;
 }
 
-void run_scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src, hy_scatter_mode mode, const Tensor& out) {
+void run_scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src,
+                 hy_scatter_mode mode, const Tensor& out) {
   Call call(HY_OP_scatter, x.device());
   call.in(x).in(index).in(src).out(out);
   call.attrs().scatter.dim = dim;
@@ -73,31 +75,36 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
   return out;
 }
 
-void run_index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src, const Scalar& alpha, const Tensor& out) {
+void run_index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src,
+                   const Scalar& alpha, const Tensor& out) {
   if (src.scalar_type() != x.scalar_type()) decline("mixed types");
   Call call(HY_OP_index_add, x.device());
   call.in(x).in(index).in(alpha.equal(1) ? src : at::mul(src, alpha)).out(out);
   call.attrs().dim.dim = dim;
   if (out.numel() > 0) call.run();
 }
-Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src, const Scalar& alpha) {
+Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src,
+                 const Scalar& alpha) {
   Tensor out = make_like(x);
   run_index_add(x, dim, index, src, alpha, out);
   return out;
 }
-Tensor& index_add_(Tensor& x, int64_t dim, const Tensor& index, const Tensor& src, const Scalar& alpha) {
+Tensor& index_add_(Tensor& x, int64_t dim, const Tensor& index, const Tensor& src,
+                   const Scalar& alpha) {
   run_index_add(x, dim, index, src, alpha, x);
   return x;
 }
 
-// The list of indices as inputs of a call. A mask would need to be counted before the shape is known.
+// The list of indices as inputs of a call. A mask would need to be counted before the shape is
+// known.
 void add_indices(Call& call, const c10::List<optional<Tensor>>& indices, c10::Device device) {
   for (optional<Tensor> index : indices) {
     if (!index || !index->defined()) {
       call.in(Tensor());
       continue;
     }
-    if (index->scalar_type() != at::kLong && index->scalar_type() != at::kInt) decline("a mask among the indices");
+    if (index->scalar_type() != at::kLong && index->scalar_type() != at::kInt)
+      decline("a mask among the indices");
     call.in(index->device() == device ? *index : index->to(device));
   }
 }
@@ -109,7 +116,8 @@ Tensor index(const Tensor& x, const c10::List<optional<Tensor>>& indices) {
   if (out.numel() > 0) call.run();
   return out;
 }
-Tensor& index_put_(Tensor& x, const c10::List<optional<Tensor>>& indices, const Tensor& values, bool accumulate, bool) {
+Tensor& index_put_(Tensor& x, const c10::List<optional<Tensor>>& indices, const Tensor& values,
+                   bool accumulate, bool) {
   if (values.scalar_type() != x.scalar_type()) decline("mixed types");
   Call call(HY_OP_index_put, x.device());
   call.in(x).in(values.device() == x.device() ? values : values.to(x.device()));
@@ -120,7 +128,8 @@ Tensor& index_put_(Tensor& x, const c10::List<optional<Tensor>>& indices, const 
   return x;
 }
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
-  if (x.dim() == 0 || index.dim() != 1 || source.dim() != x.dim() || source.scalar_type() != x.scalar_type())
+  if (x.dim() == 0 || index.dim() != 1 || source.dim() != x.dim() ||
+      source.scalar_type() != x.scalar_type())
     decline("a copy of this shape");
   dim = at::maybe_wrap_dim(dim, x.dim());
   if (source.size(dim) != index.numel()) decline("a source of another size");
@@ -169,7 +178,8 @@ Tensor flip(const Tensor& x, at::IntArrayRef dims) {
   return out;
 }
 Tensor roll(const Tensor& x, at::IntArrayRef shifts, at::IntArrayRef dims) {
-  if (dims.size() != 1 || shifts.size() != 1 || x.numel() == 0 || x.dim() == 0) decline("several shifts");
+  if (dims.size() != 1 || shifts.size() != 1 || x.numel() == 0 || x.dim() == 0)
+    decline("several shifts");
   int64_t n = x.size(dims[0]), shift = ((shifts[0] % n) + n) % n;
   if (shift == 0) return x.clone(at::MemoryFormat::Contiguous);
   return at::cat({x.narrow(dims[0], n - shift, shift), x.narrow(dims[0], 0, n - shift)}, dims[0]);

@@ -14,7 +14,8 @@ bool is_transposed(const Tensor& b) {
 }
 
 void check_matrices(const Tensor& a, const Tensor& b, int64_t ndim) {
-  if (a.dim() != ndim || b.dim() != ndim || a.scalar_type() != b.scalar_type()) decline("shapes or types that do not fit");
+  if (a.dim() != ndim || b.dim() != ndim || a.scalar_type() != b.scalar_type())
+    decline("shapes or types that do not fit");
 }
 
 void run_product(Call& call, const Tensor& out, const Tensor& a) {
@@ -46,10 +47,12 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
   return out;
 }
 
-Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta,
+             const Scalar& alpha) {
   check_matrices(a, b, 2);
   if (a.numel() == 0) decline("a product of nothing");
-  if (x.dim() == 1 && x.size(0) == b.size(1) && is_transposed(b) && beta.equal(1) && alpha.equal(1)) {
+  if (x.dim() == 1 && x.size(0) == b.size(1) && is_transposed(b) && beta.equal(1) &&
+      alpha.equal(1)) {
     Call call(HY_OP_linear, a.device());
     call.in(a).in(b.t()).in(x);
     Tensor out = call.make();
@@ -65,15 +68,18 @@ Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& be
   return out;
 }
 
-Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
-  if (!at::isFloatingType(a.scalar_type()) || x.scalar_type() != a.scalar_type()) decline("integers or mixed types");
+Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta,
+               const Scalar& alpha) {
+  if (!at::isFloatingType(a.scalar_type()) || x.scalar_type() != a.scalar_type())
+    decline("integers or mixed types");
   Tensor out = at::bmm(a, b);
   if (!alpha.equal(1)) out.mul_(alpha);
   if (beta.toDouble() != 0) out.add_(x, beta);
   return out;
 }
 
-Tensor addmv(const Tensor& x, const Tensor& a, const Tensor& v, const Scalar& beta, const Scalar& alpha) {
+Tensor addmv(const Tensor& x, const Tensor& a, const Tensor& v, const Scalar& beta,
+             const Scalar& alpha) {
   if (a.dim() != 2 || v.dim() != 1) decline("shapes that do not fit");
   return at::addmm(x.dim() == 1 ? x.unsqueeze(1) : x, a, v.unsqueeze(1), beta, alpha).squeeze(1);
 }
@@ -90,20 +96,24 @@ Tensor dot(const Tensor& a, const Tensor& b) {
 
 // ---- attention ----
 
-bool fits_attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask, double dropout,
-                    bool gqa) {
+bool fits_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                    const std::optional<Tensor>& mask, double dropout, bool gqa) {
   bool grad_of_mask = mask && mask->defined() && mask->requires_grad();
-  return dropout == 0 && !grad_of_mask && q.dim() >= 3 && q.dim() == k.dim() && q.dim() == v.dim() && q.dim() < HY_MAX_DIMS &&
-         q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type() && !q.is_nested() &&
+  return dropout == 0 && !grad_of_mask && q.dim() >= 3 && q.dim() == k.dim() &&
+         q.dim() == v.dim() && q.dim() < HY_MAX_DIMS && q.scalar_type() == k.scalar_type() &&
+         q.scalar_type() == v.scalar_type() && !q.is_nested() &&
          dtype_of(q.scalar_type()) != HY_NONE && q.numel() > 0 && k.numel() > 0 && v.numel() > 0 &&
-         q.sizes().slice(0, q.dim() - 3) == k.sizes().slice(0, q.dim() - 3) && k.size(-2) == v.size(-2) &&
-         q.size(-1) == k.size(-1) && k.size(-3) == v.size(-3) && (gqa ? q.size(-3) % k.size(-3) == 0 : q.size(-3) == k.size(-3));
+         q.sizes().slice(0, q.dim() - 3) == k.sizes().slice(0, q.dim() - 3) &&
+         k.size(-2) == v.size(-2) && q.size(-1) == k.size(-1) && k.size(-3) == v.size(-3) &&
+         (gqa ? q.size(-3) % k.size(-3) == 0 : q.size(-3) == k.size(-3));
 }
 
-int64_t sdp_choice(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask, double dropout,
-                   bool, std::optional<double>, bool gqa) {
-  return static_cast<int64_t>(fits_attention(q, k, v, mask, dropout, gqa) ? at::SDPBackend::overrideable
-                                                                          : at::SDPBackend::math);
+int64_t sdp_choice(const Tensor& q, const Tensor& k, const Tensor& v,
+                   const std::optional<Tensor>& mask, double dropout, bool, std::optional<double>,
+                   bool gqa) {
+  return static_cast<int64_t>(fits_attention(q, k, v, mask, dropout, gqa)
+                                  ? at::SDPBackend::overrideable
+                                  : at::SDPBackend::math);
 }
 
 Tensor usable_mask(const std::optional<Tensor>& mask, const Tensor& q) {
@@ -111,10 +121,12 @@ Tensor usable_mask(const std::optional<Tensor>& mask, const Tensor& q) {
   return mask->scalar_type() == at::kBool ? *mask : cast(*mask, q.scalar_type());
 }
 
-using Attention = std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>;
+using Attention =
+    std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>;
 
-Attention attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& bias, double dropout,
-                    bool causal, bool, std::optional<double> scale) {
+Attention attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                    const std::optional<Tensor>& bias, double dropout, bool causal, bool,
+                    std::optional<double> scale) {
   TORCH_CHECK(dropout == 0, "attention with dropout is composed of other ops");
   Call call(HY_OP_sdpa, q.device());
   call.in(q).in(k).in(v).in(usable_mask(bias, q));
@@ -126,17 +138,27 @@ Attention attention(const Tensor& q, const Tensor& k, const Tensor& v, const std
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
-    const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias, std::array<bool, 4> wanted,
-    const Tensor& out, const Tensor& lse, const Tensor&, const Tensor&, int64_t, int64_t, double, bool causal,
-    const Tensor&, const Tensor&, std::optional<double> scale) {
+    const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias,
+    std::array<bool, 4> wanted, const Tensor& out, const Tensor& lse, const Tensor&, const Tensor&,
+    int64_t, int64_t, double, bool causal, const Tensor&, const Tensor&,
+    std::optional<double> scale) {
   Call call(HY_OP_sdpa_backward, q.device());
   call.in(dout).in(q).in(k).in(v).in(out).in(lse).in(usable_mask(bias, q));
   call.attrs().attention.scale = scale.value_or(0);
   call.attrs().attention.causal = causal ? HY_CAUSAL_TOP_LEFT : HY_CAUSAL_NONE;
   Tensor dq, dk, dv;
-  if (wanted[0]) dq = call.make(); else call.out(dq);
-  if (wanted[1]) dk = call.make(); else call.out(dk);
-  if (wanted[2]) dv = call.make(); else call.out(dv);
+  if (wanted[0])
+    dq = call.make();
+  else
+    call.out(dq);
+  if (wanted[1])
+    dk = call.make();
+  else
+    call.out(dk);
+  if (wanted[2])
+    dv = call.make();
+  else
+    call.out(dv);
   call.run();
   return {dq, dk, dv, Tensor()};
 }

@@ -8,7 +8,8 @@ namespace {
 using at::Generator;
 using std::optional;
 
-Tensor& fill_random(hy_op op, Tensor& self, double a, double b, const optional<Generator>& generator) {
+Tensor& fill_random(hy_op op, Tensor& self, double a, double b,
+                    const optional<Generator>& generator) {
   if (self.numel() == 0) return self;
   Call call(op, self.device());
   call.out(self);
@@ -19,7 +20,8 @@ Tensor& fill_random(hy_op op, Tensor& self, double a, double b, const optional<G
 }
 
 Tensor& uniform_(Tensor& self, double low, double high, optional<Generator> generator) {
-  TORCH_CHECK(low <= high, "uniform_ expects to return a [from, to) range, but found from=", low, " > to=", high);
+  TORCH_CHECK(low <= high, "uniform_ expects to return a [from, to) range, but found from=", low,
+              " > to=", high);
   return fill_random(HY_OP_uniform, self, low, high, generator);
 }
 Tensor& normal_(Tensor& self, double mean, double deviation, optional<Generator> generator) {
@@ -36,9 +38,11 @@ Tensor& bernoulli_tensor_(Tensor& self, const Tensor& p, optional<Generator> gen
   fill_random(HY_OP_uniform, chance, 0, 1, generator);
   return self.copy_(at::lt(chance, p));
 }
-Tensor& random_from_(Tensor& self, int64_t low, optional<int64_t> high, optional<Generator> generator) {
+Tensor& random_from_(Tensor& self, int64_t low, optional<int64_t> high,
+                     optional<Generator> generator) {
   if (!high || *high <= low || *high - low > (int64_t{1} << 32)) decline("a range of this size");
-  return fill_random(HY_OP_randint, self, static_cast<double>(low), static_cast<double>(*high), generator);
+  return fill_random(HY_OP_randint, self, static_cast<double>(low), static_cast<double>(*high),
+                     generator);
 }
 Tensor& random_to_(Tensor& self, int64_t high, optional<Generator> generator) {
   return random_from_(self, 0, high, generator);
@@ -52,18 +56,22 @@ Tensor& exponential_(Tensor& self, double lambda, optional<Generator> generator)
 }
 // One sample of each row: the largest of probability / exponential.
 Tensor multinomial(const Tensor& p, int64_t n, bool replacement, optional<Generator> generator) {
-  if (n != 1 || p.dim() < 1 || p.dim() > 2 || !at::isFloatingType(p.scalar_type()) || p.size(-1) == 0) decline("several samples");
+  if (n != 1 || p.dim() < 1 || p.dim() > 2 || !at::isFloatingType(p.scalar_type()) ||
+      p.size(-1) == 0)
+    decline("several samples");
   (void)replacement;
   Tensor valid = at::logical_and(at::ge(p, 0), at::lt(p, INFINITY)).all();
   TORCH_CHECK(valid.item<bool>(), "probability tensor contains either `inf`, `nan` or element < 0");
-  TORCH_CHECK(at::gt(p.sum(-1), 0).all().item<bool>(), "invalid multinomial distribution (sum of probabilities <= 0)");
+  TORCH_CHECK(at::gt(p.sum(-1), 0).all().item<bool>(),
+              "invalid multinomial distribution (sum of probabilities <= 0)");
   Tensor wait = make_tensor(p.sizes(), at::kFloat, p.device());
   exponential_(wait, 1, generator);
   return at::argmax(at::div(p, wait.clamp_min_(1e-20)), -1, true);
 }
 
 std::tuple<Tensor, Tensor> native_dropout(const Tensor& x, double p, optional<bool> train) {
-  if (train.has_value() && !*train) return {x.clone(), at::ones(x.sizes(), x.options().dtype(at::kBool))};
+  if (train.has_value() && !*train)
+    return {x.clone(), at::ones(x.sizes(), x.options().dtype(at::kBool))};
   Call call(HY_OP_dropout, x.device());
   call.in(x);
   Draw place = draw(std::nullopt, x.get_device(), x.numel());

@@ -25,16 +25,21 @@ ScalarType sum_type(const Tensor& x, std::optional<ScalarType> type) {
   return at::isIntegralType(x.scalar_type(), true) ? at::kLong : x.scalar_type();
 }
 
-Tensor accumulated(hy_op op, const Tensor& x, const hy_dims& dims, bool keepdim, std::optional<ScalarType> type) {
+Tensor accumulated(hy_op op, const Tensor& x, const hy_dims& dims, bool keepdim,
+                   std::optional<ScalarType> type) {
   ScalarType wanted = sum_type(x, type);
-  bool wide = at::isIntegralType(wanted, true) ? at::isIntegralType(x.scalar_type(), true) && wanted == at::kLong : false;
+  bool wide = at::isIntegralType(wanted, true)
+                  ? at::isIntegralType(x.scalar_type(), true) && wanted == at::kLong
+                  : false;
   Tensor out = reduced(op, wide ? x : cast(x, wanted), dims, keepdim);
   return cast(out, wanted);
 }
-Tensor sum(const Tensor& x, OptionalIntArrayRef dims, bool keepdim, std::optional<ScalarType> type) {
+Tensor sum(const Tensor& x, OptionalIntArrayRef dims, bool keepdim,
+           std::optional<ScalarType> type) {
   return accumulated(HY_OP_sum, x, dims_of(dims), keepdim, type);
 }
-Tensor mean(const Tensor& x, OptionalIntArrayRef dims, bool keepdim, std::optional<ScalarType> type) {
+Tensor mean(const Tensor& x, OptionalIntArrayRef dims, bool keepdim,
+            std::optional<ScalarType> type) {
   ScalarType wanted = type.value_or(x.scalar_type());
   if (!at::isFloatingType(wanted)) decline("a mean of integers");
   return reduced(HY_OP_mean, cast(x, wanted), dims_of(dims), keepdim);
@@ -77,7 +82,8 @@ std::tuple<Tensor, Tensor> with_index(const Tensor& x, int64_t dim, bool keepdim
   return {out, index};
 }
 
-Tensor var(const Tensor& x, OptionalIntArrayRef dims, const std::optional<Scalar>& correction, bool keepdim) {
+Tensor var(const Tensor& x, OptionalIntArrayRef dims, const std::optional<Scalar>& correction,
+           bool keepdim) {
   Call call(HY_OP_var, x.device());
   call.in(x);
   call.attrs().var.dims = dims_of(dims);
@@ -87,16 +93,17 @@ Tensor var(const Tensor& x, OptionalIntArrayRef dims, const std::optional<Scalar
   if (out.numel() > 0) call.run();
   return out;
 }
-Tensor std(const Tensor& x, OptionalIntArrayRef dims, const std::optional<Scalar>& correction, bool keepdim) {
+Tensor std(const Tensor& x, OptionalIntArrayRef dims, const std::optional<Scalar>& correction,
+           bool keepdim) {
   return at::var(x, dims, correction, keepdim).sqrt_();
 }
-std::tuple<Tensor, Tensor> var_mean(const Tensor& x, OptionalIntArrayRef dims, const std::optional<Scalar>& correction,
-                                    bool keepdim) {
+std::tuple<Tensor, Tensor> var_mean(const Tensor& x, OptionalIntArrayRef dims,
+                                    const std::optional<Scalar>& correction, bool keepdim) {
   Tensor v = at::var(x, dims, correction, keepdim);
   return {v, at::mean(x, dims, keepdim)};
 }
-std::tuple<Tensor, Tensor> std_mean(const Tensor& x, OptionalIntArrayRef dims, const std::optional<Scalar>& correction,
-                                    bool keepdim) {
+std::tuple<Tensor, Tensor> std_mean(const Tensor& x, OptionalIntArrayRef dims,
+                                    const std::optional<Scalar>& correction, bool keepdim) {
   auto [v, m] = at::var_mean(x, dims, correction, keepdim);
   return {v.sqrt_(), m};
 }
@@ -133,7 +140,8 @@ Tensor cumsum(const Tensor& x, int64_t dim, std::optional<ScalarType> type) {
   return cast(out, wanted);
 }
 
-std::tuple<Tensor, Tensor> sort(const Tensor& x, std::optional<bool>, int64_t dim, bool descending) {
+std::tuple<Tensor, Tensor> sort(const Tensor& x, std::optional<bool>, int64_t dim,
+                                bool descending) {
   Call call(HY_OP_sort, x.device());
   call.in(x);
   call.attrs().sort.dim = dim;
@@ -142,7 +150,8 @@ std::tuple<Tensor, Tensor> sort(const Tensor& x, std::optional<bool>, int64_t di
   if (out.numel() > 0) call.run();
   return {out, index};
 }
-std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool largest, bool sorted) {
+std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool largest,
+                                bool sorted) {
   Call call(HY_OP_topk, x.device());
   call.in(x);
   call.attrs().topk = {k, dim, largest, sorted};

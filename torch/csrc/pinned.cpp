@@ -1,4 +1,5 @@
-// Pinned host memory: blocks of powers of two, kept for the next batch, reused when the copies that read them are done.
+// Pinned host memory: blocks of powers of two, kept for the next batch, reused when the copies that
+// read them are done.
 #include <map>
 #include <mutex>
 #include <unordered_map>

@@ -1,5 +1,5 @@
-// The door for Python's ctypes: plain C functions, so that one shim serves every Python. JSON where there is more than
-// a number to tell; the text lives until the thread's next call.
+// The door for Python's ctypes: plain C functions, so that one shim serves every Python. JSON where
+// there is more than a number to tell; the text lives until the thread's next call.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -17,10 +17,14 @@ std::string quoted(const std::string& text) {
   std::ostringstream out;
   out << '"';
   for (char c : text) {
-    if (c == '"' || c == '\\') out << '\\' << c;
-    else if (c == '\n') out << "\\n";
-    else if (static_cast<unsigned char>(c) < 0x20) out << ' ';
-    else out << c;
+    if (c == '"' || c == '\\')
+      out << '\\' << c;
+    else if (c == '\n')
+      out << "\\n";
+    else if (static_cast<unsigned char>(c) < 0x20)
+      out << ' ';
+    else
+      out << c;
   }
   out << '"';
   return out.str();
@@ -52,15 +56,19 @@ EXPORT const char* torch_halyard_fallbacks() {
   std::ostringstream out;
   out << '[';
   for (auto& entry : fallback_entries())
-    out << (out.tellp() > 1 ? "," : "") << "{\"op\":" << quoted(entry.op) << ",\"count\":" << entry.count
-        << ",\"reason\":" << quoted(entry.reason) << ",\"by\":\"torch\"}";
+    out << (out.tellp() > 1 ? "," : "") << "{\"op\":" << quoted(entry.op)
+        << ",\"count\":" << entry.count << ",\"reason\":" << quoted(entry.reason)
+        << ",\"by\":\"torch\"}";
   std::vector<hy_fallback_entry> inner(256);
   int n = std::min<int>(hy_fallback_report(inner.data(), 256), 256);
   for (int i = 0; i < n; i++)
-    out << (out.tellp() > 1 ? "," : "") << "{\"op\":" << quoted(std::string("halyard::") + hy_op_name(inner[i].op))
-        << ",\"count\":" << inner[i].count << ",\"reason\":" << quoted(hy_support_text(inner[i].reason))
-        << ",\"by\":\"halyard\",\"dtype\":" << quoted(hy_dtype_name(inner[i].dtype)) << ",\"device\":" << quoted(inner[i].device)
-        << ",\"example\":" << quoted(inner[i].example) << '}';
+    out << (out.tellp() > 1 ? "," : "")
+        << "{\"op\":" << quoted(std::string("halyard::") + hy_op_name(inner[i].op))
+        << ",\"count\":" << inner[i].count
+        << ",\"reason\":" << quoted(hy_support_text(inner[i].reason))
+        << ",\"by\":\"halyard\",\"dtype\":" << quoted(hy_dtype_name(inner[i].dtype))
+        << ",\"device\":" << quoted(inner[i].device) << ",\"example\":" << quoted(inner[i].example)
+        << '}';
   out << ']';
   return keep(out.str());
 }
@@ -97,11 +105,14 @@ EXPORT const char* torch_halyard_device_info(int index) {
     hy_device* device = device_at(index);
     check(hy_device_describe(device, &info));
     std::ostringstream out;
-    out << "{\"name\":" << quoted(info.name) << ",\"selector\":" << quoted(hy_device_selector(device))
-        << ",\"backend\":" << quoted(hy_device_backend(device)) << ",\"total_memory\":" << info.memory_total
+    out << "{\"name\":" << quoted(info.name)
+        << ",\"selector\":" << quoted(hy_device_selector(device))
+        << ",\"backend\":" << quoted(hy_device_backend(device))
+        << ",\"total_memory\":" << info.memory_total
         << ",\"multi_processor_count\":" << info.core_count << ",\"major\":" << info.compute_major
         << ",\"minor\":" << info.compute_minor << ",\"dtypes\":" << info.dtypes
-        << ",\"driver\":" << quoted(info.driver_version) << ",\"host_memory\":" << (is_host(index) ? "true" : "false") << '}';
+        << ",\"driver\":" << quoted(info.driver_version)
+        << ",\"host_memory\":" << (is_host(index) ? "true" : "false") << '}';
     return keep(out.str());
   } catch (const c10::Error&) {
     return keep("");

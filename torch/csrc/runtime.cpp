@@ -1,4 +1,5 @@
-// Devices and streams: the list of devices, the current ones of each thread, and Halyard's failures as exceptions.
+// Devices and streams: the list of devices, the current ones of each thread, and Halyard's failures
+// as exceptions.
 #include "runtime.h"
 
 #include <pthread.h>
@@ -51,7 +52,8 @@ std::vector<std::string> default_selectors() {
   if (hy_backend_find(hy_device_backend(device), &report) != HY_OK) return {};
   std::vector<std::string> selectors{hy_device_selector(device)};
   for (int i = 0; i < report.device_count; i++)
-    if (i != hy_device_index(device)) selectors.push_back(std::string(report.name) + ":" + std::to_string(i));
+    if (i != hy_device_index(device))
+      selectors.push_back(std::string(report.name) + ":" + std::to_string(i));
   return selectors;
 }
 
@@ -85,7 +87,8 @@ DeviceList& device_list() {
 DeviceSlot& slot_at(int index) {
   auto& list = device_list();
   TORCH_CHECK(index >= 0 && index < list.count, "there is no device ", index, "; ",
-              list.count ? "there are " + std::to_string(list.count) : "none is available: " + list.absence);
+              list.count ? "there are " + std::to_string(list.count)
+                         : "none is available: " + list.absence);
   return list.devices[index];
 }
 
@@ -173,7 +176,8 @@ c10::Stream pooled_stream(int device) {
   {
     std::lock_guard<std::mutex> lock(slot.mutex);
     int next = slot.next_pooled++ % kPooledStreams + 1;
-    if (next < (int)slot.streams.size()) return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, device), next);
+    if (next < (int)slot.streams.size())
+      return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, device), next);
   }
   return new_stream(device);
 }
@@ -182,7 +186,8 @@ StreamSlot& stream_slot(int device, c10::StreamId id) {
   auto& slot = open_slot(device);
   if (C10_LIKELY(id == 0)) return slot.streams.front();
   std::lock_guard<std::mutex> lock(slot.mutex);
-  TORCH_CHECK(id > 0 && id < (int64_t)slot.streams.size(), "there is no stream ", id, " on ", slot.selector);
+  TORCH_CHECK(id > 0 && id < (int64_t)slot.streams.size(), "there is no stream ", id, " on ",
+              slot.selector);
   return slot.streams[id];
 }
 

@@ -1,5 +1,5 @@
-// Devices and streams of the PyTorch device over Halyard's: npu:i is entry i of a list made once, a torch stream id
-// is the place of a hy_stream in its device's pool, 0 the default stream.
+// Devices and streams of the PyTorch device over Halyard's: npu:i is entry i of a list made once, a
+// torch stream id is the place of a hy_stream in its device's pool, 0 the default stream.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -22,8 +22,8 @@ struct StreamSlot {
   std::mutex mutex;
 };
 
-// How many devices there are; 0 where none can be had. Never throws. The list is HALYARD_DEVICES, else all devices of
-// the default backend (HALYARD_BACKEND, else the library's choice).
+// How many devices there are; 0 where none can be had. Never throws. The list is HALYARD_DEVICES,
+// else all devices of the default backend (HALYARD_BACKEND, else the library's choice).
 int device_count() noexcept;
 // Why device_count() is 0; empty otherwise.
 const std::string& absence();
@@ -42,14 +42,15 @@ c10::Stream pooled_stream(int device);  // one of a few that are handed out in t
 StreamSlot& stream_slot(int device, c10::StreamId id);
 StreamSlot& current_slot(int device);
 
-// Throws what PyTorch expects: OutOfMemoryError, IndexError, NotImplementedError, else RuntimeError with Halyard's
-// message.
+// Throws what PyTorch expects: OutOfMemoryError, IndexError, NotImplementedError, else RuntimeError
+// with Halyard's message.
 [[noreturn]] void raise(hy_status status);
 inline void check(hy_status status) {
   if (C10_UNLIKELY(status != HY_OK)) raise(status);
 }
 
-// True in a child process of one that had opened a device: there, nothing of the device may be touched.
+// True in a child process of one that had opened a device: there, nothing of the device may be
+// touched.
 bool in_bad_fork() noexcept;
 
 }  // namespace halyard_torch
