@@ -5,11 +5,11 @@ BUILD := build/release
 PYTHON := .venv/bin/python
 CTEST := ctest --output-on-failure -j $(shell nproc)
 
-.PHONY: npu all run check test test-unit test-asan test-tsan test-torch test-install test-arm64 test-npu test-gpu test-nightly fuzz coverage lint format bench docs picture clean setup setup-test
+.PHONY: torch-device npu all run check test test-unit test-asan test-tsan test-torch test-torch-device test-opinfo wheel test-install test-arm64 test-npu test-gpu test-nightly fuzz coverage lint format bench docs picture clean setup setup-test
 
 # The unit tests need cmocka, which building and running do not.
 TESTS := OFF
-test test-unit test-install test-arm64 test-torch test-npu test-nightly: TESTS := ON
+test test-unit test-install test-arm64 test-torch test-torch-device test-opinfo test-npu test-nightly: TESTS := ON
 
 all: setup
 	cmake --preset release -DHALYARD_BUILD_TESTS=$(TESTS)
@@ -68,6 +68,23 @@ test-gpu: all
 
 test-torch: setup-test all
 	$(PYTHON) -m pytest -q tests/torch
+
+# The PyTorch device, installed in .venv as a user installs it, but over the library of the build above.
+torch-device: setup-test all
+	HALYARD_LIBRARY=$(CURDIR)/$(BUILD)/lib/libhalyard.so HALYARD_TORCH_BUILD=$(CURDIR)/build/torch \
+	  $(PYTHON) -m pip install -q --no-build-isolation --no-deps ./torch
+
+test-torch-device: torch-device
+	$(PYTHON) -m pytest -q tests/torch_device
+
+# All of PyTorch's op_db on npu, against the cpu.
+test-opinfo: torch-device
+	$(PYTHON) tests/torch_device/opinfo.py --json build/opinfo.json
+
+# torch_halyard as a wheel for the torch in .venv, with libhalyard inside.
+wheel: setup-test
+	$(PYTHON) -m pip wheel -q --no-build-isolation --no-deps -w build/wheel/dist ./torch
+	@ls build/wheel/dist
 
 npu: setup-test
 	cmake -S npu -B build/npu -G Ninja -DECHO_NPU_WERROR=ON

@@ -1,0 +1,100 @@
+"""PyTorch on npu against PyTorch on the cpu, in one run, in turns: a tiny add, copies, and a model of Qwen2.5-0.5B's shape.
+
+    python bench/torch_device.py [--layers 24] [--dtype bfloat16] [--rounds 5]
+
+Prints the least time of the rounds for each, and their ratio: below 1, npu is faster.
+"""
+
+import argparse
+import time
+
+import torch
+import torch_halyard
+
+
+def least(functions, rounds):
+    """The least time of each function, called in turns so that a noisy machine disturbs all alike."""
+    times = [[] for _ in functions]
+    for function in functions:
+        function()
+    for _ in range(rounds):
+        for function, list_ in zip(functions, times):
+            start = time.perf_counter()
+            function()
+            list_.append(time.perf_counter() - start)
+    return [min(list_) for list_ in times]
+
+
+def line(what, cpu, npu, unit=1e3, suffix="ms"):
+    print(f"{what:34} cpu {cpu * unit:10.3f} {suffix}   npu {npu * unit:10.3f} {suffix}   npu/cpu {npu / cpu:5.2f}", flush=True)
+
+
+def repeated(function, n):
+    def run():
+        for _ in range(n):
+            function()
+        torch.npu.synchronize()
+    return run
+
+
+def small_ops(rounds):
+    n = 2000
+    for what, shape, function in [("add, 1 element", (1,), lambda x: lambda: x + x), ("add, 1024 elements", (1024,), lambda x: lambda: x + x),
+                                  ("add a number, 1 element", (1,), lambda x: lambda: x + 1.0),
+                                  ("mm, 8 x 8", (8, 8), lambda x: lambda: x @ x)]:
+        host = torch.ones(shape)
+        times = least([repeated(function(t), n) for t in (host, host.to("npu"))], rounds)
+        line(what, *(t / n for t in times), unit=1e6, suffix="us")
+
+
+def copies(rounds):
+    host, out = torch.ones(1 << 24), torch.empty(1 << 24)
+    there = host.to("npu")
+    times = least([lambda: out.copy_(host), lambda: there.copy_(host)], rounds)
+    line("copy 64 MiB to the device", *times)
+    times = least([lambda: out.copy_(host), lambda: out.copy_(there)], rounds)
+    line("copy 64 MiB back", *times)
+
+
+def model(layers, dtype, rounds):
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen2Config(vocab_size=151936, hidden_size=896, intermediate_size=4864, num_hidden_layers=layers, num_attention_heads=14,
+                         num_key_value_heads=2, tie_word_embeddings=True)
+    with torch.device("cpu"):
+        host = Qwen2ForCausalLM(config).to(dtype).eval()
+    there = Qwen2ForCausalLM(config).to(dtype).eval()
+    there.load_state_dict(host.state_dict())
+    there = there.to("npu")
+    ids = torch.randint(0, 1000, (1, 128))
+    with torch.no_grad():
+        line(f"forward, 128 tokens, {layers} layers",
+             *least([lambda: host(ids, logits_to_keep=1), lambda: (there(ids.to("npu"), logits_to_keep=1), torch.npu.synchronize())], rounds))
+
+        def decode(m, device):
+            cache = m(ids.to(device), use_cache=True).past_key_values
+            token = ids[:, :1].to(device)
+
+            def step():
+                m(token, past_key_values=cache, use_cache=True).logits.argmax(-1).item()
+            return step
+
+        line("decode, one token", *least([decode(host, "cpu"), decode(there, "npu")], max(rounds, 8)))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--layers", type=int, default=24)
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    print(f"torch {torch.__version__}, npu is {torch.npu.get_device_properties(0).selector}, {torch.get_num_threads()} threads")
+    small_ops(options.rounds)
+    copies(options.rounds)
+    model(options.layers, getattr(torch, options.dtype), options.rounds)
+    print("fell back:", torch_halyard.fallback_report() or "nothing")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""The same tests over other backends, each in a process of its own: guarded (asynchronous, its memory faults when the host
+touches it) and echo, the simulated NPU."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+PLUGINS = os.environ.get("HALYARD_PLUGIN_PATH") or str(HERE.parent.parent / "build" / "release" / "tests" / "plugins")
+
+
+@pytest.mark.skipif(os.environ["HALYARD_BACKEND"] != "cpu", reason="started once, from the run over the cpu")
+@pytest.mark.parametrize("backend, arguments, least", [
+    ("guarded", ["test_device.py", "test_clients.py", "test_fallback.py"], 140),
+    ("echo", ["test_clients.py", "-k", "qwen2 or lora"], 5),
+])
+def test_backend(backend, arguments, least):
+    run = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments], cwd=HERE,
+                         capture_output=True, text=True,
+                         env={**os.environ, "HALYARD_BACKEND": backend, "HALYARD_PLUGIN_PATH": PLUGINS})
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
+    assert int(re.search(r"(\d+) passed", run.stdout).group(1)) >= least

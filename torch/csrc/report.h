@@ -1,0 +1,20 @@
+// What ran where: the counters behind torch_halyard.fallback_report() and native_report().
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace halyard_torch {
+
+struct FallbackEntry {
+  std::string op, reason;
+  uint64_t count = 0;
+};
+
+std::vector<FallbackEntry> fallback_entries();
+void clear_fallbacks();
+void set_strict(bool strict);
+void set_warn(bool warn);
+
+}  // namespace halyard_torch

@@ -1,0 +1,50 @@
+"""PyTorch on Halyard: torch.device("npu") over any Halyard backend.
+
+Imported by `import torch` itself through the entry point group torch.backends. HALYARD_TORCH_DEVICE renames the device,
+HALYARD_BACKEND or HALYARD_DEVICES choose what npu:0, npu:1 ... are.
+"""
+
+import os
+import sys
+from importlib.metadata import version as _version
+
+from torch_halyard import _library
+from torch_halyard._library import clear_report, fallback_report, native_report, strict, warn_fallback
+
+__version__ = _version("torch_halyard")
+__all__ = ["clear_report", "device_name", "fallback_report", "native_report", "strict", "warn_fallback"]
+
+device_name = os.environ.get("HALYARD_TORCH_DEVICE") or "npu"
+
+
+def _autoload():
+    """The entry point. Whatever goes wrong, `import torch` goes on: the reason is printed, the device is absent."""
+    try:
+        _register()
+    except Exception:  # an exception here would make `import torch` fail
+        import traceback
+
+        print(f"torch_halyard: the device {device_name} is absent; `import torch` goes on without it:", file=sys.stderr)
+        traceback.print_exc()
+
+
+def _register():
+    import torch
+
+    if hasattr(torch, device_name):
+        if getattr(torch, device_name).__name__ == "torch_halyard.npu":
+            return
+        raise RuntimeError(f"torch.{device_name} is there already; HALYARD_TORCH_DEVICE chooses another name")
+    _library.load()
+    torch.utils.rename_privateuse1_backend(device_name)
+    from torch_halyard import npu, patches
+
+    torch._register_device_module(device_name, npu)
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    patches.apply(device_name)
+
+
+import torch  # noqa: E402, which calls _autoload where that is not switched off
+
+if not getattr(torch.__spec__, "_initializing", False):
+    _register()
