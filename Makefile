@@ -20,7 +20,7 @@ run: all
 	$(BUILD)/bin/halyard verify --quick
 	$(BUILD)/bin/halyard demo --out build/demo
 
-test: setup-test lint all test-unit test-asan test-tsan test-install test-arm64 test-torch test-npu
+test: setup-test lint all test-unit test-asan test-tsan test-install test-arm64 test-torch test-torch-device test-npu
 	@echo "make test: everything passed"
 
 # The inner loop, minutes instead of an hour: format, clang-tidy of what changed, release build, its tests.

@@ -47,11 +47,21 @@ struct alignas(8) float2 {
 struct alignas(16) float4 {
   float x, y, z, w;
 };
-inline float2 make_float2(float x, float y) { return {x, y}; }
-inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
-inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
-inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
-inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+inline float2 make_float2(float x, float y) {
+  return {x, y};
+}
+inline float4 make_float4(float x, float y, float z, float w) {
+  return {x, y, z, w};
+}
+inline int4 make_int4(int x, int y, int z, int w) {
+  return {x, y, z, w};
+}
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
+  return {x, y, z, w};
+}
+inline uint2 make_uint2(unsigned x, unsigned y) {
+  return {x, y};
+}
 
 // The machine, in emulator.cc. Every fiber that runs is reachable through `emu_now`.
 #define EMU_SLOT 64
@@ -80,13 +90,19 @@ void emu_barrier_warp(unsigned mask);
 
 // ---- synchronisation ----
 
-inline void __syncthreads() { emu_barrier_block(); }
-inline void __syncwarp(unsigned mask = 0xffffffffu) { emu_barrier_warp(mask); }
+inline void __syncthreads() {
+  emu_barrier_block();
+}
+inline void __syncwarp(unsigned mask = 0xffffffffu) {
+  emu_barrier_warp(mask);
+}
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __threadfence_system() {}
 inline void __nanosleep(unsigned) {}
-inline unsigned __activemask() { return 0xffffffffu; }
+inline unsigned __activemask() {
+  return 0xffffffffu;
+}
 
 template <class T>
 T emu_exchange(unsigned mask, T value, unsigned from) {
@@ -116,7 +132,8 @@ T __shfl_up_sync(unsigned mask, T v, unsigned delta, int width = 32) {
 template <class T>
 T __shfl_down_sync(unsigned mask, T v, unsigned delta, int width = 32) {
   unsigned in = emu_now->lane % width;
-  return emu_exchange(mask, v, in + delta < (unsigned)width ? emu_now->lane + delta : emu_now->lane);
+  return emu_exchange(mask, v,
+                      in + delta < (unsigned)width ? emu_now->lane + delta : emu_now->lane);
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
   unsigned char bit = predicate != 0;
@@ -128,30 +145,38 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
   emu_barrier_warp(mask);
   return all;
 }
-inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+inline int __any_sync(unsigned mask, int predicate) {
+  return __ballot_sync(mask, predicate) != 0;
+}
 inline int __all_sync(unsigned mask, int predicate) {
   return __ballot_sync(mask, predicate) == mask;
 }
 extern "C" int emu_count(int predicate);  // over the block
-inline int __syncthreads_count(int p) { return emu_count(p != 0); }
-inline int __syncthreads_or(int p) { return emu_count(p != 0) != 0; }
-inline int __syncthreads_and(int p) { return emu_count(p == 0) == 0; }
+inline int __syncthreads_count(int p) {
+  return emu_count(p != 0);
+}
+inline int __syncthreads_or(int p) {
+  return emu_count(p != 0) != 0;
+}
+inline int __syncthreads_and(int p) {
+  return emu_count(p == 0) == 0;
+}
 
 // ---- atomics: fibers switch nowhere else, so that plain arithmetic is atomic ----
 
-#define EMU_ATOMIC(name, expression)            \
-  template <class T, class U>                   \
-  T name(T* at, U given) {                      \
-    T old = *at, value = (T)given;              \
-    *at = (expression);                         \
-    return old;                                 \
+#define EMU_ATOMIC(name, expression) \
+  template <class T, class U>        \
+  T name(T* at, U given) {           \
+    T old = *at, value = (T)given;   \
+    *at = (expression);              \
+    return old;                      \
   }
 EMU_ATOMIC(atomicAdd, (T)(old + value))
 EMU_ATOMIC(atomicSub, (T)(old - value))
 EMU_ATOMIC(atomicMax, old > value ? old : value)
 EMU_ATOMIC(atomicMin, old < value ? old : value)
 EMU_ATOMIC(atomicOr, (T)(old | value))
-EMU_ATOMIC(atomicAnd, (T)(old & value))
+EMU_ATOMIC(atomicAnd, (T)(old& value))
 EMU_ATOMIC(atomicXor, (T)(old ^ value))
 EMU_ATOMIC(atomicExch, value)
 EMU_ATOMIC(atomicInc, old >= value ? (T)0 : (T)(old + 1))
@@ -170,50 +195,144 @@ inline To emu_bits(From from) {
   memcpy(&to, &from, sizeof to);
   return to;
 }
-inline float __int_as_float(int v) { return emu_bits<float>(v); }
-inline float __uint_as_float(unsigned v) { return emu_bits<float>(v); }
-inline int __float_as_int(float v) { return emu_bits<int>(v); }
-inline unsigned __float_as_uint(float v) { return emu_bits<unsigned>(v); }
-inline double __longlong_as_double(long long v) { return emu_bits<double>(v); }
-inline long long __double_as_longlong(double v) { return emu_bits<long long>(v); }
-inline float __expf(float v) { return expf(v); }
-inline float __logf(float v) { return logf(v); }
-inline float __log2f(float v) { return log2f(v); }
-inline float __cosf(float v) { return cosf(v); }
-inline float __sinf(float v) { return sinf(v); }
-inline float __powf(float a, float b) { return powf(a, b); }
-inline float __fdividef(float a, float b) { return a / b; }
-inline float __fdiv_rn(float a, float b) { return a / b; }
-inline float __fmul_rn(float a, float b) { volatile float p = a * b; return p; }
-inline float __fadd_rn(float a, float b) { volatile float s = a + b; return s; }
-inline float __fsub_rn(float a, float b) { volatile float s = a - b; return s; }
-inline float __fsqrt_rn(float a) { return sqrtf(a); }
-inline float __frsqrt_rn(float a) { return 1 / sqrtf(a); }
-inline float __frcp_rn(float a) { return 1 / a; }
-inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-inline double __dmul_rn(double a, double b) { volatile double p = a * b; return p; }
-inline double __dadd_rn(double a, double b) { volatile double s = a + b; return s; }
-inline double __dsub_rn(double a, double b) { volatile double s = a - b; return s; }
-inline double __ddiv_rn(double a, double b) { return a / b; }
-inline double __dsqrt_rn(double a) { return sqrt(a); }
-inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
-inline float rsqrtf(float v) { return 1 / sqrtf(v); }
-inline double rsqrt(double v) { return 1 / sqrt(v); }
-inline float __saturatef(float v) { return v < 0 ? 0 : v > 1 ? 1 : v; }
-inline void sincospif(float v, float* s, float* c) { *s = sinf((float)M_PI * v), *c = cosf((float)M_PI * v); }
-inline void __sincosf(float v, float* s, float* c) { *s = sinf(v), *c = cosf(v); }
-inline float cospif(float v) { return (float)cos(M_PI * v); }
-inline float sinpif(float v) { return (float)sin(M_PI * v); }
-inline int __float2int_rn(float v) { return (int)rintf(v); }
-inline float __int2float_rn(int v) { return (float)v; }
-inline float __double2float_rn(double v) { return (float)v; }
-inline int __popc(unsigned v) { return __builtin_popcount(v); }
-inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
-inline int __clz(int v) { return v ? __builtin_clz((unsigned)v) : 32; }
-inline int __clzll(long long v) { return v ? __builtin_clzll((unsigned long long)v) : 64; }
-inline int __ffs(int v) { return __builtin_ffs(v); }
-inline int __ffsll(long long v) { return __builtin_ffsll(v); }
-inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
+inline float __int_as_float(int v) {
+  return emu_bits<float>(v);
+}
+inline float __uint_as_float(unsigned v) {
+  return emu_bits<float>(v);
+}
+inline int __float_as_int(float v) {
+  return emu_bits<int>(v);
+}
+inline unsigned __float_as_uint(float v) {
+  return emu_bits<unsigned>(v);
+}
+inline double __longlong_as_double(long long v) {
+  return emu_bits<double>(v);
+}
+inline long long __double_as_longlong(double v) {
+  return emu_bits<long long>(v);
+}
+inline float __expf(float v) {
+  return expf(v);
+}
+inline float __logf(float v) {
+  return logf(v);
+}
+inline float __log2f(float v) {
+  return log2f(v);
+}
+inline float __cosf(float v) {
+  return cosf(v);
+}
+inline float __sinf(float v) {
+  return sinf(v);
+}
+inline float __powf(float a, float b) {
+  return powf(a, b);
+}
+inline float __fdividef(float a, float b) {
+  return a / b;
+}
+inline float __fdiv_rn(float a, float b) {
+  return a / b;
+}
+inline float __fmul_rn(float a, float b) {
+  volatile float p = a * b;
+  return p;
+}
+inline float __fadd_rn(float a, float b) {
+  volatile float s = a + b;
+  return s;
+}
+inline float __fsub_rn(float a, float b) {
+  volatile float s = a - b;
+  return s;
+}
+inline float __fsqrt_rn(float a) {
+  return sqrtf(a);
+}
+inline float __frsqrt_rn(float a) {
+  return 1 / sqrtf(a);
+}
+inline float __frcp_rn(float a) {
+  return 1 / a;
+}
+inline float __fmaf_rn(float a, float b, float c) {
+  return fmaf(a, b, c);
+}
+inline double __dmul_rn(double a, double b) {
+  volatile double p = a * b;
+  return p;
+}
+inline double __dadd_rn(double a, double b) {
+  volatile double s = a + b;
+  return s;
+}
+inline double __dsub_rn(double a, double b) {
+  volatile double s = a - b;
+  return s;
+}
+inline double __ddiv_rn(double a, double b) {
+  return a / b;
+}
+inline double __dsqrt_rn(double a) {
+  return sqrt(a);
+}
+inline double __fma_rn(double a, double b, double c) {
+  return fma(a, b, c);
+}
+inline float rsqrtf(float v) {
+  return 1 / sqrtf(v);
+}
+inline double rsqrt(double v) {
+  return 1 / sqrt(v);
+}
+inline float __saturatef(float v) {
+  return v < 0 ? 0 : v > 1 ? 1 : v;
+}
+inline void sincospif(float v, float* s, float* c) {
+  *s = sinf((float)M_PI * v), *c = cosf((float)M_PI * v);
+}
+inline void __sincosf(float v, float* s, float* c) {
+  *s = sinf(v), *c = cosf(v);
+}
+inline float cospif(float v) {
+  return (float)cos(M_PI * v);
+}
+inline float sinpif(float v) {
+  return (float)sin(M_PI * v);
+}
+inline int __float2int_rn(float v) {
+  return (int)rintf(v);
+}
+inline float __int2float_rn(int v) {
+  return (float)v;
+}
+inline float __double2float_rn(double v) {
+  return (float)v;
+}
+inline int __popc(unsigned v) {
+  return __builtin_popcount(v);
+}
+inline int __popcll(unsigned long long v) {
+  return __builtin_popcountll(v);
+}
+inline int __clz(int v) {
+  return v ? __builtin_clz((unsigned)v) : 32;
+}
+inline int __clzll(long long v) {
+  return v ? __builtin_clzll((unsigned long long)v) : 64;
+}
+inline int __ffs(int v) {
+  return __builtin_ffs(v);
+}
+inline int __ffsll(long long v) {
+  return __builtin_ffsll(v);
+}
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return (unsigned)((unsigned long long)a * b >> 32);
+}
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
@@ -237,27 +356,49 @@ inline int __dp4a(int a, int b, int c) {
   return c;
 }
 template <class T>
-T __ldg(const T* p) { return *p; }
+T __ldg(const T* p) {
+  return *p;
+}
 template <class T>
-T __ldcs(const T* p) { return *p; }
+T __ldcs(const T* p) {
+  return *p;
+}
 template <class T>
-T __ldcg(const T* p) { return *p; }
+T __ldcg(const T* p) {
+  return *p;
+}
 template <class T>
-void __stcs(T* p, T v) { *p = v; }
+void __stcs(T* p, T v) {
+  *p = v;
+}
 template <class T>
-void __stcg(T* p, T v) { *p = v; }
+void __stcg(T* p, T v) {
+  *p = v;
+}
 
-#define EMU_PAIR(T)                                        \
-  inline T max(T a, T b) { return a > b ? a : b; }         \
-  inline T min(T a, T b) { return a < b ? a : b; }
+#define EMU_PAIR(T)        \
+  inline T max(T a, T b) { \
+    return a > b ? a : b;  \
+  }                        \
+  inline T min(T a, T b) { \
+    return a < b ? a : b;  \
+  }
 EMU_PAIR(int)
 EMU_PAIR(unsigned)
 EMU_PAIR(long long)
 EMU_PAIR(unsigned long long)
-inline float max(float a, float b) { return fmaxf(a, b); }
-inline float min(float a, float b) { return fminf(a, b); }
-inline double max(double a, double b) { return fmax(a, b); }
-inline double min(double a, double b) { return fmin(a, b); }
+inline float max(float a, float b) {
+  return fmaxf(a, b);
+}
+inline float min(float a, float b) {
+  return fminf(a, b);
+}
+inline double max(double a, double b) {
+  return fmax(a, b);
+}
+inline double min(double a, double b) {
+  return fmin(a, b);
+}
 
 // ---- entries ----
 
