@@ -7,6 +7,7 @@ import shutil
 import subprocess
 
 from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 from setuptools.dist import Distribution
 
@@ -51,7 +52,14 @@ class BinaryDistribution(Distribution):
         return True
 
 
+class AnyPython(bdist_wheel):
+    """The shim is reached by ctypes: it depends on torch and the machine, not on Python's version."""
+
+    def get_tag(self):
+        return "py3", "none", super().get_tag()[2]
+
+
 numbers = re.findall(r"^#define HY_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)$", (ROOT / "include/halyard/version.h").read_text(), re.M)
 version = ".".join(numbers)
-setup(version=version, packages=["torch_halyard"], cmdclass={"build_py": BuildWithLibraries},
+setup(version=version, packages=["torch_halyard"], cmdclass={"build_py": BuildWithLibraries, "bdist_wheel": AnyPython},
       distclass=BinaryDistribution, zip_safe=False)
