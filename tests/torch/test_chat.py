@@ -135,10 +135,10 @@ def test_interrupt_on_a_terminal(folder):
 
 def test_stops(folder):
     """Of several stops the one that comes first ends the answer, wherever tokens begin and end."""
-    for prompt in ("Hello", "World", "One", "Two", "Three", "Four", "Five", "Six"):
+    for prompt in (f"Number {i}" for i in range(100)):  # what a random model says may be no text
         whole = continued(folder, prompt, 40)["text"]
         late, early = whole[len(whole) // 2:][:6], whole[len(whole) // 4:][:5]
-        if len(early) == 5 and "\ufffd" not in early + late:  # what a random model says may be no text
+        if len(early) == 5 and "\ufffd" not in whole[:len(whole) // 2 + 6]:
             break
     else:
         pytest.fail("no prompt gets an answer of whole characters")

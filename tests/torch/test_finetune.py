@@ -175,7 +175,7 @@ def test_quantised_base(base, tmp_path, format):
     theirs = losses_in_torch(model, batches(base, 7, steps, BATCH, LENGTH), steps, lr)
     ours = finetune(base, tmp_path / "out", "--adapter", tmp_path / "start", "--steps", steps, "--lr", lr, "--seed", 7,
                     "--dtype", format)
-    assert theirs[-1] < theirs[0] - 0.1
+    assert theirs[-1] < theirs[0] - 0.02
     assert max(abs(a["loss"] - b) for a, b in zip(ours, theirs)) < 1e-3
     halyard("run", "--model", folder, "--adapter", tmp_path / "out", "--dtype", format, "--ids", "1,2,3", "--max-tokens", 4, "--json")
 
