@@ -9,7 +9,7 @@
 //   HALYARD_GUARDED_DEVICES=2     how many devices there are (1 to 8)
 //   HALYARD_GUARDED_MEMORY=64     MiB of each device's memory (1 to 65536)
 //   HALYARD_GUARDED_LACKS=capture,update  optional functions to do without: see optional.c
-//   HALYARD_GUARDED_WRONG=launch  an optional function that does the wrong thing: see optional.c
+//   HALYARD_GUARDED_WRONG=launch  a function that does the wrong thing: see optional.c, wrong.c
 //   HALYARD_GUARDED_COMM_TIMEOUT=500  milliseconds that a rank waits for the others (30000)
 #ifndef HALYARD_TESTS_GUARDED_H_
 #define HALYARD_TESTS_GUARDED_H_
@@ -142,6 +142,8 @@ void guarded_launch_run(const guarded_launch* launch);
 
 // Takes optional functions away, or puts wrong ones in their place, as the environment says.
 hy_status guarded_optional_init(hy_backend* backend);
+// Puts a wrong function of those that every backend has in its place; false: the word names none.
+bool guarded_go_wrong(hy_backend* backend, const char* word);
 
 // ---- kernels ----
 
