@@ -6,6 +6,7 @@
 // Environment, read when the plugin is asked for its table:
 //   HALYARD_GUARDED_OPS=add,mm    only these ops have kernels; the others must fall back
 //   HALYARD_GUARDED_FAIL=mm       kernels of this op fail, on the worker thread (neg: in the probe)
+//   HALYARD_GUARDED_END=exp:crash,tanh:hang,sin:exit  what kernels of these ops do to the process
 //   HALYARD_GUARDED_DEVICES=2     how many devices there are (1 to 8)
 //   HALYARD_GUARDED_MEMORY=64     MiB of each device's memory (1 to 65536)
 //   HALYARD_GUARDED_LACKS=capture,update  optional functions to do without: see optional.c
@@ -20,6 +21,7 @@
 
 extern const hy_host* guarded_host;
 extern hy_op guarded_failing_op;
+extern char guarded_ends[HY_OP_END];  // by op: the first letter of what it does, or 0
 
 // ---- memory ----
 
@@ -154,6 +156,7 @@ hy_status guarded_run_call(const hy_call* call);  // on a worker
 // Fills the provider from the options; unknown op names are an error.
 hy_status guarded_kernels_init(void);
 uint32_t guarded_capabilities(void);
+uint32_t guarded_dtypes(void);
 extern hy_provider guarded_provider;
 
 #endif  // HALYARD_TESTS_GUARDED_H_
