@@ -278,7 +278,7 @@ static hy_status try_case(engine* e, const hy__case_key* key, verdict* v) {
   v->native = placement.provider != NULL;
   v->reason = placement.reason;
   if (placement.reason != HY_SUPPORT_YES && hy__case_is_promised(c) &&
-      (e->declared & HY_DTYPE_BIT(first_dtype(&c->call)))) {
+      (e->declared & HY_DTYPE_BIT(first_dtype(&c->call))) && hy__is_promised(e->device, &c->call)) {
     v->outcome =
         fail(v, "a provider declares %s for %s and does not run this call: %s", hy_op_name(key->op),
              hy_dtype_name(first_dtype(&c->call)), hy_support_text(placement.reason));
