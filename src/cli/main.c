@@ -5,12 +5,12 @@
 #include "cli/manual.h"
 
 static const cli_command* const commands[] = {
-    &cli_info,       &cli_ops,   &cli_verify, &cli_bench, &cli_run,
-    &cli_finetune,   &cli_merge, &cli_demo,   &cli_chat,
+    &cli_info,       &cli_ops,        &cli_verify, &cli_bench, &cli_run,
+    &cli_finetune,   &cli_merge,      &cli_demo,   &cli_chat,
 #ifdef HALYARD_CLI_NPU
     &cli_npu,
 #endif
-    &cli_completion,
+    &cli_new_plugin, &cli_completion,
 };
 #define N_COMMANDS ((int)(sizeof commands / sizeof commands[0]))
 
@@ -22,7 +22,7 @@ static void print_overview(FILE* file) {
   fprintf(file, "halyard %s: " CLI_SUMMARY "\n\nUsage: halyard COMMAND [options]\n\n",
           hy_version());
   for (int i = 0; i < N_COMMANDS; i++)
-    fprintf(file, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    fprintf(file, "  %-11s%s\n", commands[i]->name, commands[i]->summary);
   fprintf(file, "\n'halyard COMMAND --help' tells more, with an example.\n");
 }
 

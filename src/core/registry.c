@@ -174,6 +174,7 @@ void hy__registry_clear(void) {
     hy__mfree(entry->devices);
     hy__mfree(entry->providers);
     hy__mfree(entry->plugin);
+    hy__trial_release(entry);
     pthread_mutex_destroy(&entry->mutex);
     hy__mfree(entry);
   }
@@ -234,16 +235,21 @@ static hy_status probe_code(hy__backend_entry* entry) {
   return HY_OK;
 }
 
-static void probe_locked(hy__backend_entry* entry) {
+// What lack of memory or a wrong setting says is not for ever.
+static bool is_lasting(hy_status status) {
+  return status != HY_OUT_OF_MEMORY && status != HY_INVALID_ARGUMENT;
+}
+
+void hy__entry_probe_here(hy__backend_entry* entry) {
+  hy__trial_release(entry);
+  entry->device_count = 0;
   hy__probe_begin(&entry->probe);
   if (atomic_load(&entry->has_code))
     conclude(&entry->probe, probe_code(entry), entry->name);
   else
     hy__probe_absent(entry->known, entry->name, &entry->probe);
   entry->state = state_of(entry->probe.status);
-  // What lack of memory or a wrong setting says is not for ever.
-  entry->probed =
-      entry->probe.status != HY_OUT_OF_MEMORY && entry->probe.status != HY_INVALID_ARGUMENT;
+  entry->probed = is_lasting(entry->probe.status);
   if (entry->state == HY_BACKEND_AVAILABLE) {
     hy__log(2, "%s: %d device%s", entry->name, entry->device_count,
             entry->device_count == 1 ? "" : "s");
@@ -257,7 +263,18 @@ static void probe_locked(hy__backend_entry* entry) {
 
 void hy__entry_probe(hy__backend_entry* entry) {
   pthread_mutex_lock(&entry->mutex);
-  if (!entry->probed) probe_locked(entry);
+  bool foreign = entry->plugin && !entry->table.size;
+  if (!entry->probed && foreign && hy__probe_in_child(entry))
+    entry->probed = is_lasting(entry->probe.status);
+  else if (!entry->probed)
+    hy__entry_probe_here(entry);
+  pthread_mutex_unlock(&entry->mutex);
+}
+
+void hy__entry_load(hy__backend_entry* entry) {
+  pthread_mutex_lock(&entry->mutex);
+  if (!entry->probed || (entry->trial && entry->state == HY_BACKEND_AVAILABLE))
+    hy__entry_probe_here(entry);
   pthread_mutex_unlock(&entry->mutex);
 }
 
@@ -284,14 +301,14 @@ static hy_status report_on(hy__backend_entry* entry, hy_backend_report* report) 
   *report = (hy_backend_report){
       .name = entry->name,
       .type = hy_backend_type_of(entry->name),
-      .version = entry->table.version,
-      .description = entry->table.description,
+      .version = entry->trial ? entry->trial->version : entry->table.version,
+      .description = entry->trial ? entry->trial->description : entry->table.description,
       .state = entry->state,
       .priority = entry->priority,
       .device_count = entry->device_count,
       .probe = entry->probe,
   };
-  if (!report->description)
+  if (!report->description || !report->description[0])
     report->description = entry->known ? strchr(entry->known->device, ' ') + 1 : "";
   pthread_mutex_unlock(&entry->mutex);
   return HY_OK;
@@ -327,7 +344,8 @@ bool hy__entry_available(hy__backend_entry* entry) {
 
 static bool is_simulated(hy__backend_entry* entry) {
   pthread_mutex_lock(&entry->mutex);
-  bool simulated = entry->table.flags & HY_BACKEND_SIMULATED;
+  uint32_t flags = entry->trial ? entry->trial->flags : entry->table.flags;
+  bool simulated = flags & HY_BACKEND_SIMULATED;
   pthread_mutex_unlock(&entry->mutex);
   return simulated;
 }
@@ -340,7 +358,14 @@ bool hy__entry_is_automatic(hy__backend_entry* entry) {
 hy_status hy__entry_device_info(hy__backend_entry* entry, int index, hy_device_info* info) {
   memset(info, 0, sizeof *info);
   info->size = sizeof *info;
-  return entry->table.device_info(index, info);
+  const hy__trial* trial = entry->trial;
+  if (!trial) return entry->table.device_info(index, info);
+  if (index >= HY__TRIAL_DEVICES)
+    return hy_fail(HY_UNSUPPORTED, "%s:%d is not described before it is used", entry->name, index);
+  if (trial->described[index] != HY_OK)
+    return hy_fail(trial->described[index], "%s", trial->refusal);
+  *info = trial->devices[index];
+  return HY_OK;
 }
 
 hy_status hy_backend_device_info(const char* name, int index, hy_device_info* info) {
@@ -357,8 +382,14 @@ hy_status hy_backend_provider_at(const char* name, int index, hy_provider_report
   if (index < 0) return hy_fail(HY_NOT_FOUND, "%s has no provider number %d", name, index);
   memset(report, 0, sizeof *report);
   pthread_mutex_lock(&entry->mutex);
-  int own = entry->table.n_providers;
-  if (index < own) {
+  int own = entry->trial ? entry->trial->n_providers : entry->table.n_providers;
+  if (index < own && entry->trial) {
+    const hy__trial_provider* provider = &entry->trial->providers[index];
+    report->name = provider->name;
+    report->version = provider->version;
+    report->probe = provider->probe;
+    report->available = provider->probe.status == HY_OK;
+  } else if (index < own) {
     hy__provider_entry* provider = &entry->providers[index];
     report->name = provider->table.name;
     report->version = provider->table.version;
@@ -395,6 +426,9 @@ hy_status hy_backend_provider_at(const char* name, int index, hy_provider_report
 int hy__entry_provider(hy__backend_entry* entry, const char* name) {
   int found = -1;
   pthread_mutex_lock(&entry->mutex);
+  const hy__trial* trial = entry->trial;
+  for (int i = 0; trial && i < trial->n_providers && found < 0; i++)
+    if (!strcmp(trial->providers[i].name, name)) found = i;
   for (int i = 0; i < entry->table.n_providers && found < 0; i++)
     if (!strcmp(entry->providers[i].table.name, name)) found = i;
   pthread_mutex_unlock(&entry->mutex);

@@ -32,6 +32,9 @@ hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tens
 // The first provider that supports the call, or NULL and the first one's reason why not.
 const hy_provider* hy__choose_provider(const hy_device* device, const hy_call* call,
                                        hy_support* reason);
+// Whether a declaration of the device's providers promises the call, which is one of its op and
+// type with contiguous tensors.
+bool hy__is_promised(const hy_device* device, const hy_call* call);
 // Runs a checked call by that provider; NULL: by the reference, on a host device.
 hy_status hy__run_by(hy_stream* stream, const hy_call* call, const hy_provider* provider);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/status.h"
 #include "core/internal.h"
 #include "ops/compose.h"
 #include "ops/fallback.h"
@@ -87,12 +88,22 @@ hy_status hy_run(hy_stream* stream, const hy_call* call) {
   return hy__run_inferred(stream, call, expected);
 }
 
+// A failure without words gets some: a message of before is no reason of now.
+static hy_status run_provider(const hy_device* device, hy_stream* stream, const hy_call* call,
+                              const hy_provider* provider) {
+  unsigned before = hy__failures();
+  hy_status status = provider->run(device->handle, stream->handle, call);
+  if (status == HY_OK || hy__failures() != before) return status;
+  return hy__call_fail(call, status, "%s answers %s on %s and gives no reason (hy_host.fail)",
+                       provider->name, hy_status_name(status), device->selector);
+}
+
 hy_status hy__run_by(hy_stream* stream, const hy_call* call, const hy_provider* provider) {
   if (hy__fault(HY_FAULT_KERNEL)) return hy__call_fail(call, HY_DEVICE_FAILED, "injected fault");
   const hy_device* device = stream->device;
   int64_t begin = hy__trace_begin();
   hy_status status =
-      provider ? provider->run(device->handle, stream->handle, call) : hy__reference_checked(call);
+      provider ? run_provider(device, stream, call, provider) : hy__reference_checked(call);
   if (begin) trace(begin, device, call, provider ? provider->name : "reference", HY_SUPPORT_YES);
   return status;
 }
@@ -129,7 +140,7 @@ hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tens
   hy_status status;
   bool composed = false;
   if (provider) {
-    status = provider->run(device->handle, stream->handle, call);
+    status = run_provider(device, stream, call, provider);
   } else {
     status = hy__compose(stream, call, &composed);
     if (composed) {
@@ -177,6 +188,26 @@ hy_status hy_place_op(hy_device* device, hy_op op, hy_dtype dtype, hy_placement*
   }
   if (hy__composes_op(device, op, dtype)) placement->provider = HY__COMPOSITE;
   return HY_OK;
+}
+
+static bool has_optional_output(const hy_call* call) {
+  const hy_op_info* info = hy_op_describe(call->op);
+  for (int i = 0; i < call->n_out; i++)
+    if (info->outputs[i].kind == HY_ARGUMENT_OPTIONAL && hy__present(&call->out[i])) return true;
+  return false;
+}
+
+bool hy__is_promised(const hy_device* device, const hy_call* call) {
+  const hy_tensor* first = call->n_in > 0 && hy__present(&call->in[0]) ? &call->in[0] : call->out;
+  for (int i = 0; device->providers[i]; i++) {
+    const hy_provider* provider = device->providers[i];
+    for (int k = 0; may_run(provider) && k < provider->n_declares; k++) {
+      const hy_declaration* d = &provider->declares[k];
+      if (d->op != call->op || !(d->dtypes & HY_DTYPE_BIT(first->dtype))) continue;
+      if (!(d->dtypes & HY_WITHOUT_OPTIONAL_OUTPUTS) || !has_optional_output(call)) return true;
+    }
+  }
+  return false;
 }
 
 const char* hy_support_text(hy_support reason) {

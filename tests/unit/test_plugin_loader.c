@@ -154,6 +154,48 @@ static void one_bad_plugin_breaks_nothing(void** state) {
   CHECK_FAILS(HY_UNAVAILABLE, "device_open is NULL", hy_device_get("null_function", &device));
 }
 
+// What crashes, hangs, ends its process or prints does so in a child; the reason is in the report.
+static void wild_ones_are_looked_at_elsewhere(void** state) {
+  (void)state;
+  static const struct {
+    const char *name, *says, *where;
+  } wild[] = {{"loading", "crashed (signal 6", "loading"},
+              {"crashing", "crashed (signal 11", "probe"},
+              {"hanging", "did not end within 1 seconds", "probe"},
+              {"exiting", "ended the process (exit code 7)", "probe"},
+              {"describing", "crashed (signal 11", "device_info"},
+              {"opening", "crashed (signal 11", "device_open"},
+              {"providing", "crashed (signal 11", "provider of wild_kernels"}};
+  setenv("HALYARD_PLUGIN_PATH", PLUGINS "/wild", 1);
+  setenv("HALYARD_PROBE_TIMEOUT", "1", 1);
+  hy_backend_report report;
+  for (size_t i = 0; i < sizeof wild / sizeof wild[0]; i++) {
+    CHECK_OK(hy_backend_find(wild[i].name, &report));
+    assert_int_equal(report.state, HY_BACKEND_FAILED);
+    if (!strstr(report.probe.reason, wild[i].says) || !strstr(report.probe.reason, wild[i].where))
+      fail_msg("%s: %s", wild[i].name, report.probe.reason);
+    assert_true(report.probe.remedy[0]);
+  }
+  hy_device_info info;
+  CHECK_OK(hy_backend_find("printing", &report));
+  assert_int_equal(report.state, HY_BACKEND_AVAILABLE);
+  CHECK_OK(hy_backend_device_info("printing", 0, &info));
+  assert_int_equal(hy__entry_find("printing")->table.size, 0);
+  // One that failed in a child is not let in when it is named later.
+  hy_device* device;
+  CHECK_FAILS(HY_UNAVAILABLE, "signal 11", hy_device_get("crashing", &device));
+  unsetenv("HALYARD_PROBE_TIMEOUT");
+}
+
+static void the_default_passes_over_wild_ones(void** state) {
+  (void)state;
+  setenv("HALYARD_PLUGIN_PATH",
+         PLUGINS "/wild/libhalyard_crashing.so:" PLUGINS "/wild/libhalyard_opening.so", 1);
+  hy_device* device;
+  CHECK_OK(hy_device_get(NULL, &device));
+  assert_string_equal(hy_device_selector(device), "cpu:0");
+}
+
 static void loads_only_what_is_asked_for(void** state) {
   (void)state;
   setenv("HALYARD_PLUGIN_PATH", PLUGINS "/good:" PLUGINS "/bad", 1);
@@ -247,6 +289,8 @@ int main(void) {
       TEST(refuses_bad_files),
       TEST(finds_them_in_the_path),
       TEST(one_bad_plugin_breaks_nothing),
+      TEST(wild_ones_are_looked_at_elsewhere),
+      TEST(the_default_passes_over_wild_ones),
       TEST(loads_only_what_is_asked_for),
       TEST(never_looks_in_the_current_folder),
       TEST(a_plugin_gives_a_known_name_code),
