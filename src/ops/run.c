@@ -129,6 +129,8 @@ hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tens
   hy_status status;
   bool composed = false;
   if (provider) {
+    stream->executed.by_provider++;
+    stream->executed.provider = name;
     status = provider->run(device->handle, stream->handle, call);
   } else {
     status = hy__compose(stream, call, &composed);
@@ -136,8 +138,10 @@ hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tens
       name = HY__COMPOSITE;
     } else if (device->is_host) {
       name = "reference";
+      stream->executed.by_reference++;
       status = hy__reference_checked(call);
     } else {
+      stream->executed.fallen_back++;
       status = hy__fall_back(stream, call, reason);
     }
   }
