@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/printable.h"
+
 static _Thread_local char message[1024];
 
 const char* hy_status_name(hy_status status) {
@@ -38,6 +40,7 @@ hy_status(hy_fail)(hy_status status, const char* format, ...) {
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  hy__make_printable(text);
   snprintf(message, sizeof message, "%s", text);
   return status;
 }

@@ -40,6 +40,7 @@ const hy__builtin* hy__builtin_at(int index);
 
 typedef struct hy__provider_entry {
   hy_provider table;
+  char version[64];  // the table's, fit to be printed
   bool probed;
   hy_probe probe;
 } hy__provider_entry;
@@ -52,9 +53,10 @@ typedef struct hy__backend_entry {
   // Guards what follows. Held while the backend probes and opens devices, so that a slow one holds
   // up nobody who asks for another.
   pthread_mutex_t mutex;
-  atomic_bool has_code;  // compiled in, loaded, or a plugin that can be loaded
-  char* plugin;          // the plugin's path, until it is loaded
-  hy_backend table;      // size 0: not loaded; fixed once it is
+  atomic_bool has_code;                // compiled in, loaded, or a plugin that can be loaded
+  char* plugin;                        // the plugin's path, until it is loaded
+  hy_backend table;                    // size 0: not loaded; fixed once it is
+  char version[64], description[256];  // the table's, fit to be printed
   hy__provider_entry* providers;
   bool probed;
   hy_backend_state state;
