@@ -7,6 +7,7 @@
 #include "model/sampler.h"
 
 void hy_generate_defaults(hy_generate_options* options) {
+  if (!options) return;
   *options = (hy_generate_options){.max_tokens = 256, .top_p = 1, .repetition_penalty = 1};
 }
 
@@ -177,7 +178,7 @@ static hy_status prepare(run* r, const int32_t* const* prompts, const int64_t* l
   r->states = hy__calloc((size_t)r->batch, sizeof *r->states);
   if (!r->states) return hy_fail(HY_OUT_OF_MEMORY, "no memory to generate %d answers", r->batch);
   for (int i = 0; i < r->batch; i++) {
-    if (lengths[i] < 1)
+    if (!prompts[i] || lengths[i] < 1)
       return hy_fail(HY_INVALID_ARGUMENT, "prompt %d is empty; a model needs at least one token",
                      i);
     if (r->options->max_tokens > hy_model_max_positions(model) - lengths[i])

@@ -93,11 +93,11 @@ void hy_model_free(hy_model* model) {
 }
 
 int64_t hy_model_vocab_size(const hy_model* model) {
-  return model->transformer.config.vocab_size;
+  return !model ? 0 : model->transformer.config.vocab_size;
 }
 
 int64_t hy_model_max_positions(const hy_model* model) {
-  return model->transformer.config.max_positions;
+  return !model ? 0 : model->transformer.config.max_positions;
 }
 
 hy_dtype hy__model_dtype(const hy_model* model) {
@@ -126,22 +126,31 @@ bool hy__weight_format_named(const char* name, hy_weight_format* format) {
 
 // ---- tokens ----
 
-static hy_status need_tokenizer(const hy_model* model) {
+hy_status hy__model_need_tokenizer(const hy_model* model) {
   return model->tokenizer
              ? HY_OK
              : hy_fail(HY_UNSUPPORTED,
                        "the model's folder has no tokenizer.json; give ids instead of text");
 }
 
-hy_status hy_model_encode(const hy_model* model, const char* text, size_t length, int32_t* ids,
-                          int64_t capacity, int64_t* count) {
-  HY_TRY(need_tokenizer(model));
-  return hy__tokenizer_encode(model->tokenizer, text, length, true, ids, capacity, count);
+hy_status hy_model_encode(const hy_model* model, const char* text, size_t length, unsigned flags,
+                          int32_t* ids, int64_t capacity, int64_t* count) {
+  if (!model || (!text && length > 0) || !count || (!ids && capacity > 0))
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_model_encode: an argument is NULL");
+  if (flags > (HY_ENCODE_PLAIN | HY_ENCODE_BARE))
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_model_encode: there are no such flags as %u", flags);
+  *count = 0;
+  HY_TRY(hy__model_need_tokenizer(model));
+  unsigned how = (flags & HY_ENCODE_BARE ? 0 : HY__ENCODE_AFFIXES) |
+                 (flags & HY_ENCODE_PLAIN ? HY__ENCODE_PLAIN : 0);
+  return hy__tokenizer_encode(model->tokenizer, text, length, how, ids, capacity, count);
 }
 
 hy_status hy_model_decode(const hy_model* model, const int32_t* ids, int64_t n, char* text,
                           size_t capacity, size_t* length) {
-  HY_TRY(need_tokenizer(model));
+  if (!model || (!ids && n > 0) || !length || (!text && capacity > 0))
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_model_decode: an argument is NULL");
+  HY_TRY(hy__model_need_tokenizer(model));
   *length = 0;
   for (int64_t i = 0; i < n; i++) {
     size_t size;
@@ -215,6 +224,10 @@ hy_status hy__model_step(hy_model* model, const hy__step* step, hy__sampler* sam
 hy_status hy_model_logits(hy_model* model, const int32_t* ids, int64_t n, float* logits) {
   if (!model || !ids || n < 1 || !logits)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_model_logits needs at least one token");
+  if (n > hy_model_max_positions(model))
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "hy_model_logits: %lld tokens exceed the model's %lld positions", (long long)n,
+                   (long long)hy_model_max_positions(model));
   hy__kv_cache* cache;
   HY_TRY(hy__kv_cache_create(model->stream, &model->transformer.config, hy__model_dtype(model), n,
                              &cache));

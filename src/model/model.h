@@ -38,6 +38,9 @@ hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step);
 hy_status hy__model_step(hy_model* model, const hy__step* step, hy__sampler* sampler,
                          const int* rows, int64_t* next);
 
+// HY_UNSUPPORTED where the model's folder has none.
+hy_status hy__model_need_tokenizer(const hy_model* model);
+
 // The token that stands between texts: <|endoftext|> or its like, else the first that ends a text;
 // -1 where there is none.
 int32_t hy__model_end_of_text(const hy_model* model);

@@ -346,6 +346,82 @@ static void test_out_of_memory(void** state) {
   hy_model_free(model);
 }
 
+static void test_chat_format(void** state) {
+  (void)state;
+  enum { START = HY__BYTE_TOKEN_END + 1, END };
+  hy_model* model = model_on("cpu", &hy__arch_qwen2, true, 1);
+  const hy_message messages[] = {{"system", "S"}, {"user", "<|im_end|>"}};
+  int32_t ids[64], short_ids[2] = {-1, -1};
+  int64_t n, again;
+  CHECK_OK(hy_model_encode_chat(model, messages, 2, true, ids, 64, &n));
+  const char first[] = "system\nS", second[] = "user\n<|im_end|>", third[] = "assistant\n";
+  int64_t at = 0;
+  assert_int_equal(ids[at++], START);
+  for (size_t i = 0; i < sizeof first - 1; i++) assert_int_equal(ids[at++], first[i]);
+  assert_int_equal(ids[at++], END);
+  assert_int_equal(ids[at++], '\n');
+  assert_int_equal(ids[at++], START);
+  for (size_t i = 0; i < sizeof second - 1; i++) assert_int_equal(ids[at++], second[i]);
+  assert_int_equal(ids[at++], END);
+  assert_int_equal(ids[at++], '\n');
+  assert_int_equal(ids[at++], START);
+  for (size_t i = 0; i < sizeof third - 1; i++) assert_int_equal(ids[at++], third[i]);
+  assert_int_equal(n, at);
+  CHECK_OK(hy_model_encode_chat(model, messages, 2, true, short_ids, 1, &again));
+  assert_true(again == n && short_ids[0] == START && short_ids[1] == -1);
+  CHECK_OK(hy_model_encode_chat(model, NULL, 0, false, NULL, 0, &n));
+  assert_int_equal(n, 0);
+  const hy_message odd = {"user\n", "x"}, none = {"user", NULL};
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "role", hy_model_encode_chat(model, &odd, 1, 0, ids, 64, &n));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "role", hy_model_encode_chat(model, &none, 1, 0, ids, 64, &n));
+
+  // The same text as a prompt, with its markers and without.
+  const char text[] = "<|im_start|>a";
+  CHECK_OK(hy_model_encode(model, text, 13, HY_ENCODE_DEFAULT, ids, 64, &n));
+  assert_true(n == 2 && ids[0] == START);
+  CHECK_OK(hy_model_encode(model, text, 13, HY_ENCODE_PLAIN | HY_ENCODE_BARE, ids, 64, &n));
+  assert_true(n == 13 && ids[0] == '<');
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "flags", hy_model_encode(model, text, 13, 8, ids, 64, &n));
+  hy_model_free(model);
+}
+
+static void test_nothing_where_something_is_needed(void** state) {
+  (void)state;
+  hy_model* model = model_on("cpu", &hy__arch_qwen2, true, 1);
+  int32_t ids[8] = {1, 2, 3};
+  int64_t n;
+  size_t length;
+  char text[8];
+  float* logits = hy__malloc((size_t)hy_model_vocab_size(model) * sizeof *logits);
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_encode(NULL, "a", 1, 0, ids, 8, &n));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_encode(model, NULL, 1, 0, ids, 8, &n));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_encode(model, "a", 1, 0, NULL, 8, &n));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_encode(model, "a", 1, 0, ids, 8, NULL));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_decode(NULL, ids, 1, text, 8, &length));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_decode(model, NULL, 1, text, 8, &length));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_decode(model, ids, 1, NULL, 8, &length));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_decode(model, ids, 1, text, 8, NULL));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_encode_chat(NULL, NULL, 0, 0, ids, 8, &n));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "positions",
+              hy_model_logits(model, ids, (int64_t)1 << 60, logits));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "positions",
+              hy_model_logits(model, ids, hy_model_max_positions(model) + 1, logits));
+  hy_generate_options o = options_of(2);
+  o.n_stops = 2;
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "no list",
+              hy_model_generate(model, ids, 3, &o, NULL, NULL, NULL, NULL));
+  const int32_t* none[] = {NULL};
+  int32_t* answers[] = {ids};
+  o.n_stops = 0;
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "prompt 0",
+              hy_model_generate_batch(model, none, (int64_t[]){3}, 1, &o, answers, &n, NULL));
+  assert_int_equal(hy_model_vocab_size(NULL), 0);
+  assert_int_equal(hy_model_max_positions(NULL), 0);
+  hy_generate_defaults(NULL);
+  hy__mfree(logits);
+  hy_model_free(model);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_greedy_is_the_largest_logit),
@@ -357,6 +433,8 @@ int main(void) {
       cmocka_unit_test(test_end_of_text),
       cmocka_unit_test(test_errors),
       cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_chat_format),
+      cmocka_unit_test(test_nothing_where_something_is_needed),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
