@@ -58,11 +58,12 @@ static hy_status record_step(hy_model* model, int64_t context, int64_t tokens, c
     status = hy__kv_cache_create(model->stream, &model->transformer.config, hy__model_dtype(model),
                                  all, &cache);
   if (status == HY_OK && context > 0)
-    status = run_tokens(model, &(hy__step){cache, sequences, &next, &context, 1});
+    status = run_tokens(model, &(hy__step){cache, sequences, &next, &context, 1, NULL});
   hy_fallback_clear();
   if (status == HY_OK) status = recorded(echoNpuRecordStart(path));
   next = ids + context;
-  if (status == HY_OK) status = run_tokens(model, &(hy__step){cache, sequences, &next, &tokens, 1});
+  if (status == HY_OK)
+    status = run_tokens(model, &(hy__step){cache, sequences, &next, &tokens, 1, NULL});
   if (status == HY_OK) status = recorded(echoNpuRecordStop());
   hy__sequence_free(cache, &sequence);
   hy__kv_cache_destroy(cache);

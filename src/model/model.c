@@ -40,28 +40,38 @@ static hy_status read_ends(hy_model* model, const char* folder, const char* name
   return HY_OK;
 }
 
-static hy_status load(hy_model* model, hy_device* device, const char* folder, const char* adapter,
-                      hy_weight_format format, bool cached) {
+static hy_status load(hy_model* model, hy_device* device, const char* folder,
+                      const hy_load_options* o) {
   char path[4096];
   HY_TRY(hy_stream_create(device, &model->stream));
   HY_TRY(hy_tape_create(model->stream, &model->tape));
   hy_tape_set_recording(model->tape, false);
-  HY_TRY(hy__transformer_load(model->stream, folder, format, cached, &model->transformer));
-  if (adapter) HY_TRY(hy__adapter_load(model->stream, adapter, &model->transformer));
+  HY_TRY(hy__transformer_load(model->stream, folder, o, &model->transformer));
+  if (o->adapter) HY_TRY(hy__adapter_load(model->stream, o->adapter, &model->transformer));
   HY_TRY(hy__join_path(folder, "tokenizer.json", path, sizeof path));
   if (hy__file_exists(path)) HY_TRY(hy__tokenizer_load(path, &model->tokenizer));
   HY_TRY(read_ends(model, folder, "generation_config.json"));
   return read_ends(model, folder, "config.json");
 }
 
-static hy_status load_new(hy_device* device, const char* folder, const char* adapter,
-                          hy_weight_format format, bool cached, hy_model** out) {
-  if (!device || !folder || !out)
-    return hy_fail(HY_INVALID_ARGUMENT, "hy_model_load: an argument is NULL");
+hy_status hy_model_load_with(hy_device* device, const char* folder, const hy_load_options* options,
+                             hy_model** out) {
+  if (!device || !folder || !options || !out)
+    return hy_fail(HY_INVALID_ARGUMENT, "loading a model: the %s is NULL",
+                   !device    ? "device"
+                   : !folder  ? "folder"
+                   : !options ? "list of options"
+                              : "place for the model");
   *out = NULL;
+  if (options->format < HY_WEIGHTS_AS_FILE || options->format > HY_WEIGHTS_Q4)
+    return hy_fail(HY_INVALID_ARGUMENT, "loading a model: %d is no format of weights",
+                   (int)options->format);
+  if (options->cached && options->format != HY_WEIGHTS_Q8 && options->format != HY_WEIGHTS_Q4)
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "loading a model cached: only the formats q8 and q4 are packed");
   hy_model* model = hy__calloc(1, sizeof *model);
   if (!model) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a model");
-  hy_status status = load(model, device, folder, adapter, format, cached);
+  hy_status status = load(model, device, folder, options);
   if (status != HY_OK)
     hy_model_free(model);
   else
@@ -71,15 +81,14 @@ static hy_status load_new(hy_device* device, const char* folder, const char* ada
 
 hy_status hy_model_load(hy_device* device, const char* folder, const char* adapter,
                         hy_weight_format format, hy_model** model) {
-  return load_new(device, folder, adapter, format, false, model);
+  const hy_load_options options = {.adapter = adapter, .format = format};
+  return hy_model_load_with(device, folder, &options, model);
 }
 
 hy_status hy_model_load_cached(hy_device* device, const char* folder, const char* adapter,
                                hy_weight_format format, hy_model** model) {
-  if (format != HY_WEIGHTS_Q8 && format != HY_WEIGHTS_Q4)
-    return hy_fail(HY_INVALID_ARGUMENT,
-                   "hy_model_load_cached: only the formats q8 and q4 are packed");
-  return load_new(device, folder, adapter, format, true, model);
+  const hy_load_options options = {.adapter = adapter, .format = format, .cached = true};
+  return hy_model_load_with(device, folder, &options, model);
 }
 
 void hy_model_free(hy_model* model) {
@@ -200,7 +209,8 @@ hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step) 
                    .model = t,
                    .cos = hy__rope_at(s, model->rope.cos, pass.positions),
                    .sin = hy__rope_at(s, model->rope.sin, pass.positions),
-                   .attention = &attention};
+                   .attention = &attention,
+                   .options = step->options};
   hy_array* hidden = hy__transformer_apply(&p, pass.ids);
   return hy__logits(s, t, hy_s_index_select(s, hidden, pass.last, 0));
 }
@@ -232,7 +242,7 @@ hy_status hy_model_logits(hy_model* model, const int32_t* ids, int64_t n, float*
   HY_TRY(hy__kv_cache_create(model->stream, &model->transformer.config, hy__model_dtype(model), n,
                              &cache));
   hy__sequence sequence = {0};
-  const hy__step step = {cache, (hy__sequence*[]){&sequence}, &ids, &n, 1};
+  const hy__step step = {cache, (hy__sequence*[]){&sequence}, &ids, &n, 1, NULL};
   hy_scope s;
   hy_scope_begin(&s, model->tape);
   hy_array* scores = hy__model_forward(&s, model, &step);

@@ -30,6 +30,7 @@ typedef struct hy__step {
   const int32_t* const* ids;
   const int64_t* counts;
   int batch;
+  const hy_generate_options* options;  // whose on_progress is asked between layers; NULL: nobody is
 } hy__step;
 // Runs them and gives the logits after each sequence's last, f32 (batch, V); the scope's.
 hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step);

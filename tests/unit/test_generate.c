@@ -2,11 +2,14 @@
 // and that a decoding step waits once for the device.
 #include <dlfcn.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "base/memory.h"
 #include "halyard/device.h"
 #include "model/byte_tokenizer.h"
 #include "model/create.h"
+#include "model/load.h"
 #include "support/arrays.h"
 #include "support/tiny_model.h"
 
@@ -422,6 +425,88 @@ static void test_nothing_where_something_is_needed(void** state) {
   hy_model_free(model);
 }
 
+typedef struct patience {
+  int calls, most;  // how often it says yes
+  double last;
+} patience;
+
+static bool be_patient(void* context, double share) {
+  patience* p = context;
+  assert_true(share >= p->last && share <= 1);
+  p->last = share;
+  return p->calls++ < p->most;
+}
+
+static void test_cancelling_a_generation(void** state) {
+  (void)state;
+  hy_model* model = model_on("cpu", &hy__arch_qwen2, false, 2);
+  int32_t all[MOST], ids[MOST];
+  hy_generate_options o = options_of(MOST);
+  hy_generate_result result;
+  CHECK_OK(hy_model_generate(model, prompt, PROMPT, &o, NULL, NULL, all, &result));
+  o.on_progress = be_patient;
+  // Its two layers are asked for first, then each token but the first.
+  for (int most = 0; most < 8; most++) {
+    patience p = {.most = most};
+    o.progress_context = &p;
+    memset(ids, 0, sizeof ids);
+    if (most < 2) {
+      CHECK_FAILS(HY_CANCELLED, "cancelled",
+                  hy_model_generate(model, prompt, PROMPT, &o, NULL, NULL, ids, &result));
+      continue;
+    }
+    CHECK_OK(hy_model_generate(model, prompt, PROMPT, &o, NULL, NULL, ids, &result));
+    assert_int_equal(result.stop, HY_STOP_CALLER);
+    assert_int_equal(result.tokens, most - 1);
+    assert_memory_equal(ids, all, (size_t)(most - 1) * sizeof *ids);
+  }
+  // The model is as good as before, and patience changes nothing.
+  patience p = {.most = 1000};
+  o.progress_context = &p;
+  CHECK_OK(hy_model_generate(model, prompt, PROMPT, &o, NULL, NULL, ids, &result));
+  assert_memory_equal(ids, all, sizeof all);
+  hy_model_free(model);
+}
+
+static void test_cancelling_a_load(void** state) {
+  (void)state;
+  char folder[] = "/tmp/halyard-cancel-XXXXXX", command[64];
+  assert_non_null(mkdtemp(folder));
+  hy_model* model = model_on("cpu", &hy__arch_llama, false, 2);
+  CHECK_OK(hy__transformer_save(model->stream, &model->transformer, folder));
+  hy_model_free(model);
+  hy_device* device = device_of("cpu");
+  hy_memory_stats before, after;
+  CHECK_OK(hy_memory_get_stats(device, &before));
+  for (int most = 0; most < 4; most++) {
+    patience p = {.most = most};
+    const hy_load_options o = {.on_progress = be_patient, .context = &p};
+    CHECK_FAILS(HY_CANCELLED, "cancelled", hy_model_load_with(device, folder, &o, &model));
+    assert_null(model);
+    CHECK_OK(hy_memory_get_stats(device, &after));
+    assert_int_equal(after.allocated, before.allocated);
+  }
+  patience p = {.most = 1000};
+  hy_load_options o = {.format = HY_WEIGHTS_Q8, .on_progress = be_patient, .context = &p};
+  CHECK_OK(hy_model_load_with(device, folder, &o, &model));
+  assert_true(p.last > 0.99);
+  hy_model_free(model);
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "options", hy_model_load_with(device, folder, NULL, &model));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "device", hy_model_load(NULL, folder, NULL, 0, &model));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "format",
+              hy_model_load(device, folder, NULL, (hy_weight_format)9, &model));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "cached",
+              hy_model_load_cached(device, folder, NULL, HY_WEIGHTS_F32, &model));
+
+  // What does not fit is refused before anything is allocated.
+  CHECK_OK(hy_memory_set_limit(device, before.allocated + 1000));
+  CHECK_FAILS(HY_OUT_OF_MEMORY, "its weights take",
+              hy_model_load(device, folder, NULL, HY_WEIGHTS_AS_FILE, &model));
+  CHECK_OK(hy_memory_set_limit(device, 0));
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  assert_int_equal(system(command), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_greedy_is_the_largest_logit),
@@ -435,6 +520,8 @@ int main(void) {
       cmocka_unit_test(test_out_of_memory),
       cmocka_unit_test(test_chat_format),
       cmocka_unit_test(test_nothing_where_something_is_needed),
+      cmocka_unit_test(test_cancelling_a_generation),
+      cmocka_unit_test(test_cancelling_a_load),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
