@@ -193,7 +193,7 @@ def terminal(halyard):
     check(shown.count("\x1b[?2004h") == shown.count("\x1b[?2004l") == 2, f"a paste is not one message: {shown!r}")
     # The cursor knows how wide characters are: 2 of the prompt, 2 of each of these.
     shown = halyard.typed(chat, [(prompt, "\u6f22\U0001f680".encode()), (b"\x1b[6C", LEFT), (b"\x1b[4C", BACKSPACE),
-                                 (b"\x1b[2C", CTRL_U + b"/quit\r")])
+                                 (b"\x1b[2C", END + CTRL_U + b"/quit\r")])
     # However narrow the terminal, a line stays in its row.
     for columns in (20, 12, 3, 1):
         shown = halyard.typed(chat, [(b"\x1b[?2004h", b"abcdefghijklmnopqrstuvwxyz" + HOME + END + CTRL_U + b"/quit\r")],
