@@ -358,9 +358,13 @@ bool hy__entry_is_automatic(hy__backend_entry* entry) {
 }
 
 hy_status hy__entry_device_info(hy__backend_entry* entry, int index, hy_device_info* info) {
+  return hy__backend_device_info(&entry->table, index, info);
+}
+
+hy_status hy__backend_device_info(const hy_backend* backend, int index, hy_device_info* info) {
   memset(info, 0, sizeof *info);
   info->size = sizeof *info;
-  hy_status status = entry->table.device_info(index, info);
+  hy_status status = backend->device_info(index, info);
   hy__make_array_printable(info->name, sizeof info->name);
   hy__make_array_printable(info->driver_version, sizeof info->driver_version);
   hy__make_array_printable(info->sdk_version, sizeof info->sdk_version);

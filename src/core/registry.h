@@ -77,6 +77,8 @@ bool hy__entry_is_automatic(hy__backend_entry* entry);
 // The backend is available and has a device of that index, or the failure says what there is.
 hy_status hy__entry_check_device(hy__backend_entry* entry, int index);
 hy_status hy__entry_device_info(hy__backend_entry* entry, int index, hy_device_info* info);
+// What the backend says of a device, fit to be printed.
+hy_status hy__backend_device_info(const hy_backend* backend, int index, hy_device_info* info);
 // Index of a provider that the loaded backend has, or -1.
 int hy__entry_provider(hy__backend_entry* entry, const char* name);
 // As hy__entry_probe for one of its providers. The backend is available, the entry is locked.

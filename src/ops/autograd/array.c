@@ -106,6 +106,8 @@ hy_status hy_array_from_host(hy_stream* stream, hy_array** out, hy_dtype dtype, 
   HY_TRY(check_maker("hy_array_from_host", stream, out));
   hy_array* array = NULL;
   hy_status status = hy_array_empty(stream, &array, dtype, ndim, shape);
+  if (array && !data && hy_tensor_bytes(&array->view) > 0)
+    return give_out(hy_fail(HY_INVALID_ARGUMENT, "hy_array_from_host: data is NULL"), array, out);
   if (array) status = hy_upload(stream, array->view.data, data, hy_tensor_bytes(&array->view));
   return give_out(status, array, out);
 }
