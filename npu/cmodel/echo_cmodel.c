@@ -235,8 +235,10 @@ static void doorbell(echo_cmodel* m, uint32_t tail) {
     raise_fault(m, (echo_fault){ECHO_NPU_FAULT_RING, 0});
   else if (tail != m->head)
     m->status = ECHO_NPU_STATUS_BUSY;
-  else if (m->status == ECHO_NPU_STATUS_BUSY)
+  else if (m->status == ECHO_NPU_STATUS_BUSY) {
     m->status = ECHO_NPU_STATUS_DONE;
+    m->repeat_pending = 0;
+  }
 }
 
 void echo_cmodel_write(echo_cmodel* m, uint32_t offset, uint32_t value) {

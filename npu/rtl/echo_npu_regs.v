@@ -93,7 +93,14 @@ module echo_npu_regs #(
   wire we_control = we && waddr == `ECHO_NPU_REG_CONTROL;
   wire do_reset = we_control && wdata[1];
   wire doorbell = we && waddr == `ECHO_NPU_REG_RING_TAIL && !is_error;
-  wire overfull = ring_log2 <= `ECHO_NPU_RING_LOG2_MAX && wdata - head > (32'd1 << ring_log2[4:0]);
+
+  // In the cycle of soft_reset the queue still tells of what it did before it heard.
+  wire retired = retire && !is_error && !soft_reset;
+  wire faulted = fault && !is_error && !soft_reset;
+  wire [31:0] next_head = head + {31'd0, retired};
+  wire [31:0] next_tail = doorbell ? wdata : tail;
+  wire overfull = doorbell && ring_log2 <= `ECHO_NPU_RING_LOG2_MAX && wdata - next_head > (32'd1 << ring_log2[4:0]);
+  wire withdrawn = doorbell && status == BUSY && wdata == next_head;
 
   assign s_awready = write;
   assign s_wready = write;
@@ -115,7 +122,7 @@ module echo_npu_regs #(
     end else begin
       if (s_bready) s_bvalid <= 0;
       if (write) s_bvalid <= 1;
-      soft_reset <= do_reset || (doorbell && overfull);
+      soft_reset <= do_reset || overfull || withdrawn;
       if (we && waddr == `ECHO_NPU_REG_WATCHDOG) watchdog <= wdata;
       if (we && is_area && !enable) begin
         if (waddr[2]) area[area_word] <= {wdata[15:0], area[area_word][31:0]};
@@ -144,27 +151,21 @@ module echo_npu_regs #(
       if (we && !enable && waddr == `ECHO_NPU_REG_RING_LOG2) ring_log2 <= wdata;
       if (we && waddr == `ECHO_NPU_REG_IRQ_ENABLE) irq_enable <= wdata[2:0];
       if (we && waddr == `ECHO_NPU_REG_IRQ_STATUS) irq_status <= irq_status & ~wdata[2:0];
-      if (retire && !is_error) begin
-        head <= head + 1;
+      if (retired) begin
         last_cycles <= retire_cycles;
         if (retire_irq) irq_status[0] <= 1;
-        if (head + 1 == (doorbell ? wdata : tail)) begin
-          status <= DONE;
-          irq_status[2] <= 1;
-        end
+        if (next_head == next_tail) irq_status[2] <= 1;
       end
-      if (doorbell) begin
-        tail <= wdata;
-        if (!retire) begin
-          if (wdata != head) status <= BUSY;
-          else if (status == BUSY) status <= DONE;
-        end else if (wdata != head + 1) status <= BUSY;
-      end
-      if (fault || (doorbell && overfull)) begin
+      head <= next_head;
+      tail <= next_tail;
+      if (next_head != next_tail) status <= BUSY;
+      else if (status == BUSY) status <= DONE;
+      if (is_error) status <= ERROR;
+      if (faulted || overfull) begin
         status <= ERROR;
-        fault_code <= fault ? fault_code_in : RING32[3:0];
-        fault_addr <= fault ? fault_addr_in : 64'd0;
-        fault_index <= head;
+        fault_code <= faulted ? fault_code_in : RING32[3:0];
+        fault_addr <= faulted ? fault_addr_in : 64'd0;
+        fault_index <= next_head;
         irq_status[1] <= 1;
       end
     end
@@ -175,7 +176,7 @@ module echo_npu_regs #(
     else begin
       counter[0] <= counter[0] + 1;
       if (status == BUSY) counter[1] <= counter[1] + 1;
-      if (retire && !is_error) counter[2] <= counter[2] + 1;
+      if (retired) counter[2] <= counter[2] + 1;
       if (count_matrix) counter[3] <= counter[3] + 1;
       if (count_matrix) counter[4] <= counter[4] + {48'd0, count_macs};
       if (count_vector) counter[5] <= counter[5] + 1;

@@ -97,6 +97,17 @@ static void the_device_still_works(void) {
   for (int i = 0; i < 16; ++i) assert_true(a[16 + i] == (float)(2 * i));
 }
 
+// Nothing moves any more: HEAD stays, no packet retires.
+static void the_device_rests(uint32_t status) {
+  const uint32_t head = echo_rtlmodel_read(rtl, ECHO_NPU_REG_RING_HEAD);
+  const uint64_t packets = rtl_counter(rtl, ECHO_NPU_COUNTER_PACKETS);
+  assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_STATUS), status);
+  echo_rtlmodel_step(rtl, 400);
+  assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_STATUS), status);
+  assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_RING_HEAD), head);
+  assert_int_equal(rtl_counter(rtl, ECHO_NPU_COUNTER_PACKETS), packets);
+}
+
 static uint64_t some_address(void) {
   switch (below(8)) {
     case 0: return draw();
@@ -366,6 +377,55 @@ static void resets_in_the_middle(void** unused) {
   check_guards();
 }
 
+// RESET in each cycle of a few packets, the one in which a packet retires among them: HEAD is 0,
+// and with the ring switched on again nothing of it runs before the doorbell.
+static void resets_in_every_cycle(void** unused) {
+  (void)unused;
+  const echo_rtl_bus bus = {.latency = 3};
+  const echo_npu_packet packets[] = {
+      {.opcode = ECHO_NPU_OP_NOP},
+      {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = ARENA, .dst = ARENA + 0x1000, .param = {100}},
+      {.opcode = 0x77}};
+  for (uint64_t at = 0; at < 120; ++at) {
+    echo_rtlmodel_set_bus(rtl, &bus);
+    reset_both();
+    for (size_t i = 0; i < sizeof packets / sizeof *packets; ++i) rtl_post(rtl, &packets[i]);
+    echo_rtlmodel_step(rtl, at);
+    reset_both();
+    assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_RING_HEAD), 0);
+    assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_FAULT_CODE), 0);
+    the_device_rests(ECHO_NPU_STATUS_IDLE);
+  }
+  the_device_still_works();
+}
+
+// The doorbell takes back what it gave while a packet is in work: the device stops there, or says
+// RING when HEAD has passed the new TAIL meanwhile.
+static void work_is_withdrawn(void** unused) {
+  (void)unused;
+  const echo_rtl_bus bus = {.latency = 3};
+  const echo_npu_packet p = {
+      .opcode = ECHO_NPU_OP_MEMCPY, .src1 = ARENA, .dst = ARENA + 0x1000, .param = {100}};
+  for (uint64_t at = 0; at < 120; ++at)
+    for (uint32_t head = 0; head < 3; ++head) {
+      echo_rtlmodel_set_bus(rtl, &bus);
+      reset_both();
+      for (int i = 0; i < 3; ++i) rtl_post(rtl, &p);
+      echo_rtlmodel_step(rtl, at);
+      echo_rtlmodel_write(rtl, ECHO_NPU_REG_RING_TAIL, head);
+      assert_true(echo_rtlmodel_run(rtl, 1000));
+      const uint32_t status = echo_rtlmodel_read(rtl, ECHO_NPU_REG_STATUS);
+      if (status == ECHO_NPU_STATUS_ERROR) {
+        assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_FAULT_CODE), ECHO_NPU_FAULT_RING);
+        assert_true(echo_rtlmodel_read(rtl, ECHO_NPU_REG_RING_HEAD) > head);
+      } else {
+        assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_RING_HEAD), head);
+      }
+      the_device_rests(status);
+    }
+  the_device_still_works();
+}
+
 static void interrupts(void** unused) {
   (void)unused;
   reset_both();
@@ -396,6 +456,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(bus_errors, open_both, close_both),
       cmocka_unit_test_setup_teardown(a_bus_that_stands_still, open_both, close_both),
       cmocka_unit_test_setup_teardown(both_watchdogs_bark, open_both, close_both),
+      cmocka_unit_test_setup_teardown(resets_in_every_cycle, open_both, close_both),
+      cmocka_unit_test_setup_teardown(work_is_withdrawn, open_both, close_both),
       cmocka_unit_test_setup_teardown(resets_in_the_middle, open_both, close_both),
       cmocka_unit_test_setup_teardown(register_pokes, open_both, close_both),
       cmocka_unit_test_setup_teardown(malformed_packets, open_both, close_both),
