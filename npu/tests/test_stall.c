@@ -59,6 +59,7 @@ static void stalls(const char* watchdog, const char* timeout) {
   echoNpuFault fault;
   OK(echoNpuStreamGetFault(NULL, &fault));
   assert_int_equal(fault.code, ECHO_NPU_FAULT_TIMEOUT);
+  assert_int_equal(add(p), ECHO_NPU_ERROR_TIMEOUT);  // the bus is as dead as before
   OK(echoNpuDeviceReset());  // a board that was switched off and on: its clock starts again
   OK(echoNpuMalloc((void**)&p, N * sizeof *p));
   OK(add(p));

@@ -364,6 +364,30 @@ static void both_watchdogs_bark(void** unused) {
   }
 }
 
+// A bus that is dead stays dead: what comes after the first command is given up too, and nothing
+// that was announced before is forgotten.
+static void a_dead_bus_ends_every_command(void** unused) {
+  (void)unused;
+  const echo_npu_packet p = {
+      .opcode = ECHO_NPU_OP_MEMCPY, .src1 = ARENA, .dst = ARENA + 0x1000, .param = {1000}};
+  for (uint64_t after = 1; after < 100; after += 7) {
+    reset_both();
+    const echo_rtl_bus bus = {.latency = 20, .freeze_at = echo_rtlmodel_cycles(rtl) + 10 + after};
+    echo_rtlmodel_set_bus(rtl, &bus);
+    for (int i = 0; i < 3; ++i) {
+      if (i) reset_both();
+      echo_rtlmodel_write(rtl, ECHO_NPU_REG_WATCHDOG, 300);
+      rtl_post(rtl, &p);
+      assert_true(echo_rtlmodel_run(rtl, 2000));
+      assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_STATUS), ECHO_NPU_STATUS_ERROR);
+      assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_FAULT_CODE), ECHO_NPU_FAULT_TIMEOUT);
+      assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_FAULT_INDEX), 0);
+      the_device_rests(ECHO_NPU_STATUS_ERROR);
+    }
+    the_device_still_works();
+  }
+}
+
 static void resets_in_the_middle(void** unused) {
   (void)unused;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
@@ -456,6 +480,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(bus_errors, open_both, close_both),
       cmocka_unit_test_setup_teardown(a_bus_that_stands_still, open_both, close_both),
       cmocka_unit_test_setup_teardown(both_watchdogs_bark, open_both, close_both),
+      cmocka_unit_test_setup_teardown(a_dead_bus_ends_every_command, open_both, close_both),
       cmocka_unit_test_setup_teardown(resets_in_every_cycle, open_both, close_both),
       cmocka_unit_test_setup_teardown(work_is_withdrawn, open_both, close_both),
       cmocka_unit_test_setup_teardown(resets_in_the_middle, open_both, close_both),
