@@ -57,6 +57,7 @@ echo_rtl_bus default_bus() {
       bus.error_base = a;
       bus.error_limit = a + b;
     }
+    if (sscanf(rest, "serial=%llu", &a) == 1) bus.serial = a != 0;
     rest = strchr(rest, ',');
     if (rest) ++rest;
   }
@@ -155,6 +156,7 @@ int echo_rtlmodel_run(echo_rtlmodel* m, uint64_t limit) {
 }
 
 uint64_t echo_rtlmodel_cycles(const echo_rtlmodel* m) { return m->cycle; }
+const char* echo_rtlmodel_violation(const echo_rtlmodel* m) { return m->memory->violation(); }
 int echo_rtlmodel_irq(const echo_rtlmodel* m) { return m->top->irq; }
 
 }  // extern "C"

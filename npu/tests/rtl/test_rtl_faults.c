@@ -95,6 +95,7 @@ static void the_device_still_works(void) {
   assert_true(echo_rtlmodel_run(rtl, 2000));
   assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_STATUS), ECHO_NPU_STATUS_DONE);
   for (int i = 0; i < 16; ++i) assert_true(a[16 + i] == (float)(2 * i));
+  assert_null(echo_rtlmodel_violation(rtl));
 }
 
 // Nothing moves any more: HEAD stays, no packet retires.
@@ -388,6 +389,63 @@ static void a_dead_bus_ends_every_command(void** unused) {
   }
 }
 
+// A memory with one port: while a write is open it answers no read. Every unit must get through.
+static void a_memory_that_serialises(void** unused) {
+  (void)unused;
+  static const echo_npu_packet packets[] = {
+      {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = ARENA, .dst = ARENA + 0x4000, .param = {0x3000}},
+      {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = ARENA + 3, .dst = ARENA + 0x4005, .param = {0x1003}},
+      {.opcode = ECHO_NPU_OP_COPY,
+       .src1 = ARENA,
+       .dst = ARENA + 0x4000,
+       .param = {40, 40, 1, 40, 40, 1}},
+      {.opcode = ECHO_NPU_OP_COPY,
+       .src1 = ARENA,
+       .dst = ARENA + 0x4000,
+       .param = {4, 400, 400, 1, 400, 1}},
+      {.opcode = ECHO_NPU_OP_GATHER,
+       .src1 = ARENA,
+       .src2 = ARENA + 0x3000,
+       .dst = ARENA + 0x4000,
+       .param = {20, 100, 100, 0, 100, 20}},
+      {.opcode = ECHO_NPU_OP_SCATTER_ADD,
+       .src1 = ARENA,
+       .src2 = ARENA + 0x3000,
+       .dst = ARENA + 0x4000,
+       .param = {20, 100, 100, 0, 100, 20}},
+      {.opcode = ECHO_NPU_OP_ADD_TENSOR,
+       .src1 = ARENA,
+       .src2 = ARENA + 0x1000,
+       .dst = ARENA + 0x4000,
+       .param = {8, 300, 300, 300, 300}},
+      {.opcode = ECHO_NPU_OP_MATMUL,
+       .flags = ECHO_NPU_FLAG_ACCUMULATE,
+       .src1 = ARENA,
+       .src2 = ARENA + 0x2000,
+       .dst = ARENA + 0x4000,
+       .param = {32, 32, 32, 32, 32, 32}},
+  };
+  const uint32_t size = ARENA_BYTES;
+  for (uint32_t stall = 0; stall <= 30; stall += 30)
+    for (size_t i = 0; i < sizeof packets / sizeof *packets; ++i) {
+      reset_both();
+      uint8_t* mine = echo_rtlmodel_memory(rtl, ARENA, size);
+      for (uint32_t b = 0; b < size; ++b) mine[b] = (uint8_t)(b * 7 % 61);
+      for (uint32_t r = 0; r < 20; ++r) memcpy(mine + 0x3000 + 4 * r, &r, 4);
+      memcpy(echo_cmodel_memory(model, ARENA, size), mine, size);
+      const echo_rtl_bus bus = {.latency = 20, .stall_percent = stall, .seed = i, .serial = 1};
+      echo_rtlmodel_set_bus(rtl, &bus);
+      rtl_post(rtl, &packets[i]);
+      memcpy(echo_cmodel_memory(model, RTL_RING, 64), &packets[i], 64);
+      echo_cmodel_write(model, ECHO_NPU_REG_RING_TAIL, 1);
+      echo_cmodel_run(model, 0);
+      if (!echo_rtlmodel_run(rtl, 100000)) fail_msg("packet %zu never ends", i);
+      assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_STATUS), ECHO_NPU_STATUS_DONE);
+      assert_memory_equal(mine, echo_cmodel_memory(model, ARENA, size), size);
+    }
+  the_device_still_works();
+}
+
 static void resets_in_the_middle(void** unused) {
   (void)unused;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
@@ -481,6 +539,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_bus_that_stands_still, open_both, close_both),
       cmocka_unit_test_setup_teardown(both_watchdogs_bark, open_both, close_both),
       cmocka_unit_test_setup_teardown(a_dead_bus_ends_every_command, open_both, close_both),
+      cmocka_unit_test_setup_teardown(a_memory_that_serialises, open_both, close_both),
       cmocka_unit_test_setup_teardown(resets_in_every_cycle, open_both, close_both),
       cmocka_unit_test_setup_teardown(work_is_withdrawn, open_both, close_both),
       cmocka_unit_test_setup_teardown(resets_in_the_middle, open_both, close_both),
