@@ -180,6 +180,9 @@ ECHO_NPU_API void echoNpuSetLabel(const char* label);
 
 ECHO_NPU_API echoNpuError echoNpuAddTensor(float* out, const float* a, const float* b, size_t n,
                                            echoNpuStream stream);
+// out = a + alpha b, rounded once.
+ECHO_NPU_API echoNpuError echoNpuAddTensorAlpha(float* out, const float* a, const float* b,
+                                                float alpha, size_t n, echoNpuStream stream);
 ECHO_NPU_API echoNpuError echoNpuAddScalar(float* out, const float* a, float s, size_t n,
                                            echoNpuStream stream);
 ECHO_NPU_API echoNpuError echoNpuSubTensor(float* out, const float* a, const float* b, size_t n,

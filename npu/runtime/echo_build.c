@@ -88,7 +88,7 @@ void echo__build_vector(echo_build* b, const echo_vector_args* v) {
   if (!dims_ok(b, v->rows, v->cols, 1) || !strides_ok(b, v->stride_x, v->stride_y, v->stride_dst))
     return;
   echo_npu_packet p = {
-      .opcode = ECHO_NPU_OP_VECTOR,
+      .opcode = v->opcode ? v->opcode : ECHO_NPU_OP_VECTOR,
       .flags = v->fn << ECHO_NPU_FLAG_FN_SHIFT | v->flags,
       .src1 = v->x,
       .src2 = v->y,

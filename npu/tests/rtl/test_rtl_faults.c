@@ -90,7 +90,7 @@ static void the_device_still_works(void) {
                              .src1 = ARENA,
                              .src2 = ARENA,
                              .dst = ARENA + 64,
-                             .param = {1, 16}};
+                             .param = {1, 16, 0, 0, 0, 0x3f800000}};
   rtl_post(rtl, &p);
   assert_true(echo_rtlmodel_run(rtl, 2000));
   assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_STATUS), ECHO_NPU_STATUS_DONE);
@@ -417,7 +417,7 @@ static void a_memory_that_serialises(void** unused) {
        .src1 = ARENA,
        .src2 = ARENA + 0x1000,
        .dst = ARENA + 0x4000,
-       .param = {8, 300, 300, 300, 300}},
+       .param = {8, 300, 300, 300, 300, 0x40200000}},
       {.opcode = ECHO_NPU_OP_MATMUL,
        .flags = ECHO_NPU_FLAG_ACCUMULATE,
        .src1 = ARENA,
