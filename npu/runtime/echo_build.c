@@ -14,9 +14,10 @@ uint64_t echo__build_address(echo_build* b, const void* ptr, uint64_t bytes) {
   if (b->error) return 0;
   b->error = echo__resolve(ptr, bytes, &d, &address);
   if (!b->error && d != b->stream->device)
-    b->error =
-        echo__fail(ECHO_NPU_ERROR_INVALID_POINTER, "%p is memory of device %d, the stream is of %d",
-                   ptr, d->index, b->stream->device->index);
+    b->error = echo__fail(ECHO_NPU_ERROR_INVALID_POINTER,
+                          "%p is memory of %s device %d, the stream is of %s device %d", ptr,
+                          d->driver->name, d->index, b->stream->device->driver->name,
+                          b->stream->device->index);
   return b->error ? 0 : address;
 }
 

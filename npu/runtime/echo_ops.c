@@ -124,6 +124,29 @@ echoNpuError echoNpuCast(void* out, int out_type, const void* a, int a_type, siz
   return echo__build_submit(&b);
 }
 
+echoNpuError echoNpuQuantize(int8_t* out, const float* a, float scale, int zero_point, size_t n,
+                             echoNpuStream stream) {
+  echo_build b;
+  if (n == 0) return ECHO_NPU_SUCCESS;
+  if (!isnormal(scale) || scale < 0 || zero_point < -128 || zero_point > 127)
+    return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE,
+                      "quantize: scale %g is to be positive, zero point %d from -128 to 127",
+                      (double)scale, zero_point);
+  echo__debug(1, ECHO_NPU_DEBUG_NPU, "Quantize n=%zu", n);
+  echo__build_begin(&b, stream);
+  uint64_t x = echo__build_address(&b, a, n * 4);
+  uint64_t d = echo__build_address(&b, out, n);
+  echo__build_vector(&b, &(echo_vector_args){.fn = ECHO_NPU_FN_SCALE,
+                                             .flags = ECHO_NPU_I8 << ECHO_NPU_FLAG_TD_SHIFT,
+                                             .dst = d,
+                                             .x = x,
+                                             .rows = 1,
+                                             .cols = n,
+                                             .alpha = 1 / scale,
+                                             .beta = (float)zero_point});
+  return echo__build_submit(&b);
+}
+
 // ---- Rows -------------------------------------------------------------------------------------
 
 static echoNpuError row_function(const char* name, uint32_t fn, float* out, const float* a,
