@@ -52,11 +52,11 @@ module echo_npu_pe_row #(
       .rdata(acc1));
 
   // The product has 16 bits; synthesis would build a 32-bit multiplier for wider operands.
-  function automatic [31:0] product(input signed [7:0] x, input signed [7:0] y);
+  function automatic [31:0] multiply(input signed [7:0] x, input signed [7:0] y);
     reg signed [15:0] p;
     begin
       p = x * y;
-      product = {{16{p[15]}}, p};
+      multiply = {{16{p[15]}}, p};
     end
   endfunction
 
@@ -66,7 +66,7 @@ module echo_npu_pe_row #(
     sums = 0;
     if (valid && integers)
       for (lane = 0; lane < N; lane = lane + 1)
-        sums[32*lane+:32] = c[32*lane+:32] + product(a[7:0], b[32*lane+:8]);
+        sums[32*lane+:32] = c[32*lane+:32] + multiply(a[7:0], b[32*lane+:8]);
   end
 
   echo_npu_fma #(.W(N), .AW(1)) fma (
