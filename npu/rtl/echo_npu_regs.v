@@ -10,17 +10,17 @@ module echo_npu_regs #(
     input wire reset,
     // AXI4-Lite
     input wire s_awvalid,
-    output wire s_awready,
+    output reg s_awready,
     input wire [15:0] s_awaddr,
     input wire s_wvalid,
-    output wire s_wready,
+    output reg s_wready,
     input wire [31:0] s_wdata,
     input wire [3:0] s_wstrb,
     output reg s_bvalid,
     input wire s_bready,
     output wire [1:0] s_bresp,
     input wire s_arvalid,
-    output wire s_arready,
+    output reg s_arready,
     input wire [15:0] s_araddr,
     output reg s_rvalid,
     input wire s_rready,
@@ -82,11 +82,16 @@ module echo_npu_regs #(
   assign areas = {area[5], area[4], area[3], area[2], area[1], area[0]};
   assign busy_cycles = counter[1];
 
-  // ---- Writes ----
-  wire write = s_awvalid && s_wvalid && !s_bvalid;
-  wire whole = s_wstrb == 4'hf;
-  wire [31:0] waddr = {16'd0, s_awaddr};
-  wire [31:0] wdata = s_wdata;
+  // ---- Writes: address and data are taken in either order, each into a register of its own ----
+  reg aw_held, w_held;
+  reg [15:0] held_addr;
+  reg [31:0] wdata;
+  reg [3:0] wstrb;
+  wire write = aw_held && w_held && !s_bvalid;
+  wire keep_aw = (aw_held && !write) || (s_awvalid && s_awready);
+  wire keep_w = (w_held && !write) || (s_wvalid && s_wready);
+  wire whole = wstrb == 4'hf;
+  wire [31:0] waddr = {16'd0, held_addr};
   wire we = write && whole;
   wire is_area = waddr >= `ECHO_NPU_REG_AREA && waddr < `ECHO_NPU_REG_AREA + 48 && waddr[1:0] == 0;
   wire [2:0] area_word = {1'b0, waddr[5:4]} + {1'b0, waddr[5:4]} + {2'd0, waddr[3]};
@@ -102,8 +107,14 @@ module echo_npu_regs #(
   wire overfull = doorbell && ring_log2 <= `ECHO_NPU_RING_LOG2_MAX && wdata - next_head > (32'd1 << ring_log2[4:0]);
   wire withdrawn = doorbell && status == BUSY && wdata == next_head;
 
-  assign s_awready = write;
-  assign s_wready = write;
+  always @(posedge clk)
+    if (reset) {s_awready, s_wready, aw_held, w_held} <= 0;
+    else begin
+      {aw_held, s_awready} <= {keep_aw, !keep_aw};
+      {w_held, s_wready} <= {keep_w, !keep_w};
+      if (s_awvalid && s_awready) held_addr <= s_awaddr;
+      if (s_wvalid && s_wready) {wdata, wstrb} <= {s_wdata, s_wstrb};
+    end
   assign s_bresp = 2'b00;
   assign s_rresp = 2'b00;
 
@@ -187,17 +198,17 @@ module echo_npu_regs #(
     end
 
   // ---- Reads ----
-  wire read = s_arvalid && !s_rvalid;
+  wire read = s_arvalid && s_arready;
   wire [31:0] raddr = {16'd0, s_araddr};
   wire is_counter = raddr >= `ECHO_NPU_REG_COUNTER && raddr < `ECHO_NPU_REG_COUNTER + 80;
   wire is_area_r = raddr >= `ECHO_NPU_REG_AREA && raddr < `ECHO_NPU_REG_AREA + 48;
   wire [2:0] area_word_r = {1'b0, raddr[5:4]} + {1'b0, raddr[5:4]} + {2'd0, raddr[3]};
-  assign s_arready = read;
 
   always @(posedge clk)
-    if (reset) s_rvalid <= 0;
+    if (reset) {s_arready, s_rvalid} <= 0;
     else begin
       if (s_rready) s_rvalid <= 0;
+      s_arready <= !read && (!s_rvalid || s_rready);
       if (read) begin
         s_rvalid <= 1;
         case (raddr)

@@ -103,11 +103,14 @@ void echo_rtlmodel_destroy(echo_rtlmodel* m) {
 uint32_t echo_rtlmodel_read(echo_rtlmodel* m, uint32_t offset) {
   m->top->s_axil_araddr = static_cast<uint16_t>(offset);
   m->top->s_axil_arvalid = 1;
-  m->top->s_axil_rready = 0;
-  m->tick();
-  m->top->s_axil_arvalid = 0;
-  uint32_t value = m->top->s_axil_rdata;
   m->top->s_axil_rready = 1;
+  for (bool taken = false; !taken;) {
+    taken = m->top->s_axil_arready;
+    m->tick();
+  }
+  m->top->s_axil_arvalid = 0;
+  while (!m->top->s_axil_rvalid) m->tick();
+  uint32_t value = m->top->s_axil_rdata;
   m->tick();
   return value;
 }
@@ -118,8 +121,13 @@ void echo_rtlmodel_write(echo_rtlmodel* m, uint32_t offset, uint32_t value) {
   m->top->s_axil_wstrb = 0xf;
   m->top->s_axil_awvalid = m->top->s_axil_wvalid = 1;
   m->top->s_axil_bready = 1;
-  m->tick();
-  m->top->s_axil_awvalid = m->top->s_axil_wvalid = 0;
+  while (m->top->s_axil_awvalid || m->top->s_axil_wvalid) {
+    const bool address = m->top->s_axil_awready, data = m->top->s_axil_wready;
+    m->tick();
+    if (address) m->top->s_axil_awvalid = 0;
+    if (data) m->top->s_axil_wvalid = 0;
+  }
+  while (!m->top->s_axil_bvalid) m->tick();
   m->tick();
 }
 
