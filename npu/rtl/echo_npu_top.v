@@ -8,7 +8,7 @@ module echo_npu_top #(
     parameter BUS_LOG2 = 6  // log2 of the bytes of the data bus: 4, 5 or 6
 ) (
     input wire clk,
-    input wire resetn,
+    input wire resetn,  // asynchronous; at power-up low for at least 4 cycles
     output wire irq,
     input wire s_axil_awvalid,
     output wire s_axil_awready,
@@ -55,8 +55,15 @@ module echo_npu_top #(
 );
   localparam FMA_LATENCY = 4;
 
-  reg reset;
-  always @(posedge clk) reset <= !resetn;
+  // resetn knows no clock: it is caught however short it is, and two registers bring it to the clock.
+  reg caught;
+  (* ASYNC_REG = "TRUE" *)
+  reg [1:0] synchronised;
+  always @(posedge clk or negedge resetn)
+    if (!resetn) caught <= 1;
+    else caught <= 0;
+  always @(posedge clk) synchronised <= {synchronised[0], caught};
+  wire reset = synchronised[1];
 
   assign m_axi_arsize = BUS_LOG2[2:0];
   assign m_axi_awsize = BUS_LOG2[2:0];

@@ -150,6 +150,25 @@ void writes_wait_for_their_answer(void**) {
   assert_int_equal(p->read(ECHO_NPU_REG_WATCHDOG), 2);
 }
 
+// resetn knows no clock: a pulse between two edges of it resets too.
+void a_short_reset_is_a_reset(void**) {
+  auto p = std::make_unique<Pins>();
+  for (int hold = 0; hold < 3; ++hold) {
+    p->give_address(ECHO_NPU_REG_WATCHDOG);
+    p->give_data(1234);
+    p->take_answer();
+    assert_int_equal(p->read(ECHO_NPU_REG_WATCHDOG), 1234);
+    p->top.resetn = 0;
+    p->top.eval();
+    p->tick(hold);
+    p->top.resetn = 1;
+    p->top.eval();
+    p->tick(6);
+    assert_int_equal(p->read(ECHO_NPU_REG_WATCHDOG), 0);
+    assert_int_equal(p->read(ECHO_NPU_REG_ID), ECHO_NPU_ID);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -157,6 +176,7 @@ int main() {
       cmocka_unit_test(ready_does_not_look_at_valid),
       cmocka_unit_test(address_and_data_come_in_any_order),
       cmocka_unit_test(writes_wait_for_their_answer),
+      cmocka_unit_test(a_short_reset_is_a_reset),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
