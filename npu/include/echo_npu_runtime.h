@@ -92,7 +92,7 @@ typedef struct echoNpuDeviceProperties {
   char name[64];
   uint64_t memory_total, memory_free;
   uint32_t array_size, vector_lanes, bus_bytes, hw_version;
-  uint32_t clock_mhz;  // nominal, for turning cycles into time
+  uint32_t clock_mhz;  // for turning cycles into time; 0: the card does not say; 1000 on models
   uint32_t status;     // ECHO_NPU_STATUS_*, as the register said between two jobs
 } echoNpuDeviceProperties;
 

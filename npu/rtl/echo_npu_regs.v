@@ -4,7 +4,8 @@
 module echo_npu_regs #(
     parameter N = 16,
     parameter BUS_LOG2 = 6,
-    parameter FMA_LATENCY = 4
+    parameter FMA_LATENCY = 4,
+    parameter CLOCK_MHZ = 0
 ) (
     input wire clk,
     input wire reset,
@@ -56,6 +57,7 @@ module echo_npu_regs #(
   localparam [31:0] SIZE_N = N;
   localparam [31:0] SIZE_BUS = BUS_LOG2;
   localparam [31:0] SIZE_FMA = FMA_LATENCY;
+  localparam [31:0] CLOCK = CLOCK_MHZ;
   localparam [31:0] CONFIG = (SIZE_N << `ECHO_NPU_CONFIG_N_SHIFT) |
       (`ECHO_NPU_LANES << `ECHO_NPU_CONFIG_LANES_SHIFT) | (SIZE_BUS << `ECHO_NPU_CONFIG_BUS_SHIFT) |
       (SIZE_FMA << `ECHO_NPU_CONFIG_LATENCY_SHIFT);
@@ -68,6 +70,7 @@ module echo_npu_regs #(
 
   reg enable;
   reg [1:0] status;
+  reg [15:0] clock_mhz;
   reg [31:0] tail, fault_index, last_cycles;
   reg [3:0] fault_code;
   reg [63:0] fault_addr;
@@ -124,6 +127,7 @@ module echo_npu_regs #(
       s_bvalid <= 0;
       soft_reset <= 0;
       watchdog <= 0;
+      clock_mhz <= CLOCK[15:0];
       area[0] <= {16'd0, `ECHO_NPU_WEIGHT_BASE};
       area[1] <= {16'd0, `ECHO_NPU_WEIGHT_BASE + `ECHO_NPU_WEIGHT_MAX};
       area[2] <= {16'd0, `ECHO_NPU_ACT_BASE};
@@ -135,6 +139,7 @@ module echo_npu_regs #(
       if (write) s_bvalid <= 1;
       soft_reset <= do_reset || overfull || withdrawn;
       if (we && waddr == `ECHO_NPU_REG_WATCHDOG) watchdog <= wdata;
+      if (we && waddr == `ECHO_NPU_REG_CLOCK_MHZ && !enable) clock_mhz <= wdata[15:0];
       if (we && is_area && !enable) begin
         if (waddr[2]) area[area_word] <= {wdata[15:0], area[area_word][31:0]};
         else area[area_word] <= {area[area_word][47:32], wdata};
@@ -215,6 +220,7 @@ module echo_npu_regs #(
           `ECHO_NPU_REG_ID: s_rdata <= `ECHO_NPU_ID;
           `ECHO_NPU_REG_VERSION: s_rdata <= `ECHO_NPU_HW_VERSION;
           `ECHO_NPU_REG_CONFIG: s_rdata <= CONFIG;
+          `ECHO_NPU_REG_CLOCK_MHZ: s_rdata <= {16'd0, clock_mhz};
           `ECHO_NPU_REG_CONTROL: s_rdata <= {31'd0, enable};
           `ECHO_NPU_REG_STATUS: s_rdata <= {30'd0, status};
           `ECHO_NPU_REG_FAULT_CODE: s_rdata <= {28'd0, fault_code};

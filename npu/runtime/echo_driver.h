@@ -12,7 +12,7 @@
 
 typedef struct echo_board {
   uint64_t base[ECHO_NPU_AREAS], limit[ECHO_NPU_AREAS];  // limit is the first byte after
-  uint32_t clock_mhz;
+  uint32_t clock_mhz;                                    // 0: the device does not say
   int memory_fd;  // models: a file to use as the memory, shared, address = offset; -1: private
                   // memory
 } echo_board;

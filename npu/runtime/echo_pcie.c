@@ -117,11 +117,14 @@ echo_wait echo_pcie_wait(void* device, uint32_t milliseconds) {
 int echo_pcie_identify(echo_pcie* d, echo_board* board, char* reason, size_t size) {
   uint32_t id = echo_pcie_read(d, ECHO_NPU_REG_ID),
            version = echo_pcie_read(d, ECHO_NPU_REG_VERSION);
-  if (id != ECHO_NPU_ID || version >> 16 != ECHO_NPU_HW_VERSION >> 16) {
-    snprintf(reason, size, "not an ECHO NPU of version %d: ID 0x%08x, VERSION 0x%08x",
-             ECHO_NPU_HW_VERSION >> 16, id, version);
+  // The major version is the same; an older minor one lacks what the runtime uses.
+  if (id != ECHO_NPU_ID || version >> 16 != ECHO_NPU_HW_VERSION >> 16 ||
+      version < ECHO_NPU_HW_VERSION) {
+    snprintf(reason, size, "not an ECHO NPU of version %d.%d: ID 0x%08x, VERSION 0x%08x",
+             ECHO_NPU_HW_VERSION >> 16, ECHO_NPU_HW_VERSION & 0xffff, id, version);
     return -1;
   }
+  board->clock_mhz = echo_pcie_read(d, ECHO_NPU_REG_CLOCK_MHZ);
   uint64_t total = 0;
   for (uint32_t i = 0; i < ECHO_NPU_AREAS; ++i) {
     uint32_t at = ECHO_NPU_REG_AREA + 16 * i;

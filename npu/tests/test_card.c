@@ -115,6 +115,7 @@ static void faults_come_back_from(const char* driver) {
   echoNpuDeviceProperties properties;
   OK(echoNpuGetDeviceProperties(0, &properties));
   assert_true(properties.memory_total > (30u << 20) && properties.memory_total < (33u << 20));
+  assert_int_equal(properties.clock_mhz, 250);
   echo_npu_packet bad = {
       .opcode = ECHO_NPU_OP_MEMCPY, .src1 = 64, .dst = ECHO_NPU_REG_BASE, .param = {64}};
   for (int i = 0; i < 5; ++i) {
@@ -240,7 +241,7 @@ static void missing_cards_are_explained(void** state) {
   assert_non_null(strstr(info.missing, "fpga: no /nonexistent/xdma0_user"));
 }
 
-// A BAR that is not an NPU's.
+// A BAR that is not an NPU's, and an NPU from before what the runtime relies on.
 static void strangers_are_refused(void** state) {
   (void)state;
   char path[128];
@@ -248,14 +249,17 @@ static void strangers_are_refused(void** state) {
   kill(card, SIGKILL);
   waitpid(card, NULL, 0);
   card = 0;
-  uint32_t stranger = 0x10ee7038;
-  int fd = open(path, O_WRONLY);
-  assert_true(fd >= 0 && pwrite(fd, &stranger, 4, ECHO_NPU_REG_ID) == 4);
-  close(fd);
-  choose("fpga");
-  void* p;
-  assert_int_equal(echoNpuMalloc(&p, 64), ECHO_NPU_ERROR_UNAVAILABLE);
-  assert_non_null(strstr(echoNpuGetLastErrorMessage(), "not an ECHO NPU"));
+  static const uint32_t strangers[][2] = {{0x10ee7038, ECHO_NPU_HW_VERSION},
+                                          {ECHO_NPU_ID, 0x00010000}};
+  for (int i = 0; i < 2; ++i) {
+    int fd = open(path, O_WRONLY);
+    assert_true(fd >= 0 && pwrite(fd, strangers[i], 8, ECHO_NPU_REG_ID) == 8);
+    close(fd);
+    choose("fpga");
+    void* p;
+    assert_int_equal(echoNpuMalloc(&p, 64), ECHO_NPU_ERROR_UNAVAILABLE);
+    assert_non_null(strstr(echoNpuGetLastErrorMessage(), "not an ECHO NPU of version 1.1"));
+  }
 }
 
 int main(int argc, char** argv) {

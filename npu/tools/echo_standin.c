@@ -94,6 +94,7 @@ static void publish_all(card* c) {
   publish(c, ECHO_NPU_REG_ID);
   publish(c, ECHO_NPU_REG_VERSION);
   publish(c, ECHO_NPU_REG_CONFIG);
+  publish(c, ECHO_NPU_REG_CLOCK_MHZ);
   for (uint32_t i = 0; i < 4 * ECHO_NPU_AREAS; ++i) publish(c, ECHO_NPU_REG_AREA + 4 * i);
   for (uint32_t o = ECHO_NPU_REG_RING_BASE_LO; o <= ECHO_NPU_REG_IRQ_ENABLE; o += 4) publish(c, o);
   publish_results(c);
@@ -179,7 +180,7 @@ int main(int argc, char** argv) {
   }
   echo_board board = {{ECHO_NPU_WEIGHT_BASE, ECHO_NPU_ACT_BASE, ECHO_NPU_HIGH_BASE},
                       {ECHO_NPU_WEIGHT_BASE + bytes, ECHO_NPU_ACT_BASE + bytes, ECHO_NPU_HIGH_BASE},
-                      1000,
+                      250,
                       memory};
   void* map = mmap(NULL, ECHO_NPU_REG_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, bar, 0);
   if (map == MAP_FAILED || c.driver->open(0, &board, &c.device, reason, sizeof reason) != 0) {
