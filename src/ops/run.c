@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "core/internal.h"
+#include "core/debug.h"
 #include "ops/compose.h"
 #include "ops/fallback.h"
 
@@ -88,11 +88,22 @@ hy_status hy_run(hy_stream* stream, const hy_call* call) {
   return hy__run_inferred(stream, call, expected);
 }
 
+// HALYARD_DEBUG: nothing may have been written behind the memory of an output.
+static hy_status check_bounds(hy_stream* stream, const hy_call* call) {
+  hy_status status = HY_OK;
+  for (int i = 0; i < call->n_out && status == HY_OK && !stream->capture; i++)
+    if (hy__present(&call->out[i]))
+      status = hy__debug_check(stream->device, call->out[i].data, hy_op_name(call->op), false);
+  return status;
+}
+
 // A failure without words gets some: a message of before is no reason of now.
 static hy_status run_provider(const hy_device* device, hy_stream* stream, const hy_call* call,
                               const hy_provider* provider) {
   unsigned before = hy__failures();
+  if (hy__debug()) hy__debug_delay(stream);
   hy_status status = provider->run(device->handle, stream->handle, call);
+  if (status == HY_OK && hy__debug()) return check_bounds(stream, call);
   if (status == HY_OK || hy__failures() != before) return status;
   return hy__call_fail(call, status, "%s answers %s on %s and gives no reason (hy_host.fail)",
                        provider->name, hy_status_name(status), device->selector);
