@@ -8,6 +8,7 @@
 #include "core/debug.h"
 #include "ops/compose.h"
 #include "ops/fallback.h"
+#include "ops/flat.h"
 
 static atomic_int deterministic = -1;  // -1: not set yet, the environment decides
 
@@ -155,7 +156,7 @@ hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tens
   } else {
     status = hy__compose(stream, call, &composed);
     if (composed) {
-      name = HY__COMPOSITE;
+      name = hy__composite_name(call->op);
     } else if (device->is_host) {
       name = "reference";
       status = hy__reference_checked(call);
@@ -172,7 +173,7 @@ hy_status hy_place(hy_device* device, const hy_call* call, hy_placement* placeme
     return hy_fail(HY_INVALID_ARGUMENT, "hy_place: an argument is NULL");
   const hy_provider* provider = hy__choose_provider(device, call, &placement->reason);
   placement->provider = provider                     ? provider->name
-                        : hy__composes(device, call) ? HY__COMPOSITE
+                        : hy__composes(device, call) ? hy__composite_name(call->op)
                         : device->is_host            ? "reference"
                                                      : NULL;
   return HY_OK;
@@ -215,7 +216,9 @@ bool hy__is_promised(const hy_device* device, const hy_call* call) {
     for (int k = 0; may_run(provider) && k < provider->n_declares; k++) {
       const hy_declaration* d = &provider->declares[k];
       if (d->op != call->op || !(d->dtypes & HY_DTYPE_BIT(first->dtype))) continue;
-      if (!(d->dtypes & HY_WITHOUT_OPTIONAL_OUTPUTS) || !has_optional_output(call)) return true;
+      if (d->dtypes & HY_WITHOUT_OPTIONAL_OUTPUTS && has_optional_output(call)) continue;
+      if (d->dtypes & HY_FLAT_ONLY && !hy__is_flat(call)) continue;
+      return true;
     }
   }
   return false;
