@@ -404,10 +404,12 @@ static bool begin(engine* e, int at, const char* check) {
 
 static hy_status verify_checks(engine* e, hy__verify_summary* s) {
   hy__op_verdict verdict;
+  const char* only = e->options->check;
   for (int i = 0; i < N_CHECKS; i++) {
+    if (only && strcmp(only, checks[i].name) != 0) continue;
     if (!begin(e, hy_op_count() + i, checks[i].name)) continue;
     memset(&verdict, 0, sizeof verdict);
-    verdict.name = checks[i].name;
+    verdict.name = verdict.check = checks[i].name;
     verdict.quick = e->options->quick;
     HY_TRY(checks[i].check(e->device, &verdict));
     if (checks[i].check == hy__verify_communicators)
@@ -415,7 +417,7 @@ static hy_status verify_checks(engine* e, hy__verify_summary* s) {
     s->checks += verdict.cases > 0;
     count(e, &verdict, s);
   }
-  if (!begin(e, hy_op_count() + N_CHECKS, "capabilities")) return HY_OK;
+  if (only || !begin(e, hy_op_count() + N_CHECKS, "capabilities")) return HY_OK;
   memset(&verdict, 0, sizeof verdict);
   verdict.name = "capabilities";
   HY_TRY(hy__capability_judge(&e->capabilities, e->device, &verdict));
@@ -427,7 +429,7 @@ static hy_status verify_checks(engine* e, hy__verify_summary* s) {
 static hy_status verify_all(engine* e, hy__verify_summary* s) {
   const hy__verify_options* o = e->options;
   hy__op_verdict op;
-  for (int i = 0; i < hy_op_count(); i++) {
+  for (int i = 0; i < hy_op_count() && !o->check; i++) {
     const hy_op_info* info = hy_op_at(i);
     if (o->op != HY_OP_NONE && info->op != o->op) continue;
     if (!begin(e, i, "")) continue;
@@ -470,7 +472,8 @@ hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summ
   if (status == HY_OK) {
     if (options->mode == HY__VERIFY_DETERMINISM) hy_set_deterministic(true);
     summary->declared = count_declared(e.device);
-    summary->declares_nothing = summary->declared == 0 && !hy_device_is_host(e.device);
+    summary->declares_nothing =
+        summary->declared == 0 && !hy_device_is_host(e.device) && !options->check;
     introduce(&e, summary);
     status = verify_all(&e, summary);
     hy_set_deterministic(was_deterministic);
@@ -484,6 +487,10 @@ hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summ
   free(e.got);
   free(e.mask);
   return status;
+}
+
+const char* hy__verify_check_at(int index) {
+  return index < N_CHECKS ? checks[index].name : NULL;
 }
 
 bool hy__verify_passed(const hy__verify_summary* summary) {
