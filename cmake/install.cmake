@@ -15,7 +15,7 @@ endif()
 install(DIRECTORY include/halyard DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY DESTINATION ${HALYARD_PLUGIN_DIR})
 # For whoever brings up a chip with the installed library alone.
-install(FILES docs/tutorial-plugin.md docs/ops.md docs/semantics.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES docs/tutorial-plugin.md docs/ops.md docs/semantics.md docs/graphs.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY examples/plugin DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
 
 install(EXPORT halyardTargets NAMESPACE halyard:: DESTINATION ${HALYARD_PACKAGE_DIR})
