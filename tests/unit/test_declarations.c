@@ -5,7 +5,7 @@
 #include "core/internal.h"
 #include "support/check.h"
 #include "support/stub.h"
-#include "verify/verify.h"
+#include "verify/capability.h"
 
 static bool mute;
 
@@ -226,6 +226,20 @@ static void test_without_the_flag_they_are_not(void** state) {
   assert_false(hy__verify_passed(&summary));
 }
 
+static void test_a_type_that_nothing_ran_with_is_no_claim(void** state) {
+  (void)state;
+  hy_device* device = open_flat(0);
+  hy__capability_record record = {.dtypes = HY_DTYPE_BIT(HY_F32)};
+  hy__op_verdict honest = {0}, lying = {0};
+  CHECK_OK(hy__capability_judge(&record, device, &honest));
+  assert_int_equal(honest.failed, 0);
+  assert_int_equal(honest.passed, 1);
+  stub.dtypes |= HY_DTYPE_BIT(HY_F64);
+  CHECK_OK(hy__capability_judge(&record, device, &lying));
+  assert_int_equal(lying.failed, 1);
+  assert_non_null(strstr(lying.failure, "claims the type f64"));
+}
+
 int main(void) {
   host = hy__host();
 #define TEST(name) cmocka_unit_test_teardown(name, tear_down)
@@ -236,6 +250,7 @@ int main(void) {
       TEST(test_flat_forms_are_enough),
       TEST(test_a_broadcast_stays_on_the_device),
       TEST(test_without_the_flag_they_are_not),
+      TEST(test_a_type_that_nothing_ran_with_is_no_claim),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
