@@ -152,6 +152,8 @@ hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tens
   hy_status status;
   bool composed = false;
   if (provider) {
+    stream->executed.by_provider++;
+    stream->executed.provider = name;
     status = run_provider(device, stream, call, provider);
   } else {
     status = hy__compose(stream, call, &composed);
@@ -159,8 +161,10 @@ hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tens
       name = hy__composite_name(call->op);
     } else if (device->is_host) {
       name = "reference";
+      stream->executed.by_reference++;
       status = hy__reference_checked(call);
     } else {
+      stream->executed.fallen_back++;
       status = hy__fall_back(stream, call, reason);
     }
   }

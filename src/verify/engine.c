@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/internal.h"
+#include "ops/compose.h"
 #include "ops/internal.h"
 #include "verify/capability.h"
 #include "verify/child.h"
@@ -24,6 +26,7 @@ typedef struct engine {
   void* memory;  // on the device, as large as the largest image so far
   size_t memory_size;
   unsigned char *want, *got, *mask;  // on the host, equally large
+  struct hy__executed executed;      // by the call at hand, as the stream has counted it
   hy_stream* host_stream;            // of the cpu, for gradients
 } engine;
 
@@ -103,7 +106,11 @@ static hy_status run_on_device(engine* e, unsigned char* got, hy_status* ran, ch
   move_call(e->c, e->memory, &m);
   HY_TRY(hy_memcpy(e->stream, e->memory, e->c->image, e->c->used, HY_COPY_HOST_TO_DEVICE));
   for (int o = 0; fenced && o < e->c->call.n_out; o++) fence_output(e, &m, o, NULL);
+  struct hy__executed before = e->stream->executed, *now = &e->stream->executed;
   hy_status status = *ran = hy_run(e->stream, &m.call);
+  e->executed = (struct hy__executed){now->by_provider - before.by_provider,
+                                      now->by_reference - before.by_reference,
+                                      now->fallen_back - before.fallen_back, now->provider};
   if (status == HY_OK)
     status = hy_memcpy(e->stream, got, e->memory, e->c->used, HY_COPY_DEVICE_TO_HOST);
   if (status == HY_OK) status = hy_stream_sync(e->stream);
@@ -172,15 +179,12 @@ static outcome judge_values(engine* e, verdict* v) {
   return hy__check_outputs(c, e->want, e->got, v->message, sizeof v->message) ? PASSED : FAILED;
 }
 
+// The same call once more, after it has passed.
 static outcome judge_determinism(engine* e, verdict* v) {
   char why[400] = "";
-  if (e->c->expected != HY_OK) return NO_CASE;
-  unsigned char* images[2] = {e->want, e->got};
-  for (int i = 0; i < 2; i++) {
-    hy_status ran, status = run_on_device(e, images[i], &ran, why, sizeof why);
-    if (status != HY_OK) return fail(v, "the device stopped: %s", hy_last_error());
-    if (ran != HY_OK) return fail(v, "%s: %s", hy_status_name(ran), why);
-  }
+  hy_status ran, status = run_on_device(e, e->want, &ran, why, sizeof why);
+  if (status != HY_OK) return fail(v, "the device stopped: %s", hy_last_error());
+  if (ran != HY_OK) return fail(v, "the second time, %s: %s", hy_status_name(ran), why);
   for (size_t i = 0; i < e->c->used; i++) {
     if (e->want[i] != e->got[i])
       return fail(v, "the same call gave other bits the second time, first at byte %zu", i);
@@ -190,7 +194,7 @@ static outcome judge_determinism(engine* e, verdict* v) {
 
 static outcome judge_gradients(engine* e, verdict* v) {
   const hy__case* c = e->c;
-  if (!hy__case_has_gradients(c)) return NO_CASE;
+  if (!hy__case_has_gradients(c)) return PASSED;
   hy__gradients want, got;
   outcome result = PASSED;
   hy_status status = hy__case_gradients(c, e->host_stream, &want);
@@ -249,6 +253,57 @@ static hy_status recover(engine* e) {
   return hy_stream_sync(fresh);
 }
 
+static outcome judge(engine* e, verdict* v) {
+  outcome result = judge_values(e, v);
+  if (result != PASSED) return result;
+  switch (e->options->mode) {
+    case HY__VERIFY_VALUES: break;
+    case HY__VERIFY_DETERMINISM: return judge_determinism(e, v);
+    case HY__VERIFY_GRADIENTS: return judge_gradients(e, v);
+  }
+  return PASSED;
+}
+
+// Whether providers of this backend alone ran the call at hand: the call itself, or each part that
+// it was taken apart into.
+static bool ran_by_providers(const engine* e) {
+  const struct hy__executed* x = &e->executed;
+  return x->by_provider > 0 && x->by_reference == 0 && x->fallen_back == 0;
+}
+
+// The reference is the cpu's own kernel, and no other backend's, in host memory or not.
+static bool ran_natively(const engine* e) {
+  bool is_cpu = strcmp(hy_device_backend(e->device), "cpu") == 0;
+  return ran_by_providers(e) || (is_cpu && e->executed.by_reference > 0);
+}
+
+// What is said of a case that passed, by who ran it. `asked` is what supports() made of the call
+// before; an answer that changes with the one who asks is a lie.
+static outcome judge_execution(engine* e, const hy_placement* asked, verdict* v) {
+  const struct hy__executed* x = &e->executed;
+  // A call without output elements is done before anybody is asked.
+  if (x->by_provider == 0 && x->by_reference == 0 && x->fallen_back == 0) return PASSED;
+  hy_dtype dtype = first_dtype(&e->c->call);
+  const char* op = hy_op_name(e->c->call.op);
+  bool said_yes = asked->reason == HY_SUPPORT_YES;
+  bool composed =
+      asked->provider && strcmp(asked->provider, hy__composite_name(e->c->call.op)) == 0;
+  bool provided = ran_by_providers(e);
+  if (said_yes && !provided)
+    return fail(v, "supports() says yes to this %s when hy_place asks and no when hy_run does", op);
+  if (said_yes && strcmp(asked->provider, x->provider) != 0)
+    return fail(v, "hy_place names %s for this %s, and %s ran it", asked->provider, op,
+                x->provider);
+  if (!said_yes && provided && !composed)
+    return fail(v, "supports() says no to this %s when hy_place asks and yes when hy_run does", op);
+  if (provided) return PASSED;
+  if (hy__case_is_promised(e->c) && (e->declared & HY_DTYPE_BIT(dtype)) &&
+      hy__is_promised(e->device, &e->c->call))
+    return fail(v, "a provider declares %s for %s and does not run this call: %s", op,
+                hy_dtype_name(dtype), hy_support_text(asked->reason));
+  return v->native ? PASSED : UNSUPPORTED;
+}
+
 // One case, start to end.
 static hy_status try_case(engine* e, const hy__case_key* key, verdict* v) {
   v->outcome = NO_CASE;
@@ -264,29 +319,17 @@ static hy_status try_case(engine* e, const hy__case_key* key, verdict* v) {
   if (made == HY_NOT_FOUND) return HY_OK;
   HY_TRY(made);
   HY_TRY(make_room(e, c->used));
-  if (e->options->mode == HY__VERIFY_GRADIENTS) {
-    v->outcome = judge_gradients(e, v);
-    v->native = true;
-    return v->outcome == FAILED ? recover(e) : HY_OK;
-  }
-  hy_placement placement = {NULL, HY_SUPPORT_YES};
+  hy_placement asked = {NULL, HY_SUPPORT_YES};
   if (c->expected == HY_OK) {
     moved m;
     move_call(c, e->memory, &m);
-    HY_TRY(hy_place(e->device, &m.call, &placement));
+    HY_TRY(hy_place(e->device, &m.call, &asked));
   }
-  v->native = placement.provider != NULL;
-  v->reason = placement.reason;
-  if (placement.reason != HY_SUPPORT_YES && hy__case_is_promised(c) &&
-      (e->declared & HY_DTYPE_BIT(first_dtype(&c->call))) && hy__is_promised(e->device, &c->call)) {
-    v->outcome =
-        fail(v, "a provider declares %s for %s and does not run this call: %s", hy_op_name(key->op),
-             hy_dtype_name(first_dtype(&c->call)), hy_support_text(placement.reason));
-    return HY_OK;
-  }
-  v->outcome =
-      e->options->mode == HY__VERIFY_DETERMINISM ? judge_determinism(e, v) : judge_values(e, v);
-  if (v->outcome == PASSED && !v->native) v->outcome = UNSUPPORTED;
+  memset(&e->executed, 0, sizeof e->executed);
+  v->outcome = judge(e, v);
+  v->native = ran_natively(e);
+  v->reason = asked.reason;
+  if (v->outcome == PASSED) v->outcome = judge_execution(e, &asked, v);
   return v->outcome == FAILED ? recover(e) : HY_OK;
 }
 
@@ -305,7 +348,7 @@ static hy_status shrink(engine* e, const hy__case_key* key, hy__op_verdict* op) 
       if (v.outcome != FAILED) continue;
       op->first = smaller;
       snprintf(op->failure, sizeof op->failure, "%s", v.message);
-      hy_call_describe(&e->c->call, op->call, sizeof op->call);
+      hy__case_describe(e->c, op->call, sizeof op->call);
       return HY_OK;
     }
   }
@@ -329,8 +372,8 @@ static hy_status verify_case(engine* e, const hy__case_key* key, hy__op_verdict*
     case FAILED:
       if (op->failed++ > 0) break;
       snprintf(op->failure, sizeof op->failure, "%s", v.message);
-      hy_call_describe(&e->c->call, op->call, sizeof op->call);
-      return shrink(e, key, op);
+      hy__case_describe(e->c, op->call, sizeof op->call);
+      return e->options->until_failure ? HY_OK : shrink(e, key, op);
     case NO_CASE: break;
   }
   return HY_OK;
@@ -347,9 +390,10 @@ static hy_status verify_op(engine* e, const hy_op_info* info, hy__op_verdict* op
   for (int i = first; i < end; i++) {
     hy__case_key key = {info->op, o->seed, i, o->quick, o->limit, o->simple};
     HY_TRY(verify_case(e, &key, op));
+    if (op->failed > 0 && o->until_failure) return HY_OK;
   }
   uint32_t missing = op->declared & ~op->native;
-  if (o->index < 0 && o->mode == HY__VERIFY_VALUES && missing && op->failed == 0) {
+  if (o->index < 0 && missing && op->failed == 0) {
     op->cases++;
     op->failed++;
     snprintf(op->failure, sizeof op->failure,
@@ -472,8 +516,7 @@ hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summ
   if (status == HY_OK) {
     if (options->mode == HY__VERIFY_DETERMINISM) hy_set_deterministic(true);
     summary->declared = count_declared(e.device);
-    summary->declares_nothing =
-        summary->declared == 0 && !hy_device_is_host(e.device) && !options->check;
+    summary->declares_nothing = summary->declared == 0 && !options->check;
     introduce(&e, summary);
     status = verify_all(&e, summary);
     hy_set_deterministic(was_deterministic);

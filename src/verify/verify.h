@@ -1,8 +1,10 @@
 // Conformance: every op of the table on a device against the reference.
 //
-// A device passes when nothing failed and everything its providers declare ran natively. A call
-// that the device does not run itself falls back to the cpu: its result is compared all the same,
-// and it is counted as unsupported, with the reason.
+// A device passes when nothing failed and everything its providers declare ran natively: by a
+// provider of that backend, as the core counted it at the call itself. A call that no provider runs
+// is done by the reference, on a host device or by falling back: its result is compared all the
+// same, and it is counted as unsupported, with the reason. The reference is native to the cpu
+// alone.
 #ifndef HALYARD_VERIFY_VERIFY_H_
 #define HALYARD_VERIFY_VERIFY_H_
 
@@ -10,10 +12,11 @@
 
 #include "verify/case.h"
 
+// The others are asked on top of the first: what is wrong in one is wrong in all.
 typedef enum hy__verify_mode {
   HY__VERIFY_VALUES,       // results against the reference, sentinels, refusals
-  HY__VERIFY_DETERMINISM,  // the same call twice gives the same bits
-  HY__VERIFY_GRADIENTS     // gradients on the device against those on the cpu
+  HY__VERIFY_DETERMINISM,  // and the same call twice gives the same bits
+  HY__VERIFY_GRADIENTS     // and gradients on the device equal those on the cpu
 } hy__verify_mode;
 
 // Of an op, or of a check of something else.
@@ -43,6 +46,7 @@ typedef struct hy__verify_options {
   int64_t limit;
   bool simple;
   hy__verify_mode mode;
+  bool until_failure;  // stop at the first case that fails, as it is
   void (*on_op)(void* context, const hy__op_verdict* verdict);  // after each op; may be NULL
   void* context;
 } hy__verify_options;
@@ -50,7 +54,7 @@ typedef struct hy__verify_options {
 typedef struct hy__verify_summary {
   int ops, checks, cases, passed, failed, refused, unsupported;
   int declared;           // ops that the device's providers declare
-  bool declares_nothing;  // and is no host: counts as a failure of its own
+  bool declares_nothing;  // counts as a failure of its own
 } hy__verify_summary;
 
 // A failing case is no failure of this function: HY_OK and summary->failed > 0. Not HY_OK:
