@@ -106,7 +106,7 @@ static void stride_like(hy__case* c, hy_tensor* t, hy__flavour style, bool is_ou
     int d = order[i];
     int64_t step = 1, extra = 0;
     if (style == HY__FLAVOUR_GAPS) {
-      step = hy__draw_int(c, 1, 2);
+      step = i == t->ndim - 1 ? 2 : hy__draw_int(c, 1, 2);
       extra = hy__draw_int(c, 0, 2);
     }
     t->stride[d] = stride * step;

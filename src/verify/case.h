@@ -72,6 +72,7 @@ typedef struct hy__case {
   // For generators.
   hy_dtype dtype;  // of the first tensor
   uint64_t random;
+  int specials;  // how many special values were drawn
   int wrong;     // 0: valid, n: the op's own n-th mistake
   int model;     // which size of a MODEL case is large, 0 .. HY__MODEL_SIZES - 1
   bool missing;  // there is no such case
@@ -131,6 +132,8 @@ void hy__fill_uniform(hy__case* c, hy_tensor* t, double low, double high);
 void hy__fill_ints(hy__case* c, hy_tensor* t, int64_t low, int64_t high);
 // Different values along every line, for ops whose answer to a tie is open.
 void hy__fill_distinct(hy__case* c, hy_tensor* t);
+// Mostly 0 with some 1, or the other way round; special values stay.
+void hy__fill_rarely(hy__case* c, hy_tensor* t, bool ones);
 void hy__make_positive(hy_tensor* t);  // of floats
 // In plain and large cases adds a mean that is large beside the spread, so that a variance computed
 // as the difference of two large numbers is seen; not in bf16, which would lose the spread itself.

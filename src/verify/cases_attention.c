@@ -20,13 +20,17 @@ static attention draw_attention(hy__case* c) {
   a.queries = hy__draw_sized(c, 2, 1013);
   a.keys = hy__draw_bool(c) ? a.queries : hy__draw_size_from_1(c);
   if (a.keys == 0) a.keys = 3;
-  if (c->flavour == HY__FLAVOUR_MODEL) a.keys = 1 + hy__draw_sized(c, 0, 1003);
+  if (c->flavour == HY__FLAVOUR_MODEL) a.keys = 1 + hy__draw_sized(c, 0, 20011);
   a.size = hy__draw_size_from_1(c);
   a.value_size = hy__draw_int(c, 0, 3) ? a.size : hy__draw_size_from_1(c);
   if (a.size > 64) a.size = 64;
   if (a.value_size > 64) a.value_size = 64;
-  if (hy__is_model(c, 1))
+  if (hy__is_model(c, 1)) {
     a.size = a.value_size = hy__draw_sized(c, 1, hy__draw_bool(c) ? 128 : 192);
+    a.queries = hy__draw_sized(c, 1, 131);
+    a.heads = 3 * a.kv_heads;
+    a.lead = 1;
+  }
   c->terms = a.keys + a.size;
   c->scale = 8;
   c->wide = true;
@@ -139,8 +143,9 @@ void hy__cases_paged_attention(hy__case* c) {
   int64_t block = hy__draw_small_sized(c, 4, 0, hy__draw_bool(c) ? 16 : 32);
   int64_t sequences = hy__draw_small_sized(c, 4, 1, MOST_SEQUENCES);
   int64_t most = hy__draw_small_sized(c, 4, 0, 65);
-  int64_t length[MOST_SEQUENCES], queries[MOST_SEQUENCES], tokens = 0,
-                                                           blocks = sequences * most + 1;
+  int64_t length[MOST_SEQUENCES], queries[MOST_SEQUENCES], tokens = 0;
+  // Some of the blocks are nobody's.
+  int64_t blocks = sequences * most + hy__draw_small_sized(c, 1, 1, 20011);
   for (int s = 0; s < sequences; s++) {
     length[s] = hy__draw_int(c, in_pages ? most * block - 3 : 1, most * block);
     queries[s] = hy__draw_int(c, 1, length[s] < 3 ? length[s] : 3);
@@ -157,7 +162,8 @@ void hy__cases_paged_attention(hy__case* c) {
   // Integer inputs describe the batch; stay contiguous, or an expanded one would repeat a value.
   hy_tensor* table = hy__add_contiguous(c, index, 2, (int64_t[]){sequences, most});
   for (int64_t i = 0; i < sequences * most; i++)
-    hy__store_i(index, hy__element(table, i), (i * 7 + 1) % (sequences * most) % blocks);
+    hy__store_i(index, hy__element(table, i),
+                (i * 7 + 1) % (sequences * most) + (blocks - sequences * most) / 2);
   hy_tensor* start = hy__add_contiguous(c, index, 1, (int64_t[]){sequences + 1});
   hy_tensor* context = hy__add_contiguous(c, index, 1, &sequences);
   int64_t at = 0;
@@ -207,6 +213,8 @@ void hy__cases_rope(hy__case* c) {
   }
   c->call.attrs.rope.interleaved = hy__draw_bool(c);
   c->call.attrs.rope.inverse = hy__draw_int(c, 0, 3) == 0;
+  c->scale = 2 * hy__largest(&c->in[0]);
+  c->wide = true;
   if (hy__mistake(c, 1, HY_SHAPE, "an odd last dimension")) {
     c->call.n_in = 0;
     hy__add_input(c, c->dtype, 2, (int64_t[]){2, 5});

@@ -124,7 +124,7 @@ static hy_rounding draw_rounding(hy__case* c) {
 
 void hy__cases_div(hy__case* c) {
   add_broadcast(c, 2, c->info->dtypes);
-  hy_rounding rounding = draw_rounding(c);
+  hy_rounding rounding = c->flavour == HY__FLAVOUR_SUBNORMAL ? HY_ROUND_NONE : draw_rounding(c);
   c->call.attrs.rounding.rounding = rounding;
   hy_tensor* b = &c->in[1];
   if (!hy_dtype_is_float(b->dtype))
@@ -184,7 +184,8 @@ void hy__cases_where(hy__case* c) {
   int64_t shape[HY_MAX_DIMS], narrowed[HY_MAX_DIMS];
   int ndim = hy__draw_shape(c, 0, 4, shape);
   hy__add_input(c, HY_BOOL, ndim, shape);
-  hy_dtype dtype = hy__draw_dtype(c, HY_ALL_DTYPES);
+  bool of_floats = has_any_magnitude(c) || c->flavour == HY__FLAVOUR_SPECIAL;
+  hy_dtype dtype = hy__draw_dtype(c, of_floats ? HY_FLOATS : HY_ALL_DTYPES);
   for (int i = 0; i < 2; i++) {
     hy_dtype other = hy__draw_dtype(c, HY_ALL_DTYPES);
     int narrow_ndim = narrow(c, ndim, shape, narrowed);
@@ -221,6 +222,7 @@ void hy__cases_masked_fill(hy__case* c) {
 
 void hy__cases_addc(hy__case* c) {
   add_broadcast(c, 3, c->info->dtypes);
+  if (c->flavour == HY__FLAVOUR_HUGE) hy__fill_uniform(c, &c->in[1], -4, 4);
   if (c->call.op == HY_OP_addcdiv && c->flavour != HY__FLAVOUR_SPECIAL)
     hy__fill_uniform(c, &c->in[2], 0.5, 4);
   c->call.attrs.value.value = draw_alpha(c, c->dtype);

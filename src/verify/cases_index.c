@@ -101,6 +101,8 @@ void hy__cases_embedding_backward(hy__case* c) {
   add_index(c, ndim, shape, rows);
   c->call.attrs.rows.rows = rows;
   c->call.attrs.rows.padding_index = hy__draw_int(c, -1, rows - 1);
+  if (c->call.attrs.rows.padding_index >= 0 && hy_tensor_numel(&c->in[1]) > 0)
+    hy__store_i(c->in[1].dtype, hy__element(&c->in[1], 0), c->call.attrs.rows.padding_index);
   c->terms = hy_tensor_numel(&c->in[1]) + 1;
   if (hy__mistake_in_data(c, 1, HY_INDEX, "a row that is not there")) {
     c->call.n_in = 0;

@@ -17,7 +17,7 @@ static void with_products(hy__case* c, int64_t terms, int first, int factors) {
 
 // Odd sizes next to those of models: K 4,096, vocabularies, batches of tokens.
 #define LONG_K 4099
-#define LONG_N 32003
+#define LONG_N 131101
 #define LONG_M 20011
 
 void hy__cases_mm(hy__case* c) {
@@ -141,6 +141,7 @@ static const char* const equations[] = {
     "aij,a->ij",
     "ij,jk",
     "abcdefgh->hgfedcba",
+    "ab,bc,cd,de,ef->af",
 };
 
 void hy__cases_einsum(hy__case* c) {

@@ -43,7 +43,7 @@ static int64_t draw_groups(hy__case* c, int64_t most) {
 
 // Outputs of a layer; of models a vocabulary, for one row.
 static int64_t draw_outputs(hy__case* c) {
-  return hy__draw_sized(c, 1, 32003);
+  return hy__draw_sized(c, 1, 66047);
 }
 
 void hy__cases_quantize(hy__case* c) {
@@ -84,6 +84,8 @@ void hy__cases_dequantize(hy__case* c) {
   shape[ndim - 1] = group * (hy__is_model(c, 1) ? draw_outputs(c) : draw_groups(c, 3));
   add_quantized(c, c->dtype, ndim, shape, group);
   c->call.attrs.cast.dtype = hy__draw_dtype(c, HY_FLOATS);
+  if (c->flavour == HY__FLAVOUR_SUBNORMAL) hy__fill_uniform(c, &c->in[1], 1e-30, 1e-25);
+  if (c->flavour == HY__FLAVOUR_HUGE) hy__fill_uniform(c, &c->in[1], 1e25, 1e35);
   if (hy__mistake(c, 1, HY_DTYPE, "a result that is no float")) c->call.attrs.cast.dtype = HY_I32;
   if (hy__mistake(c, 2, HY_SHAPE, "scales that do not divide the rows")) {
     c->call.n_in = 1;
@@ -175,9 +177,10 @@ void hy__cases_linear_sparse_2_4(hy__case* c) {
 }
 
 void hy__cases_fused_moe(hy__case* c) {
-  int64_t tokens = hy__draw_sized(c, 3, 10007), size = hy__draw_small_sized(c, 12, 1, 4099);
+  int64_t tokens = hy__draw_sized(c, 3, 10007), size = hy__draw_small_sized(c, 12, 1, 20011);
   int64_t hidden = hy__draw_small_sized(c, 10, 2, 4099);
-  int64_t experts = hy__draw_small_sized(c, 5, 0, 130), chosen = hy__draw_small_sized(c, 3, 0, 8);
+  int64_t experts = hy__is_model(c, 1) ? 4 : hy__draw_small_sized(c, 5, 0, 130),
+          chosen = hy__draw_small_sized(c, 3, 0, 8);
   hy__fill_uniform(c, hy__add_input(c, c->dtype, 2, (int64_t[]){tokens, size}), -1, 1);
   hy__fill_uniform(c, hy__add_input(c, c->dtype, 3, (int64_t[]){experts, 2 * hidden, size}), -1, 1);
   hy__fill_uniform(c, hy__add_input(c, c->dtype, 3, (int64_t[]){experts, size, hidden}), -1, 1);

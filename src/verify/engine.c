@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "core/internal.h"
-#include "ops/compose.h"
 #include "ops/internal.h"
 #include "verify/capability.h"
 #include "verify/compare.h"
@@ -80,9 +79,11 @@ static hy_status run_on_device(engine* e, unsigned char* got, hy_status* ran, ch
   HY_TRY(hy_stream_sync(e->stream));
   struct hy__executed before = e->stream->executed, *now = &e->stream->executed;
   *ran = hy_run(e->stream, &m.call);
-  e->executed = (struct hy__executed){now->by_provider - before.by_provider,
-                                      now->by_reference - before.by_reference,
-                                      now->fallen_back - before.fallen_back, now->provider};
+  e->executed.by_provider += now->by_provider - before.by_provider;
+  e->executed.by_reference += now->by_reference - before.by_reference;
+  e->executed.fallen_back += now->fallen_back - before.fallen_back;
+  e->executed.composed += now->composed - before.composed;
+  e->executed.provider = now->provider;
   if (*ran == HY_OK) *ran = hy_stream_sync(e->stream);
   if (*ran != HY_OK) {
     snprintf(why, why_size, "%s", hy_last_error());
@@ -239,9 +240,8 @@ static outcome judge_execution(engine* e, const hy_placement* asked, verdict* v)
   hy_dtype dtype = first_dtype(&e->c->call);
   const char* op = hy_op_name(e->c->call.op);
   bool said_yes = asked->reason == HY_SUPPORT_YES;
-  bool composed = asked->provider && strcmp(asked->provider, HY__COMPOSITE) == 0;
-  bool provided = ran_by_providers(e);
-  if (said_yes && !provided)
+  bool provided = ran_by_providers(e), composed = x->composed > 0;
+  if (said_yes && (!provided || composed))
     return fail(v, "supports() says yes to this %s when hy_place asks and no when hy_run does", op);
   if (said_yes && strcmp(asked->provider, x->provider) != 0)
     return fail(v, "hy_place names %s for this %s, and %s ran it", asked->provider, op,
