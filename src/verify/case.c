@@ -155,6 +155,11 @@ hy_tensor* hy__add_input(hy__case* c, hy_dtype dtype, int ndim, const int64_t* s
   return t;
 }
 
+hy_tensor* hy__add_unrepeated(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape) {
+  bool repeats = c->flavour == HY__FLAVOUR_EXPANDED || c->flavour == HY__FLAVOUR_MIXED;
+  return repeats ? hy__add_contiguous(c, dtype, ndim, shape) : hy__add_input(c, dtype, ndim, shape);
+}
+
 hy_tensor* hy__add_contiguous(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape) {
   hy_tensor* t = &c->in[c->call.n_in++];
   *t = place(c, dtype, ndim, shape, false, HY__FLAVOUR_PLAIN);

@@ -99,6 +99,8 @@ uint64_t hy__draw(hy__case* c);
 int64_t hy__draw_int(hy__case* c, int64_t low, int64_t high);  // both ends included
 double hy__draw_real(hy__case* c, double low, double high);
 bool hy__draw_bool(hy__case* c);
+// Whether an optional input is there: always at the sizes of models, and between gaps.
+bool hy__draw_present(hy__case* c);
 hy_dtype hy__draw_dtype(hy__case* c, uint32_t dtypes);
 // A size for one dimension: odd ones and 1 often, 0 when the case is about empty tensors.
 int64_t hy__draw_size(hy__case* c);
@@ -123,6 +125,8 @@ hy_scalar hy__draw_scalar(hy__case* c, hy_dtype dtype);
 // Appends an input, strided by the case's flavour and filled with values that suit any op.
 hy_tensor* hy__add_input(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape);
 hy_tensor* hy__add_contiguous(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape);
+// As hy__add_input, but no element is repeated by strides of 0.
+hy_tensor* hy__add_unrepeated(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape);
 void hy__add_absent(hy__case* c);
 // Appends an output, for ops that create from nothing.
 hy_tensor* hy__add_output(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape);

@@ -48,7 +48,7 @@ void hy__cases_conv2d(hy__case* c) {
                 (int64_t[]){v.out_channels, v.in_channels / groups, v.kernel_h, v.kernel_w});
   // An infinite weight beside the padding's zeros gives NaN where the zeros are multiplied.
   hy__fill_uniform(c, &c->in[1], -4, 4);
-  if (hy__draw_bool(c))
+  if (hy__draw_present(c))
     hy__add_input(c, c->dtype, 1, &v.out_channels);
   else
     hy__add_absent(c);
@@ -106,8 +106,9 @@ static hy_tensor* add_pooled(hy__case* c, hy_pair* kernel, hy_pair* stride, hy_p
   *stride = draw_pair(c, 1, kernel->h > 3 ? 7 : 3);
   *padding = (hy_pair){hy__draw_int(c, 0, kernel->h / 2), hy__draw_int(c, 0, kernel->w / 2)};
   int64_t shape[4] = {hy__draw_small_sized(c, 3, 2, 803), hy__draw_small_sized(c, 3, 1, 809),
-                      dilation.h * (kernel->h - 1) + hy__draw_small_sized(c, 6, 3, 230),
-                      dilation.w * (kernel->w - 1) + hy__draw_small_sized(c, 6, 3, 190)};
+                      dilation.h * (kernel->h - 1) + hy__draw_small_sized(c, 6, 3, 310),
+                      dilation.w * (kernel->w - 1) + hy__draw_small_sized(c, 6, 3, 330)};
+  if (hy__is_model(c, 3)) shape[0] = shape[1] = 1;
   if (c->flavour == HY__FLAVOUR_EMPTY) shape[0] = 0;
   bool batched = c->flavour == HY__FLAVOUR_EMPTY || hy__is_model(c, 2);
   int skip = hy__draw_int(c, 0, 3) == 0 && !batched;

@@ -58,7 +58,8 @@ static int64_t either_end(hy__case* c, int dim, int ndim) {
 
 // The shape of the ids: 0 to 2 dimensions; of models, many ids or many dimensions.
 static int draw_ids(hy__case* c, int64_t* shape) {
-  int ndim = (int)hy__draw_int(c, hy__is_model(c, 2), 2);
+  int ndim = (int)hy__draw_int(c, 0, 2);
+  if (hy__is_model(c, 2)) ndim = 1;
   if (hy__is_model(c, 3)) ndim = HY_MAX_DIMS - 1;
   for (int d = 0; d < ndim; d++) {
     shape[d] = d == 0 ? hy__draw_sized(c, 2, 45007) : hy__draw_size(c);

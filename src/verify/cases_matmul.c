@@ -75,7 +75,7 @@ void hy__cases_addmm(hy__case* c) {
   int64_t m = hy__draw_sized(c, 2, LONG_M), k = hy__draw_sized(c, 0, LONG_K),
           n = hy__draw_sized(c, 1, LONG_N);
   uint64_t shape = hy__draw(c) % 4;
-  if (c->flavour == HY__FLAVOUR_IN_PLACE) shape = 0;
+  if (c->flavour == HY__FLAVOUR_IN_PLACE || c->flavour == HY__FLAVOUR_MODEL) shape = 0;
   int64_t full[2] = {shape == 1 ? 1 : m, n};
   hy__add_input(c, c->dtype, shape == 2 ? 1 : shape == 3 ? 0 : 2, shape == 2 ? &full[1] : full);
   hy__add_input(c, c->dtype, 2, (int64_t[]){m, k});
@@ -103,7 +103,7 @@ void hy__cases_linear(hy__case* c) {
   int64_t k = shape[lead] = hy__draw_sized(c, 0, LONG_K);
   hy__add_input(c, c->dtype, lead + 1, shape);
   hy__add_input(c, c->dtype, 2, (int64_t[]){n, k});
-  if (hy__draw_bool(c))
+  if (hy__draw_present(c))
     hy__add_input(c, c->dtype, 1, &n);
   else
     hy__add_absent(c);
@@ -145,7 +145,8 @@ static const char* const equations[] = {
 };
 
 void hy__cases_einsum(hy__case* c) {
-  const char* text = equations[hy__draw(c) % (sizeof equations / sizeof equations[0])];
+  uint64_t which = hy__draw(c) % (sizeof equations / sizeof equations[0]);
+  const char* text = equations[c->flavour == HY__FLAVOUR_MODEL && c->model < 2 ? 0 : which];
   int64_t sizes[128] = {0}, shape[HY_MAX_DIMS], batch = hy__draw_small(c, 3), terms = 1;
   bool large = c->flavour == HY__FLAVOUR_LARGE;
   // A diagonal has the square of its elements.
@@ -160,7 +161,9 @@ void hy__cases_einsum(hy__case* c) {
     bool last = !p[1] || p[1] == '-';
     int64_t size = hy__draw_size_from_1(c);
     if (letters++ == c->model || (last && letters <= c->model))
-      size = hy__is_model(c, c->model) ? hy__draw_sized(c, c->model, LONG_M) : size;
+      size = hy__is_model(c, c->model)
+                 ? hy__draw_sized(c, c->model, strlen(text) < 10 ? LONG_N : LONG_M)
+                 : size;
     sizes[(int)*p] = size > most ? most : size > 0 ? size : 1;
   }
   int ndim = 0;

@@ -38,7 +38,7 @@ static hy_tensor* add_finite(hy__case* c, int ndim, const int64_t* shape) {
 }
 
 static hy_tensor* add_maybe(hy__case* c, int ndim, const int64_t* shape) {
-  bool present = hy__draw_int(c, 0, 3) > 0;
+  bool present = hy__draw_int(c, 0, 3) > 0 || hy__draw_present(c);
   hy_tensor* t = add_finite(c, ndim, shape);
   if (present) return t;
   *t = hy_tensor_absent();
@@ -140,7 +140,7 @@ void hy__cases_rms_norm_backward(hy__case* c) {
 static int draw_batch(hy__case* c, int64_t* shape) {
   int ndim = c->flavour == HY__FLAVOUR_MODEL ? 4 : (int)hy__draw_int(c, 2, 4);
   shape[0] = hy__draw_small_sized(c, 6, 1, 10007) + 1;
-  shape[1] = hy__draw_small_sized(c, 5, 0, 20011);
+  shape[1] = hy__draw_small_sized(c, 5, 0, 20011) + (c->flavour == HY__FLAVOUR_GAPS);
   for (int d = 2; d < ndim; d++) shape[d] = hy__draw_small_sized(c, 4, d, 20021);
   c->call.attrs.batch_norm.training = hy__draw_bool(c);
   c->call.attrs.batch_norm.momentum = hy__draw_bool(c) ? 0.1 : hy__draw_real(c, 0, 1);
@@ -235,8 +235,9 @@ static void add_cross_entropy(hy__case* c, int ndim, const int64_t* shape, const
   hy_tensor* labels = hy__add_input(c, HY_I64, ndim - 1, target);
   hy__fill_ints(c, labels, 0, classes - 1);
   const int64_t ignored[4] = {-100, 0, classes - 1, hy__draw_int(c, -9, classes - 1)};
-  c->call.attrs.cross_entropy.ignore_index = ignored[hy__draw(c) % 4];
+  c->call.attrs.cross_entropy.ignore_index = ignored[hy__is_model(c, 0) ? 2 : hy__draw(c) % 4];
   c->call.attrs.cross_entropy.reduction = (hy_reduction)hy__draw_int(c, 0, HY_REDUCTION_SUM);
+  if (c->flavour == HY__FLAVOUR_GAPS) c->call.attrs.cross_entropy.reduction = HY_REDUCTION_NONE;
   c->call.attrs.cross_entropy.label_smoothing = hy__draw_bool(c) ? 0 : hy__draw_real(c, 0, 0.5);
   if (hy_tensor_numel(labels) > 2)
     hy__store_i(HY_I64, hy__element(labels, 1), c->call.attrs.cross_entropy.ignore_index);

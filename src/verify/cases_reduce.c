@@ -150,10 +150,8 @@ void hy__cases_topk(hy__case* c) {
     shape[0] = hy__draw_sized(c, 0, 67);
     shape[1] = hy__draw_sized(c, 0, 2003);
   }
-  bool repeats = c->flavour == HY__FLAVOUR_EXPANDED || c->flavour == HY__FLAVOUR_MIXED;
   for (int d = 0; d < ndim; d++) shape[d] = hy__distinct_limit(c->dtype, shape[d]);
-  hy_tensor* x = repeats ? hy__add_contiguous(c, c->dtype, ndim, shape)
-                         : hy__add_input(c, c->dtype, ndim, shape);
+  hy_tensor* x = hy__add_unrepeated(c, c->dtype, ndim, shape);
   int64_t dim = draw_dim(c, x->ndim), longest = x->ndim > 0 ? 0 : 1;
   hy__fill_distinct(c, x);
   if (x->ndim > 0) longest = x->shape[dim < 0 ? dim + x->ndim : dim];

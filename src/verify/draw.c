@@ -26,6 +26,10 @@ bool hy__draw_bool(hy__case* c) {
   return hy__draw(c) >> 63;
 }
 
+bool hy__draw_present(hy__case* c) {
+  return hy__draw_bool(c) || c->flavour == HY__FLAVOUR_MODEL || c->flavour == HY__FLAVOUR_GAPS;
+}
+
 hy_dtype hy__draw_dtype(hy__case* c, uint32_t dtypes) {
   int64_t nth = hy__draw_int(c, 0, __builtin_popcount(dtypes) - 1);
   for (int d = 0; d < HY_DTYPE_COUNT; d++) {
@@ -199,6 +203,13 @@ static double any_magnitude(hy__case* c, hy_dtype dtype) {
   return kind >> 63 ? -value : value;
 }
 
+// The end of the range.
+static double extreme(hy__case* c, hy_dtype dtype) {
+  double most = ldexp(hy__finite_max(dtype), hy__knows_terms(c) ? -4 : 0);
+  double value = c->flavour == HY__FLAVOUR_HUGE ? most : ldexp(3, lowest_exponent(dtype));
+  return hy__draw_bool(c) ? value : -value;
+}
+
 // How many inputs are multiplied before they are added up, or how often one by itself.
 static int factors(hy_op op) {
   switch (op) {
@@ -242,6 +253,10 @@ hy_scalar hy__draw_scalar(hy__case* c, hy_dtype dtype) {
     const double values[] = {-INFINITY, NAN, -0.0, INFINITY};
     return hy_float(values[c->key.index % 4]);
   }
+  if (c->flavour == HY__FLAVOUR_HUGE && fills && hy_dtype_is_float(dtype))
+    return hy_float(-hy__finite_max(dtype));
+  if (c->flavour == HY__FLAVOUR_SUBNORMAL && fills && hy_dtype_is_float(dtype))
+    return hy_float(ldexp(-3, lowest_exponent(dtype)));
   if (c->flavour == HY__FLAVOUR_HUGE && hy_dtype_is_int(dtype))
     return hy_int(hy__draw_int(c, lowest(dtype) / 2, highest(dtype) / 2));
   if ((c->flavour == HY__FLAVOUR_HUGE || c->flavour == HY__FLAVOUR_SUBNORMAL) &&
@@ -280,7 +295,7 @@ void hy__fill_any(hy__case* c, hy_tensor* t) {
     char* at = contiguous ? (char*)t->data + i * size : hy__element(t, i);
     uint64_t kind = hy__draw(c);
     if (is_float && mixes) {
-      hy__store_f(t->dtype, at, any_magnitude(c, t->dtype));
+      hy__store_f(t->dtype, at, i == 0 ? extreme(c, t->dtype) : any_magnitude(c, t->dtype));
     } else if (is_float) {
       double value = coarse ? (double)hy__draw_int(c, -16, 16) / 4 : hy__draw_real(c, -4, 4);
       if (c->flavour == HY__FLAVOUR_SPECIAL && (kind % 5 == 0 || i < 3)) value = special(c);
@@ -396,6 +411,8 @@ void hy__fill_distinct(hy__case* c, hy_tensor* t) {
       rest /= t->shape[d];
     }
     int64_t value = (sum * 37 + start) % prime - (t->dtype == HY_U8 ? 0 : prime / 2);
+    // Of 64 bits, beyond what a double holds.
+    if (t->dtype == HY_I64) value += value * ((int64_t)1 << 40) * 8;
     if (t->dtype == HY_BF16)  // too coarse for eighths: neighbours by their bits, from 2^-63 up
       *(uint16_t*)hy__element(t, i) = (uint16_t)(0x2000 + value + prime);
     else if (hy_dtype_is_float(t->dtype))
