@@ -105,10 +105,14 @@ static hy_tensor* add_pooled(hy__case* c, hy_pair* kernel, hy_pair* stride, hy_p
   if (hy__is_model(c, 0)) *kernel = draw_pair(c, 6, 9);
   *stride = draw_pair(c, 1, kernel->h > 3 ? 7 : 3);
   *padding = (hy_pair){hy__draw_int(c, 0, kernel->h / 2), hy__draw_int(c, 0, kernel->w / 2)};
-  int64_t shape[4] = {hy__draw_small_sized(c, 3, 2, 803), hy__draw_small_sized(c, 3, 1, 809),
+  int64_t shape[4] = {hy__draw_small_sized(c, 3, 2, 803), hy__draw_small_sized(c, 3, 1, 10007),
                       dilation.h * (kernel->h - 1) + hy__draw_small_sized(c, 6, 3, 310),
                       dilation.w * (kernel->w - 1) + hy__draw_small_sized(c, 6, 3, 330)};
   if (hy__is_model(c, 3)) shape[0] = shape[1] = 1;
+  if (hy__is_model(c, 1)) {
+    shape[2] += 3;
+    shape[3] += 3;
+  }
   if (c->flavour == HY__FLAVOUR_EMPTY) shape[0] = 0;
   bool batched = c->flavour == HY__FLAVOUR_EMPTY || hy__is_model(c, 2);
   int skip = hy__draw_int(c, 0, 3) == 0 && !batched;

@@ -117,7 +117,8 @@ static classified classify(hy_dtype dtype, const char* at) {
   format f = format_of(dtype);
   int highest = (1 << (f.exponent - 1)) - 1;
   c.negative_zero = value == 0 && signbit(value);
-  c.subnormal = value != 0 && size < ldexp(1, 1 - highest);
+  // Not the last few steps, which a function may be off by.
+  c.subnormal = size >= ldexp(1, -highest - 12) && size < ldexp(1, 1 - highest);
   c.small = value != 0 && size < 0x1p-20;
   c.large = isfinite(value) && size >= ldexp(1, highest * 3 / 4);
   c.nan = isnan(value);

@@ -208,7 +208,7 @@ static bool is_unflushed(const hy__case* c) {
 
 // Whether a sum's own error leaves results below 2^-20 anything: where its terms are small too.
 static bool is_precise(const hy__case* c) {
-  return c->dtype == HY_F32 && hy__tolerance_of(c, 0).absolute < 0x1p-60;
+  return c->out[0].dtype == HY_F32 && hy__tolerance_of(c, 0).absolute < 0x1p-60;
 }
 
 static bool counts(const hy__case* c, lie_kind kind) {
