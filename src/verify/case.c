@@ -12,6 +12,8 @@
 
 #define IMAGE_BYTES ((size_t)32 << 20)
 #define GUARD 64
+// A thousand elements of the widest type around what an op writes.
+#define OUTPUT_GUARD 8192
 #define OWN_MISTAKES 8
 
 // Mistakes that any op must refuse.
@@ -71,21 +73,23 @@ void hy__case_destroy(hy__case* c) {
 // writes by chance. They repeat after PERIOD.
 #define PERIOD 4096
 static void poison(unsigned char* image, size_t first, size_t last) {
-  unsigned char pattern[PERIOD];
-  size_t n = last - first < PERIOD ? last - first : PERIOD;
-  for (size_t i = 0; i < n; i++)
-    pattern[i] =
-        (first + i) & 1 ? 0xff : (unsigned char)(0xf0 | (((first + i) * 0x9e3779b1u) >> 13 & 0xf));
-  for (size_t at = first; at < last; at += PERIOD)
-    memcpy(image + at, pattern, last - at < PERIOD ? last - at : PERIOD);
+  static unsigned char pattern[PERIOD];  // one thread at a time, as all of conformance
+  for (size_t i = 0; pattern[PERIOD - 1] == 0 && i < PERIOD; i++)
+    pattern[i] = i & 1 ? 0xff : (unsigned char)(0xf0 | ((i * 0x9e3779b1u) >> 13 & 0xf));
+  while (first < last) {
+    size_t at = first % PERIOD, n = PERIOD - at < last - first ? PERIOD - at : last - first;
+    memcpy(image + first, pattern + at, n);
+    first += n;
+  }
 }
 
-static void* take(hy__case* c, size_t bytes) {
-  size_t at = (c->used + GUARD + 63) / 64 * 64;
-  c->too_large |= bytes > IMAGE_BYTES || at + bytes + GUARD > IMAGE_BYTES;
+static void* take(hy__case* c, size_t bytes, bool is_output) {
+  size_t guard = is_output ? OUTPUT_GUARD : GUARD;
+  size_t at = (c->used + guard + 63) / 64 * 64;
+  c->too_large |= bytes > IMAGE_BYTES || at + bytes + guard > IMAGE_BYTES;
   if (c->too_large) return NULL;
-  poison(c->image, c->used, at + bytes + GUARD);
-  c->used = at + bytes + GUARD;
+  poison(c->image, c->used, at + bytes + guard);
+  c->used = at + bytes + guard;
   return c->image + at;
 }
 
@@ -122,7 +126,7 @@ static hy_tensor place(hy__case* c, hy_dtype dtype, int ndim, const int64_t* sha
                        hy__flavour style) {
   hy_tensor t;
   if (hy_tensor_init(&t, NULL, dtype, ndim, shape) != HY_OK || t.layout != HY_LAYOUT_STRIDED) {
-    t.data = take(c, (size_t)hy_tensor_numel(&t) + 1);
+    t.data = take(c, (size_t)hy_tensor_numel(&t) + 1, is_output);
     return t;
   }
   if (style == HY__FLAVOUR_MIXED) style = (hy__flavour)hy__draw_int(c, 0, HY__FLAVOUR_MIXED - 1);
@@ -130,7 +134,7 @@ static hy_tensor place(hy__case* c, hy_dtype dtype, int ndim, const int64_t* sha
   int64_t first, last, size = (int64_t)hy_dtype_size(dtype);
   hy_tensor_extent(&t, &first, &last);
   int64_t shift = style == HY__FLAVOUR_OFFSET ? hy__draw_int(c, 1, 3) * size : 0;
-  char* memory = take(c, (size_t)(last - first + shift));
+  char* memory = take(c, (size_t)(last - first + shift), is_output);
   t.data = memory ? memory + shift - first : NULL;
   return t;
 }

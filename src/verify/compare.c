@@ -43,7 +43,7 @@ static const char* locate(const hy__case* c, size_t at, char* words, size_t size
     int64_t first, last;
     hy_tensor_extent(t, &first, &last);
     int64_t byte = p - (unsigned char*)t->data;
-    if (byte < first - 64 || byte >= last + 64) continue;
+    if (byte < first - 8192 || byte >= last + 8192) continue;
     snprintf(words, size, "%s %s %s %d",
              byte < first   ? "before"
              : byte >= last ? "behind"

@@ -22,6 +22,8 @@ typedef enum hy__verify_mode {
 // Of an op, or of a check of something else.
 typedef struct hy__op_verdict {
   const char* name;
+  const char* check;  // that name, where it is a check and no op; else NULL
+  bool quick;         // given: a check is to be short
   int cases, passed, failed, refused, unsupported;
   uint32_t declared;   // types that a provider promises
   uint32_t native;     // types with at least one call that ran on the device itself
@@ -33,7 +35,11 @@ typedef struct hy__op_verdict {
 
 typedef struct hy__verify_options {
   hy_device* device;
-  hy_op op;  // HY_OP_NONE: all
+  // Where a child has the device and this process has not: its names, and NULL above.
+  const char *selector, *backend;
+  struct hy__verify_progress* progress;  // in that child: what it shares with its parent; else NULL
+  hy_op op;                              // HY_OP_NONE: all
+  const char* check;                     // only this one of the checks, and no op; NULL: all
   uint64_t seed;
   int index;  // -1: all
   bool quick;
@@ -56,6 +62,9 @@ typedef struct hy__verify_summary {
 hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summary);
 bool hy__verify_passed(const hy__verify_summary* summary);
 
+// Names of the checks; NULL past the last.
+const char* hy__verify_check_at(int index);
+
 // The command that repeats a case; all of them for a key without an op.
 const char* hy__verify_command(const hy__verify_options* options, const hy__case_key* key,
                                char* buffer, size_t size);
@@ -63,6 +72,10 @@ const char* hy__verify_command(const hy__verify_options* options, const hy__case
 // Checks of what is no op, made when all ops are. Each counts its cases in the verdict, none where
 // the device lacks what it is about; not HY_OK as for hy__verify.
 typedef hy_status (*hy__verify_check)(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_copies(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_order(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_memory(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_concurrency(hy_device* device, hy__op_verdict* verdict);
 hy_status hy__verify_communicators(hy_device* device, hy__op_verdict* verdict);
 hy_status hy__verify_graphs(hy_device* device, hy__op_verdict* verdict);
 hy_status hy__verify_streams(hy_device* device, hy__op_verdict* verdict);
