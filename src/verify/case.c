@@ -452,7 +452,9 @@ hy_status hy__case_make(hy__case* c, const hy__case_key* key) {
     c->dtype = nth_dtype(c->info->dtypes, key->index % dtypes);
     c->main =
         (key->seed + (uint64_t)c->model) % (uint64_t)dtypes == (uint64_t)(key->index % dtypes);
-    c->missing = key->quick && c->flavour == HY__FLAVOUR_MODEL && !c->main;
+    // A quick run keeps one size of an op.
+    bool kept = c->main && (key->seed + (uint64_t)key->op) % HY__MODEL_SIZES == (uint64_t)c->model;
+    c->missing = key->quick && c->flavour == HY__FLAVOUR_MODEL && !kept;
   } else {
     c->dtype = nth_dtype(c->info->dtypes, 0);
     if (mistake < OWN_MISTAKES) c->wrong = mistake + 1;

@@ -50,6 +50,7 @@ typedef struct hy__case_key {
   bool quick;     // small shapes, for slow simulators
   int64_t limit;  // no dimension larger than this, for shrinking; 0: no limit
   bool simple;    // contiguous tensors, no special values, for shrinking
+  bool narrow;    // no magnitudes that HY_BACKEND_NARROW_RANGE excludes
 } hy__case_key;
 
 typedef struct hy__case {

@@ -151,10 +151,10 @@ void hy__cases_einsum(hy__case* c) {
   bool large = c->flavour == HY__FLAVOUR_LARGE;
   // A diagonal has the square of its elements.
   bool diagonal = strncmp(text, "ii", 2) == 0;
-  int64_t letters = 0, most = diagonal                              ? 150
-                              : strlen(text) > 16 && text[4] == 'e' ? 2
-                              : large                               ? 24
-                                                                    : LONG_M;
+  int64_t letters = 0, most = LONG_N;
+  if (diagonal) most = 150;
+  if (large) most = 24;
+  if (strlen(text) > 16 && text[4] == 'e') most = 2;
   for (const char* p = text; *p && *p != '>'; p++) {
     if (*p < 'a' || *p > 'z' || sizes[(int)*p] > 0) continue;
     // The model's size is the n-th letter's; the last one's where there are fewer.

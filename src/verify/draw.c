@@ -154,7 +154,8 @@ static double special(hy__case* c) {
 }
 
 // Exponents of the smallest and the largest numbers of a type.
-static int lowest_exponent(hy_dtype dtype) {
+static int lowest_exponent(const hy__case* c, hy_dtype dtype) {
+  if (c->key.narrow && dtype != HY_F16 && hy_dtype_bits(dtype) > 8) return -31;
   switch (dtype) {
     case HY_F64: return -1074;
     case HY_F32: return -149;
@@ -165,7 +166,8 @@ static int lowest_exponent(hy_dtype dtype) {
   }
 }
 
-static int highest_exponent(hy_dtype dtype) {
+static int highest_exponent(const hy__case* c, hy_dtype dtype) {
+  if (c->key.narrow && hy_dtype_bits(dtype) > 8) return 14;
   switch (dtype) {
     case HY_F64: return 1023;
     case HY_F32:
@@ -186,18 +188,24 @@ double hy__finite_max(hy_dtype dtype) {
   }
 }
 
+// Below where one order of a few additions and factors overflows and another does not.
+static int spare_exponents(const hy__case* c) {
+  return hy__knows_terms(c) ? 4 : 0;
+}
+
+static double largest_drawn(const hy__case* c, hy_dtype dtype) {
+  return c->key.narrow ? 0x1p15 : ldexp(hy__finite_max(dtype), -spare_exponents(c));
+}
+
 // Every magnitude of the type, from one end to 1. Half of the large ones are where exponential
 // functions end, among them the last numbers before they overflow or vanish.
 static double any_magnitude(hy__case* c, hy_dtype dtype) {
   bool huge = c->flavour == HY__FLAVOUR_HUGE;
-  // Below where one order of a few additions and factors overflows and another does not.
-  int spare = hy__knows_terms(c) ? 4 : 0;
-  int exponent = (int)(huge ? hy__draw_int(c, 0, highest_exponent(dtype) - spare)
-                            : hy__draw_int(c, lowest_exponent(dtype), 0));
-  double most = ldexp(hy__finite_max(dtype), -spare),
-         value = ldexp(hy__draw_real(c, 1, 2), exponent);
+  int exponent = (int)(huge ? hy__draw_int(c, 0, highest_exponent(c, dtype) - spare_exponents(c))
+                            : hy__draw_int(c, lowest_exponent(c, dtype), 0));
+  double most = largest_drawn(c, dtype), value = ldexp(hy__draw_real(c, 1, 2), exponent);
   uint64_t kind = hy__draw(c);
-  if (huge && kind & 2) value = hy__draw_real(c, 0, 1.1 * log(most));
+  if (huge && kind & 2) value = hy__draw_real(c, 0, 1.1 * log(hy__finite_max(dtype)));
   if (huge && kind % 61 == 0) value = most;
   value = fmin(value, most);
   return kind >> 63 ? -value : value;
@@ -205,8 +213,8 @@ static double any_magnitude(hy__case* c, hy_dtype dtype) {
 
 // The end of the range.
 static double extreme(hy__case* c, hy_dtype dtype) {
-  double most = ldexp(hy__finite_max(dtype), hy__knows_terms(c) ? -4 : 0);
-  double value = c->flavour == HY__FLAVOUR_HUGE ? most : ldexp(3, lowest_exponent(dtype));
+  double most = largest_drawn(c, dtype);
+  double value = c->flavour == HY__FLAVOUR_HUGE ? most : ldexp(3, lowest_exponent(c, dtype));
   return hy__draw_bool(c) ? value : -value;
 }
 
@@ -232,8 +240,8 @@ static int factors(hy_op op) {
 
 // One magnitude for the whole tensor, as large or small as sums of products can bear.
 static double tensor_magnitude(const hy__case* c, hy_dtype dtype) {
-  int highest = (highest_exponent(dtype) - 22) / factors(c->call.op);
-  int lowest = lowest_exponent(dtype) / (factors(c->call.op) + 1);
+  int highest = (highest_exponent(c, dtype) - 22) / factors(c->call.op);
+  int lowest = lowest_exponent(c, dtype) / (factors(c->call.op) + 1);
   int exponent = c->flavour == HY__FLAVOUR_HUGE ? highest : lowest;
   return ldexp(1, exponent > 0 || c->flavour != HY__FLAVOUR_HUGE ? exponent : 0);
 }
@@ -254,9 +262,9 @@ hy_scalar hy__draw_scalar(hy__case* c, hy_dtype dtype) {
     return hy_float(values[c->key.index % 4]);
   }
   if (c->flavour == HY__FLAVOUR_HUGE && fills && hy_dtype_is_float(dtype))
-    return hy_float(-hy__finite_max(dtype));
+    return hy_float(-largest_drawn(c, dtype));
   if (c->flavour == HY__FLAVOUR_SUBNORMAL && fills && hy_dtype_is_float(dtype))
-    return hy_float(ldexp(-3, lowest_exponent(dtype)));
+    return hy_float(ldexp(-3, lowest_exponent(c, dtype)));
   if (c->flavour == HY__FLAVOUR_HUGE && hy_dtype_is_int(dtype))
     return hy_int(hy__draw_int(c, lowest(dtype) / 2, highest(dtype) / 2));
   if ((c->flavour == HY__FLAVOUR_HUGE || c->flavour == HY__FLAVOUR_SUBNORMAL) &&

@@ -387,7 +387,8 @@ static hy_status verify_op(engine* e, const hy_op_info* info, hy__op_verdict* op
   int first = o->index >= 0 ? o->index : 0;
   int end = o->index >= 0 ? o->index + 1 : hy__case_count(info->op);
   for (int i = first; i < end; i++) {
-    hy__case_key key = {info->op, o->seed, i, o->quick, o->limit, o->simple};
+    bool narrow = (e->device->backend->flags & HY_BACKEND_NARROW_RANGE) != 0;
+    hy__case_key key = {info->op, o->seed, i, o->quick, o->limit, o->simple, narrow};
     HY_TRY(verify_case(e, &key, op));
     if (op->failed > 0 && o->until_failure) return HY_OK;
   }

@@ -116,6 +116,7 @@ hy__tolerance hy__tolerance_of(const hy__case* c, int output) {
     return (hy__tolerance){.absolute = class == QUANTISED ? 1 : 0};
   // Without a sum even the smallest result is a rounded one: half a step on each side.
   double least = fmax(step(dtype), step(result)), flush = fmax(flushed(dtype), flushed(result));
+  if (c->key.narrow) least = flush;
   // At the size of the terms, where they are known element by element, else of the largest.
   double of_terms = hy__knows_terms(c) ? 0 : c->scale;
   switch (class) {

@@ -275,7 +275,7 @@ static hy_status tell(suspect* s, int index) {
 
 static hy_status tell_all(table* t, hy__case* c) {
   for (int index = 0; index < hy__case_count(t->info->op); index++) {
-    hy__case_key key = {t->info->op, options.seed, index, options.quick, 0, false};
+    hy__case_key key = {.op = t->info->op, .seed = options.seed, .index = index};
     hy_status made = hy__case_make(c, &key);
     if (made == HY_NOT_FOUND || c->expected != HY_OK) continue;
     HY_TRY(made);
