@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/printable.h"
+
 static _Thread_local char message[1024];
 static _Thread_local unsigned count;
 
@@ -43,6 +45,7 @@ hy_status(hy_fail)(hy_status status, const char* format, ...) {
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  hy__make_printable(text);
   snprintf(message, sizeof message, "%s", text);
   count++;
   return status;

@@ -1,4 +1,6 @@
 // halyard: the commands a user meets.
+#include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -26,7 +28,17 @@ static void print_overview(FILE* file) {
   fprintf(file, "\n'halyard COMMAND --help' tells more, with an example.\n");
 }
 
-int main(int argc, char** argv) {
+// Output that did not arrive is a failure, whatever the command says.
+static int finish(int code) {
+  errno = 0;
+  bool lost = fflush(stdout) != 0 || ferror(stdout);
+  if (!lost || errno == EPIPE) return code;
+  fprintf(stderr, "halyard: the output could not be written%s%s\n", errno ? ": " : "",
+          errno ? strerror(errno) : "");
+  return code == CLI_DONE ? CLI_BAD_FILE : code;
+}
+
+static int run(int argc, char** argv) {
   if (argc < 2) {
     print_overview(stderr);
     return CLI_USAGE;
@@ -63,4 +75,10 @@ int main(int argc, char** argv) {
   fprintf(stderr, "halyard: no command '%s'%s%s%s\nTry 'halyard --help'.\n", name,
           near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
   return CLI_USAGE;
+}
+
+int main(int argc, char** argv) {
+  // A file that grows beyond its limit is an error to report and to clean up after, not an end.
+  signal(SIGXFSZ, SIG_IGN);
+  return finish(run(argc, argv));
 }

@@ -34,7 +34,7 @@ static void explore_providers(hy__backend_entry* entry, hy__trial* trial) {
     doing(trial, "the probe of provider", entry->providers[i].table.name);
     hy__entry_probe_provider(entry, i);
     copy_text(p->name, sizeof p->name, entry->providers[i].table.name);
-    copy_text(p->version, sizeof p->version, entry->providers[i].table.version);
+    copy_text(p->version, sizeof p->version, entry->providers[i].version);
     p->probe = entry->providers[i].probe;
     trial->n_providers = i + 1;
   }
@@ -44,8 +44,8 @@ static void explore(hy__backend_entry* entry, hy__trial* trial) {
   doing(trial, "loading, or in its probe", NULL);
   hy__entry_probe_here(entry);
   trial->flags = entry->table.flags;
-  copy_text(trial->version, sizeof trial->version, entry->table.version);
-  copy_text(trial->description, sizeof trial->description, entry->table.description);
+  copy_text(trial->version, sizeof trial->version, entry->version);
+  copy_text(trial->description, sizeof trial->description, entry->description);
   if (entry->state == HY_BACKEND_AVAILABLE) {
     doing(trial, "device_info", NULL);
     for (int i = 0; i < entry->device_count && i < HY__TRIAL_DEVICES; i++) {

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/printable.h"
+
 static struct {
   pthread_mutex_t mutex;  // guards the list, not what the entries hold
   hy__backend_entry* entries[HY__MAX_BACKENDS];
@@ -62,10 +64,19 @@ done:
   return status;
 }
 
+static void copy_text(char* to, size_t size, const char* from) {
+  snprintf(to, size, "%s", from ? from : "");
+  hy__make_printable(to);
+}
+
 // Gives the entry its code, and takes `providers` over. The entry is locked.
 static void install(hy__backend_entry* entry, const hy_backend* table,
                     hy__provider_entry* providers) {
   entry->table = *table;
+  copy_text(entry->version, sizeof entry->version, table->version);
+  copy_text(entry->description, sizeof entry->description, table->description);
+  for (int i = 0; i < table->n_providers; i++)
+    copy_text(providers[i].version, sizeof providers[i].version, providers[i].table.version);
   entry->providers = providers;
   entry->probed = false;
   hy__mfree(entry->plugin);
@@ -186,6 +197,9 @@ void hy__registry_clear(void) {
 
 // Fills what the code that was called may have left out of its report.
 static void conclude(hy_probe* probe, hy_status status, const char* what) {
+  hy__make_array_printable(probe->library, sizeof probe->library);
+  hy__make_array_printable(probe->reason, sizeof probe->reason);
+  hy__make_array_printable(probe->remedy, sizeof probe->remedy);
   if (status == HY_OK && probe->stage != HY_STAGE_READY) {
     status = hy_fail(HY_INTERNAL, "%s: the probe succeeded without reaching \"ready\"", what);
     snprintf(probe->remedy, sizeof probe->remedy,
@@ -306,8 +320,12 @@ static hy_status report_on(hy__backend_entry* entry, hy_backend_report* report) 
   *report = (hy_backend_report){
       .name = entry->name,
       .type = hy_backend_type_of(entry->name),
-      .version = entry->trial ? entry->trial->version : entry->table.version,
-      .description = entry->trial ? entry->trial->description : entry->table.description,
+      .version = entry->trial           ? entry->trial->version
+                 : entry->table.version ? entry->version
+                                        : NULL,
+      .description = entry->trial               ? entry->trial->description
+                     : entry->table.description ? entry->description
+                                                : NULL,
       .state = entry->state,
       .priority = entry->priority,
       .device_count = entry->device_count,
@@ -319,7 +337,12 @@ static hy_status report_on(hy__backend_entry* entry, hy_backend_report* report) 
   return HY_OK;
 }
 
+static hy_status need(const char* what, const void* argument) {
+  return argument ? HY_OK : hy_fail(HY_INVALID_ARGUMENT, "%s: an argument is NULL", what);
+}
+
 hy_status hy_backend_at(int index, hy_backend_report* report) {
+  HY_TRY(need("hy_backend_at", report));
   HY_TRY(hy_init());
   hy__backend_entry* entry = hy__entry_at(index);
   if (!entry) return hy_fail(HY_NOT_FOUND, "there is no backend number %d", index);
@@ -327,6 +350,7 @@ hy_status hy_backend_at(int index, hy_backend_report* report) {
 }
 
 hy_status hy_backend_find(const char* name, hy_backend_report* report) {
+  HY_TRY(need("hy_backend_find", report));
   hy__backend_entry* entry;
   HY_TRY(hy__backend_by_name(name, &entry));
   return report_on(entry, report);
@@ -361,10 +385,8 @@ bool hy__entry_is_automatic(hy__backend_entry* entry) {
 }
 
 hy_status hy__entry_device_info(hy__backend_entry* entry, int index, hy_device_info* info) {
-  memset(info, 0, sizeof *info);
-  info->size = sizeof *info;
   const hy__trial* trial = entry->trial;
-  if (!trial) return entry->table.device_info(index, info);
+  if (!trial) return hy__backend_device_info(&entry->table, index, info);
   if (index >= HY__TRIAL_DEVICES)
     return hy_fail(HY_UNSUPPORTED, "%s:%d is not described before it is used", entry->name, index);
   if (trial->described[index] != HY_OK)
@@ -373,7 +395,20 @@ hy_status hy__entry_device_info(hy__backend_entry* entry, int index, hy_device_i
   return HY_OK;
 }
 
+hy_status hy__backend_device_info(const hy_backend* backend, int index, hy_device_info* info) {
+  memset(info, 0, sizeof *info);
+  info->size = sizeof *info;
+  hy_status status = backend->device_info(index, info);
+  hy__make_array_printable(info->name, sizeof info->name);
+  hy__make_array_printable(info->driver_version, sizeof info->driver_version);
+  hy__make_array_printable(info->sdk_version, sizeof info->sdk_version);
+  hy__make_array_printable(info->pci, sizeof info->pci);
+  hy__make_array_printable(info->properties, sizeof info->properties);
+  return status;
+}
+
 hy_status hy_backend_device_info(const char* name, int index, hy_device_info* info) {
+  HY_TRY(need("hy_backend_device_info", info));
   hy__backend_entry* entry;
   HY_TRY(hy__backend_by_name(name, &entry));
   HY_TRY(hy__entry_check_device(entry, index));
@@ -381,6 +416,7 @@ hy_status hy_backend_device_info(const char* name, int index, hy_device_info* in
 }
 
 hy_status hy_backend_provider_at(const char* name, int index, hy_provider_report* report) {
+  HY_TRY(need("hy_backend_provider_at", report));
   hy__backend_entry* entry;
   HY_TRY(hy__backend_by_name(name, &entry));
   hy__entry_probe(entry);
@@ -397,7 +433,7 @@ hy_status hy_backend_provider_at(const char* name, int index, hy_provider_report
   } else if (index < own) {
     hy__provider_entry* provider = &entry->providers[index];
     report->name = provider->table.name;
-    report->version = provider->table.version;
+    report->version = provider->table.version ? provider->version : NULL;
     if (entry->state == HY_BACKEND_AVAILABLE) {
       hy__entry_probe_provider(entry, index);
       report->probe = provider->probe;

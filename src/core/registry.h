@@ -40,6 +40,7 @@ const hy__builtin* hy__builtin_at(int index);
 
 typedef struct hy__provider_entry {
   hy_provider table;
+  char version[64];  // the table's, fit to be printed
   bool probed;
   hy_probe probe;
 } hy__provider_entry;
@@ -47,7 +48,7 @@ typedef struct hy__provider_entry {
 // What a child process found out about a plugin that this process has not loaded.
 #define HY__TRIAL_DEVICES 64  // as many are described
 typedef struct hy__trial_provider {
-  char name[32], version[32];
+  char name[32], version[64];
   hy_probe probe;
 } hy__trial_provider;
 typedef struct hy__trial {
@@ -56,7 +57,7 @@ typedef struct hy__trial {
   hy_backend_state state;
   hy_probe probe;
   uint32_t flags;
-  char version[64], description[160];
+  char version[64], description[256];
   int device_count, n_providers;
   hy__trial_provider providers[HY__MAX_PROVIDERS];
   hy_status described[HY__TRIAL_DEVICES];
@@ -72,9 +73,10 @@ typedef struct hy__backend_entry {
   // Guards what follows. Held while the backend probes and opens devices, so that a slow one holds
   // up nobody who asks for another.
   pthread_mutex_t mutex;
-  atomic_bool has_code;  // compiled in, loaded, or a plugin that can be loaded
-  char* plugin;          // the plugin's path, until it is loaded
-  hy_backend table;      // size 0: not loaded; fixed once it is
+  atomic_bool has_code;                // compiled in, loaded, or a plugin that can be loaded
+  char* plugin;                        // the plugin's path, until it is loaded
+  hy_backend table;                    // size 0: not loaded; fixed once it is
+  char version[64], description[256];  // the table's, fit to be printed
   hy__provider_entry* providers;
   bool probed;
   hy_backend_state state;
@@ -105,6 +107,8 @@ bool hy__entry_is_automatic(hy__backend_entry* entry);
 // The backend is available and has a device of that index, or the failure says what there is.
 hy_status hy__entry_check_device(hy__backend_entry* entry, int index);
 hy_status hy__entry_device_info(hy__backend_entry* entry, int index, hy_device_info* info);
+// What the backend says of a device, fit to be printed.
+hy_status hy__backend_device_info(const hy_backend* backend, int index, hy_device_info* info);
 // Index of a provider that the loaded backend has, or -1.
 int hy__entry_provider(hy__backend_entry* entry, const char* name);
 // As hy__entry_probe for one of its providers. The backend is available, the entry is locked.

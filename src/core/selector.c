@@ -213,8 +213,8 @@ static hy_status get_one(const char* selector, size_t length, hy_device** device
   return hy__device_open(entry, index, provider, device);
 }
 
-// The first of several that is available. A name that does not exist is an error wherever it
-// stands.
+// The first of several that is available. The name of a plugin that is not installed here is passed
+// over; one that looks like a known name mistyped is an error wherever it stands.
 static hy_status get_list(const char* selectors, hy_device** device) {
   if (!strchr(selectors, ',')) return get_one(selectors, strlen(selectors), device);
   char why[640] = "";
@@ -226,8 +226,9 @@ static hy_status get_list(const char* selectors, hy_device** device) {
       if (why[0]) hy__log(1, "using %s; passed over: %s", hy_device_selector(*device), why);
       return HY_OK;
     }
-    if (status != HY_UNAVAILABLE && status != HY_DEVICE_FAILED) return status;
     const char* message = hy_last_error();
+    bool not_installed = status == HY_NOT_FOUND && !strstr(message, "did you mean");
+    if (status != HY_UNAVAILABLE && status != HY_DEVICE_FAILED && !not_installed) return status;
     const char* end = strstr(message, "; available: ");
     say(&t, "%s%.*s", why[0] ? ". " : "", end ? (int)(end - message) : (int)strlen(message),
         message);

@@ -32,6 +32,9 @@ hy_status hy__reference_checked(const hy_call* call) {
 
 hy_status hy__reference(const hy_call* call) {
   HY_TRY(hy__check_call(call));
+  if (call->n_in > HY_MAX_INPUTS)
+    return hy__call_fail(call, HY_INVALID_ARGUMENT, "the reference takes at most %d inputs",
+                         HY_MAX_INPUTS);
   return hy__reference_checked(call);
 }
 
@@ -86,6 +89,10 @@ hy_status hy_run(hy_stream* stream, const hy_call* call) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_run: the %s is NULL", stream ? "call" : "stream");
   hy_tensor expected[HY_MAX_OUTPUTS];
   HY_TRY(hy_infer(call, expected));
+  if (__builtin_expect(call->n_in > HY_MAX_INPUTS, 0)) {
+    HY_TRY(hy__check_inferred(call, expected));
+    return hy__join_many(stream, call);
+  }
   return hy__run_inferred(stream, call, expected);
 }
 
@@ -175,6 +182,17 @@ hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tens
 hy_status hy_place(hy_device* device, const hy_call* call, hy_placement* placement) {
   if (!device || !call || !placement)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_place: an argument is NULL");
+  HY_TRY(hy__check_call(call));
+  // More inputs than a call holds are several calls; where the first runs, the others do.
+  hy_tensor part;
+  hy_call first = *call;
+  if (call->n_in > HY_MAX_INPUTS) {
+    first.n_in = HY_MAX_INPUTS;
+    first.out = &part;
+    HY_TRY(hy_infer(&first, &part));
+    part.data = call->out[0].data;
+    call = &first;
+  }
   const hy_provider* provider = hy__choose_provider(device, call, &placement->reason);
   placement->provider = provider                     ? provider->name
                         : hy__composes(device, call) ? hy__composite_name(call->op)
@@ -187,6 +205,8 @@ hy_status hy_place_op(hy_device* device, hy_op op, hy_dtype dtype, hy_placement*
   if (!device || !placement)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_place_op: an argument is NULL");
   if (!hy__op_row(op)) return hy_fail(HY_NOT_FOUND, "%d is no op", (int)op);
+  if (dtype <= HY_NONE || dtype >= HY_DTYPE_COUNT)
+    return hy_fail(HY_DTYPE, "hy_place_op: %d is no data type", (int)dtype);
   placement->provider = device->is_host ? "reference" : NULL;
   placement->reason = HY_SUPPORT_NO_OP;
   const hy_provider* const* providers = device->providers;
