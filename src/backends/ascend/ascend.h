@@ -68,7 +68,6 @@ enum {
 
 // Loads and binds what is there; the report's stage is SYMBOLS after it.
 hy_status hy__ascend_bind(hy_probe* report);
-bool hy__ascend_can_capture(void);
 // Whether the library has every op of a list such as "Add Mul".
 bool hy__ascend_has(const char* names);
 // The status for an error of the vendor's, its message naming what was being done.

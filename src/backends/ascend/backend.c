@@ -36,6 +36,11 @@ static hy_status bind(hy_probe* report) {
                                 here ? "a" : "no", here ? "but" : "and", reason);
 }
 
+static hy_status start(void) {
+  int error = hy__acl.aclInit(NULL);
+  return error && error != REPEATED_INIT ? hy__ascend_fail(error, "aclInit") : HY_OK;
+}
+
 // ASCEND_RT_VISIBLE_DEVICES is the runtime's own; ASCEND_DEVICE_ID names one of what it leaves.
 static hy_status find_devices(void) {
   uint32_t count = 0;
@@ -50,16 +55,14 @@ static hy_status probe(hy_probe* report, int* device_count) {
   *device_count = n_devices = 0;
   HY_TRY(bind(report));
   snprintf(report->remedy, sizeof report->remedy, "look at npu-smi info");
-  int error = hy__acl.aclInit(NULL);
-  if (error && error != REPEATED_INIT) return hy__ascend_fail(error, "aclInit");
-  error = hy__acl.aclrtGetVersion(&version[0], &version[1], &version[2]);
+  HY_TRY(start());
+  int error = hy__acl.aclrtGetVersion(&version[0], &version[1], &version[2]);
   if (error) return hy__ascend_fail(error, "asking AscendCL for its version");
   report->stage = HY_STAGE_VERSION;
   HY_TRY(find_devices());
   if (n_devices == 0)
     return hy__backend_host->fail(HY_UNAVAILABLE, "ascend: AscendCL shows no device");
   report->stage = HY_STAGE_DEVICES;
-  hy__ascend_declare(hy__ascend_chip_of(hy__acl.aclrtGetSocName()));
   HY_TRY(hy__smoke_test(&backend, 0, report));
   report->remedy[0] = 0;
   *device_count = n_devices;
@@ -142,8 +145,14 @@ hy_status hy__backend_ascend(uint32_t max_abi, const hy_host* services, const hy
 hy_status hy__backend_ascend(uint32_t max_abi, const hy_host* services, const hy_backend** out) {
   (void)max_abi;
   hy__backend_host = services;
+  // The table is read once, now: what it holds depends on what is installed. Failures are the
+  // probe's to tell.
+  hy_probe quiet = {.size = sizeof quiet};
+  if (hy__ascend_bind(&quiet) == HY_OK && start() == HY_OK)
+    hy__ascend_declare(hy__ascend_chip_of(hy__acl.aclrtGetSocName()));
   // Older releases cannot capture: the library then replays calls one by one.
-  if (!hy__ascend_can_capture()) {
+  if (!hy__acl.aclmdlRICaptureBegin || !hy__acl.aclmdlRICaptureEnd ||
+      !hy__acl.aclmdlRIExecuteAsync || !hy__acl.aclmdlRIDestroy) {
     backend.capture_begin = NULL;
     backend.capture_end = NULL;
     backend.graph_launch = NULL;

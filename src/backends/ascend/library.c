@@ -79,16 +79,6 @@ hy_status hy__ascend_bind(hy_probe* report) {
   return bind_ops(&base);
 }
 
-bool hy__ascend_can_capture(void) {
-  void* library = NULL;
-  if (hy__backend_host->open_library("libascendcl.so libacl_rt.so", FOLDERS, NULL, &library) !=
-      HY_OK)
-    return false;
-  for (int i = 0; i < COUNT(optional); i++)
-    if (!hy__dlsym_optional(library, optional[i].name)) return false;
-  return true;
-}
-
 static bool has_one(const char* name, size_t length) {
   for (int i = 0; i < COUNT(ops); i++) {
     if (strlen(ops[i].name) != length || strncmp(ops[i].name, name, length) != 0) continue;

@@ -9,15 +9,27 @@ static bool is_float(const hy_tensor* t) {
   return t->dtype == HY_F32 || t->dtype == HY_F16 || t->dtype == HY_BF16;
 }
 
+// Types that differ meet in f32.
 hy_support hy__ascend_mm(hy__ascend_task* task, const hy_call* call) {
-  const hy_tensor* a = &call->in[0];
-  ASCEND_NEED(is_float(a) && hy__ascend_same_types(call), NO_DTYPE);
-  if (hy_tensor_numel(a) == 0)
-    hy__ascend_fill(task, &call->out[0], hy_float(0));
-  else if (call->op == HY_OP_mm)
-    ASCEND_RUN(task, Mm, ASCEND_IN(0), ASCEND_IN(1), ASCEND_OUT(0), KEEP_DTYPE);
+  const hy_tensor* out = &call->out[0];
+  hy_tensor a = call->in[0], b = call->in[1], to = *out;
+  ASCEND_NEED(is_float(&a) && is_float(&b) && is_float(out), NO_DTYPE);
+  if (hy_tensor_numel(&a) == 0) {
+    hy__ascend_fill(task, out, hy_float(0));
+    return task->answer;
+  }
+  bool mixed = !hy__ascend_same_types(call);
+  if (mixed) {
+    ASCEND_NEED(task->device->chip->fp32_products, NO_HARDWARE);
+    a = hy__ascend_as(task, &a, HY_F32);
+    b = hy__ascend_as(task, &b, HY_F32);
+    if (to.dtype != HY_F32) to = hy__ascend_temporary(task, HY_F32, out->ndim, out->shape);
+  }
+  if (call->op == HY_OP_mm)
+    ASCEND_RUN(task, Mm, ASCEND_T(&a), ASCEND_T(&b), ASCEND_T(&to), KEEP_DTYPE);
   else
-    ASCEND_RUN(task, BatchMatMul, ASCEND_IN(0), ASCEND_IN(1), ASCEND_OUT(0), KEEP_DTYPE);
+    ASCEND_RUN(task, BatchMatMul, ASCEND_T(&a), ASCEND_T(&b), ASCEND_T(&to), KEEP_DTYPE);
+  if (to.dtype != out->dtype) hy__ascend_copy(task, out, &to);
   return task->answer;
 }
 
@@ -26,8 +38,16 @@ hy_support hy__ascend_addmm(hy__ascend_task* task, const hy_call* call) {
   hy_attrs_addmm a = call->attrs.addmm;
   const hy_tensor *m1 = &call->in[1], *out = &call->out[0];
   ASCEND_NEED(is_float(m1) && hy__ascend_same_types(call), NO_DTYPE);
-  ASCEND_NEED(hy_tensor_numel(m1) > 0, NO_SHAPE);
   hy_tensor x = call->in[0];
+  if (hy_tensor_numel(m1) == 0) {  // no products to add
+    if (hy_scalar_f(a.beta) == 0) {
+      hy__ascend_fill(task, out, hy_float(0));
+    } else {
+      if (x.data != out->data || !task->stream) hy__ascend_copy(task, out, &x);
+      hy__ascend_scale(task, out, hy_scalar_f(a.beta));
+    }
+    return task->answer;
+  }
   if (hy_scalar_f(a.beta) == 0) {
     x = hy__ascend_filled(task, out->dtype, 1, (const int64_t[]){1}, 0);
   } else if (x.data == out->data && task->stream) {

@@ -57,8 +57,9 @@ static hy_support gate(const hy__ascend_device* d, const hy_tensor* t) {
   if (t->dtype == HY_BF16 && !d->chip->bf16) return HY_SUPPORT_NO_HARDWARE;
   if (t->layout != HY_LAYOUT_STRIDED && t->layout != HY_LAYOUT_PACKED_I4)
     return HY_SUPPORT_NO_LAYOUT;
+  if (hy_tensor_numel(t) == 0) return HY_SUPPORT_YES;
   for (int i = 0; i < t->ndim; i++)
-    if (t->stride[i] < 0) return HY_SUPPORT_NO_LAYOUT;
+    if (t->stride[i] < 0 && t->shape[i] > 1) return HY_SUPPORT_NO_LAYOUT;
   return HY_SUPPORT_YES;
 }
 

@@ -106,6 +106,7 @@ hy_support hy__ascend_topk(hy__ascend_task* task, const hy_call* call) {
   hy_tensor out = at_least_1d(&call->out[0]), index = at_least_1d(&call->out[1]);
   hy_attrs_topk a = call->attrs.topk;
   ASCEND_NEED(is_float(&x) && out.dtype == x.dtype, NO_DTYPE);
+  if (call->in[0].ndim == 0) a.k = 1;  // a number is its own first
   ASCEND_RUN(task, Topk, ASCEND_T(&x), a.k, wrapped(a.dim, &x), a.largest, a.sorted,
              ASCEND_T(&out), ASCEND_T(&index));
   return task->answer;

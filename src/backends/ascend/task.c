@@ -111,18 +111,17 @@ int hy__ascend_dtype(hy_dtype dtype) {
   }
 }
 
-// Element 0 is where the storage begins: strides are never negative here.
+// Element 0 is where the storage begins: strides that matter are never negative here.
 static const void* create_tensor(const hy_tensor* t) {
-  int64_t storage = 1;
+  int64_t storage = 1, stride[HY_MAX_DIMS];
+  bool empty = hy_tensor_numel(t) == 0;
   for (int d = 0; d < t->ndim; d++) {
-    if (t->shape[d] == 0) {
-      storage = 0;
-      break;
-    }
-    storage += (t->shape[d] - 1) * t->stride[d];
+    stride[d] = empty || t->shape[d] == 1 ? 1 : t->stride[d];
+    storage += (t->shape[d] - 1) * stride[d];
   }
-  return hy__acl.aclCreateTensor(t->shape, (uint64_t)t->ndim, hy__ascend_dtype(t->dtype),
-                                 t->stride, 0, FORMAT_ND, &storage, 1, t->data);
+  if (empty) storage = 0;
+  return hy__acl.aclCreateTensor(t->shape, (uint64_t)t->ndim, hy__ascend_dtype(t->dtype), stride,
+                                 0, FORMAT_ND, &storage, 1, t->data);
 }
 
 acl_tensor hy__ascend_tensor(hy__ascend_task* task, const hy_tensor* t) {

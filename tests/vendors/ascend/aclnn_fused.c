@@ -51,7 +51,46 @@ int op_cumsum(const job* j, bool check) {
   return code;
 }
 
+// ---- RMS norm ----
+
+static hy_tensor widened(const job* j, bool check, const hy_tensor* t) {
+  hy_tensor wide = on_host(HY_F32, t->ndim, t->shape);
+  if (!check)
+    job_reference_of(j, false, HY_OP_cast, 1, t, 1, &wide, (hy_attrs){.cast = {HY_F32}});
+  return wide;
+}
+
+// The gradient of gamma is f32, whatever the rest is; the reference has one type for all.
+int op_rms_norm_grad(const job* j, bool check) {
+  hy_tensor rstd = job_tensor(j, 2), dx = job_tensor(j, 4), dgamma = job_tensor(j, 5);
+  RULE(rstd.dtype == HY_F32 && dgamma.dtype == HY_F32,
+       "aclnnRmsNormGrad: rstd and dgamma are f32");
+  hy_tensor in[4];
+  for (int i = 0; i < 4; i++) {
+    hy_tensor given = job_tensor(j, i);
+    RULE(i == 2 || given.dtype == dx.dtype, "aclnnRmsNormGrad: types that differ");
+    in[i] = i == 2 ? rstd : widened(j, check, &given);
+  }
+  hy_tensor wide = on_host(HY_F32, dx.ndim, dx.shape), out[] = {wide, dgamma};
+  int code = job_reference(j, check, 4, in, 2, out, (hy_attrs){.norm = {in[3].ndim, 0}});
+  if (!code && !check)
+    code = job_reference_of(j, false, HY_OP_cast, 1, &wide, 1, &dx,
+                            (hy_attrs){.cast = {dx.dtype}});
+  for (int i = 0; i < 4; i++)
+    if (i != 2) free(in[i].data);
+  free(wide.data);
+  return code;
+}
+
 // ---- quantised weights ----
+
+// Element (row, column) of a matrix of i8, or of i4, two a byte and the even one low.
+static double weight_at(const hy_tensor* w, int64_t row, int64_t column) {
+  int64_t at = row * w->stride[0] + column * w->stride[1];
+  if (w->dtype == HY_I8) return ((const int8_t*)w->data)[at];
+  int nibble = ((const uint8_t*)w->data)[at / 2] >> (at % 2 ? 4 : 0) & 15;
+  return nibble < 8 ? nibble : nibble - 16;
+}
 
 // y = x [M, K] times weight [K, N], whose columns have a scale each.
 int op_weight_quant(const job* j, bool check) {
@@ -76,7 +115,7 @@ int op_weight_quant(const job* j, bool check) {
       double sum = 0;
       for (int64_t i = 0; i < k; i++)
         sum += hy__load_f(x.dtype, element(&x, (int64_t[]){row, i})) *
-               hy__load_f(HY_I8, element(&w, (int64_t[]){i, column}));
+               weight_at(&w, i, column);
       sum *= hy__load_f(scale.dtype,
                         (char*)scale.data + column * scale.stride[scale.ndim - 1] *
                                                 (int64_t)hy_dtype_size(scale.dtype));
@@ -263,30 +302,4 @@ int op_infer_attention(const job* j, bool check) {
   free(context.data);
   free(wide.data);
   return code;
-}
-
-// ---- AdamW ----
-
-// In place. The step is a tensor that holds the number of steps made before this one.
-int op_adamw(const job* j, bool check) {
-  hy_tensor io[] = {job_tensor(j, 0), job_tensor(j, 1), job_tensor(j, 2), job_tensor(j, 4)};
-  hy_tensor step = job_tensor(j, 5);
-  ABSENT(3);
-  for (int i = 1; i < 4; i++)
-    RULE(io[i].dtype == io[0].dtype, "aclnnApplyAdamWV2: types that differ");
-  RULE((step.dtype == HY_F32 || step.dtype == HY_I64) && hy_tensor_numel(&step) == 1,
-       "aclnnApplyAdamWV2: the step is one f32 or i64");
-  RULE(!job_integer(j, 11), "aclnnApplyAdamWV2: amsgrad");
-  double before = check                  ? 0
-                  : step.dtype == HY_I64 ? (double)*(const int64_t*)step.data
-                                         : (double)*(const float*)step.data;
-  hy_attrs attrs = {.adamw = {.lr = job_real(j, 6),
-                              .beta1 = job_real(j, 7),
-                              .beta2 = job_real(j, 8),
-                              .weight_decay = job_real(j, 9),
-                              .eps = job_real(j, 10),
-                              .step = (int64_t)before + 1,
-                              .maximize = job_integer(j, 12) != 0}};
-  hy_tensor out[] = {io[0], io[1], io[2]};
-  return job_reference(j, check, 4, io, 3, out, attrs);
 }

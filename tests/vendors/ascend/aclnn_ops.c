@@ -120,8 +120,19 @@ int op_arange(const job* j, bool check) {
   return run(j, check, 0, NULL, out, (hy_attrs){.arange = {job_scalar(j, 0), job_scalar(j, 2)}});
 }
 
+// The source is broadcast to the destination.
 int op_copy(const job* j, bool check) {
-  return run(j, check, 1, (hy_tensor[]){job_tensor(j, 1)}, job_tensor(j, 0), NO_ATTRS);
+  hy_tensor dst = job_tensor(j, 0), src = job_tensor(j, 1), wide = src;
+  RULE(src.ndim <= dst.ndim, "aclnnInplaceCopy: %d dimensions into %d", src.ndim, dst.ndim);
+  wide.ndim = dst.ndim;
+  for (int d = 0; d < dst.ndim; d++) {
+    int from = d - (dst.ndim - src.ndim);
+    bool repeats = from < 0 || src.shape[from] == 1;
+    RULE(repeats || src.shape[from] == dst.shape[d], "aclnnInplaceCopy: shapes that do not fit");
+    wide.shape[d] = dst.shape[d];
+    wide.stride[d] = repeats ? 0 : src.stride[from];
+  }
+  return run(j, check, 1, &wide, dst, NO_ATTRS);
 }
 
 static int vendor_type(hy_dtype dtype) {
@@ -172,13 +183,6 @@ int op_reduce_typed(const job* j, bool check) {
   hy_tensor out = job_tensor(j, 4);
   TYPE_AGREES(3, out);
   return reduce(j, check, job_integer(j, 2));
-}
-
-int op_prod_dim(const job* j, bool check) {
-  hy_tensor out = job_tensor(j, 4);
-  TYPE_AGREES(3, out);
-  return one(j, check,
-             (hy_attrs){.reduce = {hy_one_dim(job_integer(j, 1)), job_integer(j, 2) != 0}});
 }
 
 int op_reduce_one(const job* j, bool check) {
@@ -264,15 +268,6 @@ int op_rms_norm(const job* j, bool check) {
   NORM_SHAPE(&in[0], in[1].ndim, in[1].shape);
   MUST_BE_F32(out[1], "rstd");
   return job_reference(j, check, 2, in, 2, out, (hy_attrs){.norm = {in[1].ndim, job_real(j, 2)}});
-}
-
-int op_rms_norm_grad(const job* j, bool check) {
-  hy_tensor in[] = {job_tensor(j, 0), job_tensor(j, 1), job_tensor(j, 2), job_tensor(j, 3)};
-  hy_tensor out[] = {job_tensor(j, 4), job_tensor(j, 5)};
-  NORM_SHAPE(&in[1], in[3].ndim, in[3].shape);
-  MUST_BE_F32(in[2], "rstd");
-  MUST_BE_F32(out[1], "dgamma");
-  return job_reference(j, check, 4, in, 2, out, (hy_attrs){.norm = {in[3].ndim, 0}});
 }
 
 // ---- products ----
