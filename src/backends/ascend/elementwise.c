@@ -43,11 +43,6 @@ hy_support hy__ascend_cast(hy__ascend_task* task, const hy_call* call) {
   return task->answer;
 }
 
-hy_support hy__ascend_copies(hy__ascend_task* task, const hy_call* call) {
-  SAME_TYPES;
-  return hy__ascend_cast(task, call);
-}
-
 // HY_OP, then the aclnn op.
 #define UNARY(X)                                                                            \
   X(neg, Neg) X(abs, Abs) X(sign, Sign) X(floor, Floor) X(ceil, Ceil) X(round, Round)       \
