@@ -41,10 +41,10 @@ typedef struct hy__acl_api {
 
 #define HY__BARE(...) __VA_ARGS__
 typedef struct hy__aclnn_api {
-#define HY_ACLNN(name, arguments)                                                      \
-  struct {                                                                             \
-    int (*plan)(HY__BARE arguments, uint64_t * workspace, hy__acl_executor**);         \
-    hy__aclnn_run run;                                                                 \
+#define HY_ACLNN(name, arguments)                                             \
+  struct {                                                                    \
+    int (*plan)(HY__BARE arguments, uint64_t* workspace, hy__acl_executor**); \
+    hy__aclnn_run run;                                                        \
   } name;
 #include "backends/ascend/aclnn.def"
 } hy__aclnn_api;
@@ -95,7 +95,8 @@ typedef struct hy__ascend_arena {
 typedef struct hy__ascend_device {
   int index;  // AscendCL's
   const hy__ascend_chip* chip;
-  void* float8;  // the values of e4m3 and e5m2 by their bits, f32 [2, 256]; NULL before the first use
+  void*
+      float8;  // the values of e4m3 and e5m2 by their bits, f32 [2, 256]; NULL before the first use
   pthread_mutex_t mutex;  // guards float8
 } hy__ascend_device;
 
@@ -110,7 +111,7 @@ typedef struct hy__ascend_stream {
   hy_op checked[HY__ASCEND_CHECKS];
   int n_checks;
   hy_op last_op;
-  void* capturing;  // the graph that is being made, or NULL
+  void* capturing;        // the graph that is being made, or NULL
   pthread_mutex_t mutex;  // guards what follows
   hy_async_error error;   // the first
 } hy__ascend_stream;
@@ -119,12 +120,12 @@ typedef struct hy__ascend_stream {
 int hy__ascend_enter(const hy__ascend_device* device);
 void hy__ascend_leave(const hy__ascend_device* device, int before);
 // Runs `call`, an expression of the vendor's error, with the device current.
-#define ASCEND_CALL(device, what, call)                      \
-  do {                                                       \
-    int before_ = hy__ascend_enter(device);                  \
-    int error_ = (call);                                     \
-    hy__ascend_leave(device, before_);                       \
-    if (error_) return hy__ascend_fail(error_, what);        \
+#define ASCEND_CALL(device, what, call)               \
+  do {                                                \
+    int before_ = hy__ascend_enter(device);           \
+    int error_ = (call);                              \
+    hy__ascend_leave(device, before_);                \
+    if (error_) return hy__ascend_fail(error_, what); \
   } while (0)
 
 void hy__ascend_arena_free(hy__ascend_arena* arena);
@@ -151,15 +152,15 @@ typedef hy_support (*hy__ascend_family)(hy__ascend_task* task, const hy_call* ca
 
 // One aclnn op, with its arguments in the vendor's order. They are evaluated twice: first their
 // handles are created, and only where all could be, they are passed on.
-#define ASCEND_RUN(task, name, ...)                                                              \
-  do {                                                                                           \
-    if (!hy__aclnn.name.plan || !hy__aclnn.name.run) (task)->answer = HY_SUPPORT_NO_OP;          \
-    if (hy__ascend_begin(task) && hy__ascend_created(task, __VA_ARGS__)) {                       \
-      uint64_t bytes_ = 0;                                                                       \
-      hy__acl_executor* executor_ = NULL;                                                        \
-      int error_ = hy__aclnn.name.plan(__VA_ARGS__, &bytes_, &executor_);                        \
-      hy__ascend_launch(task, "aclnn" #name, error_, hy__aclnn.name.run, bytes_, executor_);     \
-    }                                                                                            \
+#define ASCEND_RUN(task, name, ...)                                                          \
+  do {                                                                                       \
+    if (!hy__aclnn.name.plan || !hy__aclnn.name.run) (task)->answer = HY_SUPPORT_NO_OP;      \
+    if (hy__ascend_begin(task) && hy__ascend_created(task, __VA_ARGS__)) {                   \
+      uint64_t bytes_ = 0;                                                                   \
+      hy__acl_executor* executor_ = NULL;                                                    \
+      int error_ = hy__aclnn.name.plan(__VA_ARGS__, &bytes_, &executor_);                    \
+      hy__ascend_launch(task, "aclnn" #name, error_, hy__aclnn.name.run, bytes_, executor_); \
+    }                                                                                        \
   } while (0)
 bool hy__ascend_begin(hy__ascend_task* task);         // false: there is nothing to run
 bool hy__ascend_created(hy__ascend_task* task, ...);  // false: a handle could not be created
@@ -200,7 +201,12 @@ hy_tensor hy__ascend_filled(hy__ascend_task* task, hy_dtype dtype, int ndim, con
 // 0, 1, 2 ... in a new vector.
 hy_tensor hy__ascend_range(hy__ascend_task* task, hy_dtype dtype, int64_t n);
 // f32 results of the shape that both broadcast to.
-typedef enum hy__ascend_formula { ASCEND_ADD, ASCEND_SUB, ASCEND_MUL, ASCEND_DIV } hy__ascend_formula;
+typedef enum hy__ascend_formula {
+  ASCEND_ADD,
+  ASCEND_SUB,
+  ASCEND_MUL,
+  ASCEND_DIV
+} hy__ascend_formula;
 hy_tensor hy__ascend_binary(hy__ascend_task* task, hy__ascend_formula f, const hy_tensor* a,
                             const hy_tensor* b);
 // bool results.

@@ -36,8 +36,7 @@ static heads describe(const hy_call* call, const hy_tensor* q, const hy_tensor* 
 
 // Whether a query may see no key at all.
 static bool may_be_blind(const heads* h, const hy_tensor* mask) {
-  return hy__ascend_present(mask) ||
-         (h->causal == HY_CAUSAL_BOTTOM_RIGHT && h->queries > h->keys);
+  return hy__ascend_present(mask) || (h->causal == HY_CAUSAL_BOTTOM_RIGHT && h->queries > h->keys);
 }
 
 // ---- FlashAttentionScore ----
@@ -121,8 +120,8 @@ static hy_tensor grouped(hy__ascend_task* task, const hy_tensor* t, const heads*
 }
 
 static hy_tensor product(hy__ascend_task* task, const hy_tensor* a, const hy_tensor* b) {
-  hy_tensor out = hy__ascend_temporary(
-      task, HY_F32, 3, (const int64_t[]){a->shape[0], a->shape[1], b->shape[2]});
+  hy_tensor out = hy__ascend_temporary(task, HY_F32, 3,
+                                       (const int64_t[]){a->shape[0], a->shape[1], b->shape[2]});
   ASCEND_RUN(task, BatchMatMul, ASCEND_T(a), ASCEND_T(b), ASCEND_T(&out), KEEP_DTYPE);
   return out;
 }

@@ -70,8 +70,9 @@ static hy_status probe(hy_probe* report, int* device_count) {
 }
 
 static uint32_t capabilities(const hy__ascend_chip* chip) {
-  uint32_t all = HY_CAP_FP16 | HY_CAP_INT4;
-  if (chip->fp32_products) all |= HY_CAP_FP32 | HY_CAP_FLASH_ATTENTION | HY_CAP_PAGED_ATTENTION;
+  uint32_t all = HY_CAP_FP16;
+  if (chip->fp32_products)
+    all |= HY_CAP_FP32 | HY_CAP_INT4 | HY_CAP_FLASH_ATTENTION | HY_CAP_PAGED_ATTENTION;
   if (chip->bf16) all |= HY_CAP_BF16;
   return all;
 }
@@ -90,8 +91,8 @@ static hy_status device_info(int index, hy_device_info* info) {
   info->capabilities = capabilities(chip);
   info->dtypes = HY_DTYPE_BIT(HY_F32) | HY_DTYPE_BIT(HY_F16) | HY_INTS | HY_BOOLS |
                  (chip->bf16 ? HY_DTYPE_BIT(HY_BF16) : 0);
-  snprintf(info->sdk_version, sizeof info->sdk_version, "AscendCL %d.%d.%d", version[0],
-           version[1], version[2]);
+  snprintf(info->sdk_version, sizeof info->sdk_version, "AscendCL %d.%d.%d", version[0], version[1],
+           version[2]);
   snprintf(info->properties, sizeof info->properties, "soc=%s\n", soc ? soc : "");
   return HY_OK;
 }

@@ -4,8 +4,8 @@
 
 #include "backends/ascend/ascend.h"
 
-enum { HUGE_FIRST = 0, HBM = 1 };                       // aclrtMemMallocPolicy, aclrtMemAttr
-enum { TO_DEVICE = 1, TO_HOST = 2, ON_DEVICE = 3 };     // aclrtMemcpyKind
+enum { HUGE_FIRST = 0, HBM = 1 };                    // aclrtMemMallocPolicy, aclrtMemAttr
+enum { TO_DEVICE = 1, TO_HOST = 2, ON_DEVICE = 3 };  // aclrtMemcpyKind
 
 // AscendCL has a current device for each thread. What another user of the library has set there is
 // set again.

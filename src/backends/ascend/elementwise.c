@@ -44,16 +44,16 @@ hy_support hy__ascend_cast(hy__ascend_task* task, const hy_call* call) {
 }
 
 // HY_OP, then the aclnn op.
-#define UNARY(X)                                                                            \
-  X(neg, Neg) X(abs, Abs) X(sign, Sign) X(floor, Floor) X(ceil, Ceil) X(round, Round)       \
-  X(trunc, Trunc) X(sqrt, Sqrt) X(rsqrt, Rsqrt) X(reciprocal, Reciprocal) X(exp, Exp)       \
-  X(log, Log) X(cos, Cos) X(sin, Sin) X(tanh, Tanh) X(sigmoid, Sigmoid) X(erf, Erf)         \
-  X(silu, Silu) X(relu, Relu) X(isfinite, IsFinite) X(logical_not, LogicalNot)              \
-  X(bitwise_not, BitwiseNot)
+#define UNARY(X)                                                                                  \
+  X(neg, Neg)                                                                                     \
+  X(abs, Abs) X(sign, Sign) X(floor, Floor) X(ceil, Ceil) X(round, Round) X(trunc, Trunc)         \
+      X(sqrt, Sqrt) X(rsqrt, Rsqrt) X(reciprocal, Reciprocal) X(exp, Exp) X(log, Log) X(cos, Cos) \
+          X(sin, Sin) X(tanh, Tanh) X(sigmoid, Sigmoid) X(erf, Erf) X(silu, Silu) X(relu, Relu)   \
+              X(isfinite, IsFinite) X(logical_not, LogicalNot) X(bitwise_not, BitwiseNot)
 
 static hy_support run_unary(hy__ascend_task* task, const hy_call* call) {
   switch (call->op) {
-#define CASE(op, name)                                                     \
+#define CASE(op, name) \
   case HY_OP_##op: ASCEND_RUN(task, name, ASCEND_IN(0), ASCEND_OUT(0)); break;
     UNARY(CASE)
 #undef CASE
@@ -104,16 +104,16 @@ hy_support hy__ascend_clamp(hy__ascend_task* task, const hy_call* call) {
 
 // ---- two inputs ----
 
-#define BINARY(X)                                                                           \
-  X(mul, Mul) X(pow, PowTensorTensor) X(maximum, Maximum) X(minimum, Minimum)               \
-  X(bitwise_and, BitwiseAndTensor) X(bitwise_or, BitwiseOrTensor)                           \
-  X(bitwise_xor, BitwiseXorTensor) X(eq, EqTensor) X(ne, NeTensor) X(lt, LtTensor)          \
-  X(le, LeTensor) X(gt, GtTensor) X(ge, GeTensor) X(logical_and, LogicalAnd)                \
-  X(logical_or, LogicalOr) X(logical_xor, LogicalXor)
+#define BINARY(X)                                                                                  \
+  X(mul, Mul)                                                                                      \
+  X(pow, PowTensorTensor) X(maximum, Maximum) X(minimum, Minimum) X(bitwise_and, BitwiseAndTensor) \
+      X(bitwise_or, BitwiseOrTensor) X(bitwise_xor, BitwiseXorTensor) X(eq, EqTensor)              \
+          X(ne, NeTensor) X(lt, LtTensor) X(le, LeTensor) X(gt, GtTensor) X(ge, GeTensor)          \
+              X(logical_and, LogicalAnd) X(logical_or, LogicalOr) X(logical_xor, LogicalXor)
 
 static hy_support run_binary(hy__ascend_task* task, const hy_call* call) {
   switch (call->op) {
-#define CASE(op, name)                                                                      \
+#define CASE(op, name) \
   case HY_OP_##op: ASCEND_RUN(task, name, ASCEND_IN(0), ASCEND_IN(1), ASCEND_OUT(0)); break;
     BINARY(CASE)
 #undef CASE
@@ -176,8 +176,8 @@ hy_support hy__ascend_scalar_alpha(hy__ascend_task* task, const hy_call* call) {
   hy_attrs_value_alpha a = call->attrs.value_alpha;
   SAME_TYPES;
   ASCEND_NEED(is_float(&call->in[0]), NO_DTYPE);
-#define RUN(name)                                                            \
-  ASCEND_RUN(task, name, ASCEND_IN(0), hy__ascend_scalar(task, a.value),     \
+#define RUN(name)                                                        \
+  ASCEND_RUN(task, name, ASCEND_IN(0), hy__ascend_scalar(task, a.value), \
              hy__ascend_scalar(task, a.alpha), ASCEND_OUT(0))
   if (call->op == HY_OP_add_scalar)
     RUN(Adds);

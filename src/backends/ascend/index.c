@@ -73,8 +73,8 @@ hy_support hy__ascend_index_add(hy__ascend_task* task, const hy_call* call) {
   hy_tensor inside = hy__ascend_indices(task, index, x->shape[dim], false);
   hy_tensor from = hy__ascend_as(task, x, HY_F32), terms = hy__ascend_as(task, src, HY_F32);
   hy_tensor sum = hy__ascend_temporary(task, HY_F32, x->ndim, x->shape);
-  ASCEND_RUN(task, IndexAdd, ASCEND_T(&from), dim, ASCEND_T(&inside), ASCEND_T(&terms),
-             ASCEND_F(1), ASCEND_T(&sum));
+  ASCEND_RUN(task, IndexAdd, ASCEND_T(&from), dim, ASCEND_T(&inside), ASCEND_T(&terms), ASCEND_F(1),
+             ASCEND_T(&sum));
   hy__ascend_copy(task, out, &sum);
   return task->answer;
 }

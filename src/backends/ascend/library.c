@@ -10,8 +10,8 @@
 hy__acl_api hy__acl;
 hy__aclnn_api hy__aclnn;
 
-#define FOLDERS                                                                                  \
-  "$ASCEND_HOME_PATH/lib64 $ASCEND_TOOLKIT_HOME/lib64 /usr/local/Ascend/cann/lib64 "             \
+#define FOLDERS                                                                      \
+  "$ASCEND_HOME_PATH/lib64 $ASCEND_TOOLKIT_HOME/lib64 /usr/local/Ascend/cann/lib64 " \
   "/usr/local/Ascend/ascend-toolkit/latest/lib64"
 
 #define AS_SYMBOL(type, name, arguments) {#name, offsetof(hy__acl_api, name)},
@@ -32,9 +32,9 @@ static const struct {
   const char *name, *plan, *run;
   size_t plan_at, run_at;
 } ops[] = {
-#define HY_ACLNN(name, arguments)                                           \
-  {#name, "aclnn" #name "GetWorkspaceSize", "aclnn" #name,                  \
-   offsetof(hy__aclnn_api, name.plan), offsetof(hy__aclnn_api, name.run)},
+#define HY_ACLNN(name, arguments)                                                              \
+  {#name, "aclnn" #name "GetWorkspaceSize", "aclnn" #name, offsetof(hy__aclnn_api, name.plan), \
+   offsetof(hy__aclnn_api, name.run)},
 #include "backends/ascend/aclnn.def"
 };
 

@@ -8,10 +8,10 @@
 
 typedef struct problem {
   int64_t classes;
-  hy_tensor log_p;    // f32 [rows, classes]
-  hy_tensor ids;      // i64 [rows], inside the classes
-  hy_tensor ignored;  // bool [rows]
-  hy_tensor weight;   // f32 [classes]; absent: 1 each
+  hy_tensor log_p;       // f32 [rows, classes]
+  hy_tensor ids;         // i64 [rows], inside the classes
+  hy_tensor ignored;     // bool [rows]
+  hy_tensor weight;      // f32 [classes]; absent: 1 each
   hy_tensor row_weight;  // f32 [rows], 0 where ignored
 } problem;
 
@@ -77,10 +77,10 @@ static hy_support check(hy__ascend_task* task, const hy_call* call) {
   return HY_SUPPORT_YES;
 }
 
-#define CHECK                                              \
-  do {                                                     \
-    hy_support answer_ = check(task, call);                \
-    if (answer_ != HY_SUPPORT_YES) return answer_;         \
+#define CHECK                                      \
+  do {                                             \
+    hy_support answer_ = check(task, call);        \
+    if (answer_ != HY_SUPPORT_YES) return answer_; \
   } while (0)
 
 // The loss of each row, [rows].

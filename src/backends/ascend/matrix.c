@@ -56,9 +56,8 @@ hy_support hy__ascend_addmm(hy__ascend_task* task, const hy_call* call) {
     hy__ascend_copy(task, &copy, &x);
     x = copy;
   }
-  ASCEND_RUN(task, Addmm, ASCEND_T(&x), ASCEND_IN(1), ASCEND_IN(2),
-             hy__ascend_scalar(task, a.beta), hy__ascend_scalar(task, a.alpha), ASCEND_OUT(0),
-             KEEP_DTYPE);
+  ASCEND_RUN(task, Addmm, ASCEND_T(&x), ASCEND_IN(1), ASCEND_IN(2), hy__ascend_scalar(task, a.beta),
+             hy__ascend_scalar(task, a.alpha), ASCEND_OUT(0), KEEP_DTYPE);
   return task->answer;
 }
 
@@ -218,9 +217,9 @@ static bool suits_fused(const hy_call* call) {
   const hy_tensor *x = &call->in[0], *w = &call->in[1], *scale = &call->in[2];
   enum { ALIGNED = 64, MAX_SIZE = 65535 };
   return (x->dtype == HY_F16 || x->dtype == HY_BF16) && w->dtype == HY_I8 &&
-         !hy__ascend_present(&call->in[3]) && scale->shape[1] == 1 &&
-         hy_tensor_is_contiguous(w) && w->shape[0] % ALIGNED == 0 && w->shape[1] % ALIGNED == 0 &&
-         w->shape[0] <= MAX_SIZE && w->shape[1] <= MAX_SIZE;
+         !hy__ascend_present(&call->in[3]) && scale->shape[1] == 1 && hy_tensor_is_contiguous(w) &&
+         w->shape[0] % ALIGNED == 0 && w->shape[1] % ALIGNED == 0 && w->shape[0] <= MAX_SIZE &&
+         w->shape[1] <= MAX_SIZE;
 }
 
 static void run_fused(hy__ascend_task* task, const hy_call* call) {

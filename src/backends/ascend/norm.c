@@ -94,8 +94,8 @@ hy_support hy__ascend_rms_norm_backward(hy__ascend_task* task, const hy_call* ca
   ASCEND_NEED(dx->dtype == HY_NONE || dx->dtype == x->dtype, NO_DTYPE);
   if (fill_if_empty(task, call)) return task->answer;
   hy_tensor weight = weight_or_ones(task, &call->in[3], x, n, shape);
-  hy_tensor dx_to = hy__ascend_present(dx) ? *dx
-                                           : hy__ascend_temporary(task, x->dtype, x->ndim, x->shape);
+  hy_tensor dx_to =
+      hy__ascend_present(dx) ? *dx : hy__ascend_temporary(task, x->dtype, x->ndim, x->shape);
   // The gradient of the weight comes in f32.
   bool direct = dweight->dtype == HY_F32;
   hy_tensor dweight_to = direct ? *dweight : hy__ascend_temporary(task, HY_F32, n, shape);

@@ -8,9 +8,9 @@
 hy_support hy__ascend_adamw(hy__ascend_task* task, const hy_call* call) {
   hy_attrs_adamw a = call->attrs.adamw;
   for (int i = 0; i < 4; i++)
-    ASCEND_NEED(call->in[i].dtype == HY_F32 || call->in[i].dtype == HY_F16 ||
-                    call->in[i].dtype == HY_BF16,
-                NO_DTYPE);
+    ASCEND_NEED(
+        call->in[i].dtype == HY_F32 || call->in[i].dtype == HY_F16 || call->in[i].dtype == HY_BF16,
+        NO_DTYPE);
   hy_tensor state[3];
   for (int i = 0; i < 3; i++) {
     const hy_tensor *from = &call->in[i], *to = &call->out[i];

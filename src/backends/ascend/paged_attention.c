@@ -82,13 +82,12 @@ static void run_fused(hy__ascend_task* task, const batch* b) {
   hy__ascend_fill(task, &ones, hy_bool(true));
   ASCEND_RUN(task, Triu, ASCEND_T(&ones), 1, ASCEND_T(&mask));
 #define NONE ASCEND_T(&none)
-  ASCEND_RUN(task, FusedInferAttentionScoreV3, ASCEND_T(b->q),
-             hy__ascend_list(task, &cache[0], 1), hy__ascend_list(task, &cache[1], 1), NONE,
-             ASCEND_T(&mask), hy__ascend_ints(task, start + 1, (int)n),
-             hy__ascend_ints(task, context, (int)n), NONE, NONE, NONE, NONE, NONE, NONE, NONE,
-             ASCEND_T(&table), NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NULL, NONE, NONE,
-             NONE, b->heads, b->scale, ALL_TOKENS, ALL_TOKENS, "TND", b->kv_heads, BOTTOM_RIGHT, 0,
-             b->block, 0, false, 0, 0, ASCEND_T(b->out), NONE);
+  ASCEND_RUN(task, FusedInferAttentionScoreV3, ASCEND_T(b->q), hy__ascend_list(task, &cache[0], 1),
+             hy__ascend_list(task, &cache[1], 1), NONE, ASCEND_T(&mask),
+             hy__ascend_ints(task, start + 1, (int)n), hy__ascend_ints(task, context, (int)n), NONE,
+             NONE, NONE, NONE, NONE, NONE, NONE, ASCEND_T(&table), NONE, NONE, NONE, NONE, NONE,
+             NONE, NONE, NONE, NULL, NONE, NONE, NONE, b->heads, b->scale, ALL_TOKENS, ALL_TOKENS,
+             "TND", b->kv_heads, BOTTOM_RIGHT, 0, b->block, 0, false, 0, 0, ASCEND_T(b->out), NONE);
 #undef NONE
   free(host);
 }
@@ -202,8 +201,8 @@ static void compose(hy__ascend_task* task, const batch* b) {
   hy_tensor result = hy__ascend_temporary(
       task, HY_F32, 3, (const int64_t[]){b->kv_heads, group * b->tokens, b->value_size});
   ASCEND_RUN(task, BatchMatMul, ASCEND_T(&p), ASCEND_T(&v), ASCEND_T(&result), KEEP_DTYPE);
-  hy_tensor heads = hy__ascend_view(
-      &result, 4, (const int64_t[]){b->kv_heads, group, b->tokens, b->value_size});
+  hy_tensor heads =
+      hy__ascend_view(&result, 4, (const int64_t[]){b->kv_heads, group, b->tokens, b->value_size});
   heads = hy__ascend_permuted(&heads, back);
   hy_tensor whole = hy__ascend_contiguous(task, &heads, HY_F32);
   whole = hy__ascend_view(&whole, 3, b->out->shape);
@@ -232,9 +231,9 @@ hy_support hy__ascend_paged_attention(hy__ascend_task* task, const hy_call* call
               NO_DTYPE);
   for (int i = 3; i < 6; i++)
     ASCEND_NEED(call->in[i].dtype == HY_I32 || call->in[i].dtype == HY_I64, NO_DTYPE);
-  ASCEND_NEED(b.kv_heads > 0 && b.sequences > 0 && b.blocks_each > 0 && b.k->shape[0] > 0 &&
-                  b.block > 0,
-              NO_SHAPE);
+  ASCEND_NEED(
+      b.kv_heads > 0 && b.sequences > 0 && b.blocks_each > 0 && b.k->shape[0] > 0 && b.block > 0,
+      NO_SHAPE);
   ASCEND_NEED(task->device->chip->fp32_products, NO_HARDWARE);
   if (suits_fused(task, &b))
     run_fused(task, &b);

@@ -45,8 +45,7 @@ void hy__ascend_declare(const hy__ascend_chip* chip) {
                    table[i].op == HY_OP_addmm || table[i].op == HY_OP_linear;
       dtypes &= plain ? ~HY_DTYPE_BIT(HY_F32) : 0;
     }
-    if (dtypes)
-      declared[hy__ascend_provider.n_declares++] = (hy_declaration){table[i].op, dtypes};
+    if (dtypes) declared[hy__ascend_provider.n_declares++] = (hy_declaration){table[i].op, dtypes};
   }
 }
 

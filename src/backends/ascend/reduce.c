@@ -36,9 +36,10 @@ hy_support hy__ascend_reduce(hy__ascend_task* task, const hy_call* call) {
   for (int i = 0; i < n; i++) dims[i] = a.dims.n ? wrapped(a.dims.dim[i], &x) : i;
   bool keep = a.keepdim && call->in[0].ndim > 0;
   int type = hy__ascend_dtype(out->dtype);
-#define RUN(name) \
-  ASCEND_RUN(task, name, ASCEND_T(&x), hy__ascend_ints(task, dims, n), keep, ASCEND_T(out)); break
-#define RUN_TYPED(name)                                                                     \
+#define RUN(name)                                                                            \
+  ASCEND_RUN(task, name, ASCEND_T(&x), hy__ascend_ints(task, dims, n), keep, ASCEND_T(out)); \
+  break
+#define RUN_TYPED(name)                                                                            \
   ASCEND_RUN(task, name, ASCEND_T(&x), hy__ascend_ints(task, dims, n), keep, type, ASCEND_T(out)); \
   break
   switch (call->op) {
@@ -77,8 +78,7 @@ hy_support hy__ascend_arg(hy__ascend_task* task, const hy_call* call) {
     case HY_OP_max_dim:
       ASCEND_RUN(task, MaxDim, ASCEND_T(&x), dim, keep, ASCEND_T(&out), ASCEND_T(&index));
       break;
-    default:
-      ASCEND_RUN(task, MinDim, ASCEND_T(&x), dim, keep, ASCEND_T(&out), ASCEND_T(&index));
+    default: ASCEND_RUN(task, MinDim, ASCEND_T(&x), dim, keep, ASCEND_T(&out), ASCEND_T(&index));
   }
   return task->answer;
 }
@@ -107,8 +107,8 @@ hy_support hy__ascend_topk(hy__ascend_task* task, const hy_call* call) {
   hy_attrs_topk a = call->attrs.topk;
   ASCEND_NEED(is_float(&x) && out.dtype == x.dtype, NO_DTYPE);
   if (call->in[0].ndim == 0) a.k = 1;  // a number is its own first
-  ASCEND_RUN(task, Topk, ASCEND_T(&x), a.k, wrapped(a.dim, &x), a.largest, a.sorted,
-             ASCEND_T(&out), ASCEND_T(&index));
+  ASCEND_RUN(task, Topk, ASCEND_T(&x), a.k, wrapped(a.dim, &x), a.largest, a.sorted, ASCEND_T(&out),
+             ASCEND_T(&index));
   return task->answer;
 }
 
@@ -123,8 +123,7 @@ hy_support hy__ascend_softmax(hy__ascend_task* task, const hy_call* call) {
     case HY_OP_softmax_backward:
       ASCEND_RUN(task, SoftmaxBackward, ASCEND_T(&x), ASCEND_T(&y), dim, ASCEND_T(&out));
       break;
-    default:
-      ASCEND_RUN(task, LogSoftmaxBackward, ASCEND_T(&x), ASCEND_T(&y), dim, ASCEND_T(&out));
+    default: ASCEND_RUN(task, LogSoftmaxBackward, ASCEND_T(&x), ASCEND_T(&y), dim, ASCEND_T(&out));
   }
   return task->answer;
 }

@@ -13,8 +13,8 @@ static hy_tensor setting(const hy_tensor* settings, int i) {
   return hy__ascend_slice(settings, 1, i, 1);
 }
 
-static hy_tensor chosen_where(hy__ascend_task* task, const hy_tensor* condition,
-                              const hy_tensor* a, const hy_tensor* b) {
+static hy_tensor chosen_where(hy__ascend_task* task, const hy_tensor* condition, const hy_tensor* a,
+                              const hy_tensor* b) {
   hy_tensor out = hy__ascend_temporary(task, b->dtype, b->ndim, b->shape);
   ASCEND_RUN(task, SWhere, ASCEND_T(condition), ASCEND_T(a), ASCEND_T(b), ASCEND_T(&out));
   return out;

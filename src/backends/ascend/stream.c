@@ -6,7 +6,7 @@
 
 #include "backends/ascend/ascend.h"
 
-enum { FAST_LAUNCH = 1, FAST_SYNC = 2 };                                         // stream flags
+enum { FAST_LAUNCH = 1, FAST_SYNC = 2 };  // stream flags
 enum { STREAM_COMPLETE = 0, RECORDED_COMPLETE = 1, TO_HOST = 2, CAPTURE_RELAXED = 2 };
 enum { EVENT_SYNC = 1, EVENT_CAPTURE_STREAM_PROGRESS = 2, EVENT_TIME_LINE = 8 };
 
@@ -190,9 +190,9 @@ hy_status hy__ascend_event_elapsed(void* device, void* start, void* stop, double
   float elapsed = 0;
   HY_TRY(hy__ascend_event_query(device, start));
   HY_TRY(hy__ascend_event_query(device, stop));
-  ASCEND_CALL(device, "the time between two events",
-              hy__acl.aclrtEventElapsedTime(&elapsed, ((event*)start)->handle,
-                                            ((event*)stop)->handle));
+  ASCEND_CALL(
+      device, "the time between two events",
+      hy__acl.aclrtEventElapsedTime(&elapsed, ((event*)start)->handle, ((event*)stop)->handle));
   *milliseconds = (double)elapsed;
   return HY_OK;
 }
@@ -235,11 +235,14 @@ hy_status hy__ascend_capture_end(void* device, void* stream, void** out) {
   graph* g = s->capturing;
   int before = hy__ascend_enter(device);
   int error = hy__acl.aclmdlRICaptureEnd(s->queue, &g->model);
+  // The stream must take work again: once more, and what comes of it is dropped.
+  bool stuck = error && hy__acl.aclmdlRICaptureEnd(s->queue, &g->model);
   hy__ascend_leave(device, before);
   hy__ascend_arena streams = g->arena;
   g->arena = s->arena;
   s->arena = streams;
   s->capturing = NULL;
+  if (stuck) keep_error(s, HY_DEVICE_FAILED, HY_OP_NONE, "ascend: a capture does not end");
   if (error || !out) {
     hy__ascend_graph_destroy(device, g);
     return error ? hy__ascend_fail(error, "ending a capture") : HY_OK;

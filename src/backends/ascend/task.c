@@ -66,9 +66,9 @@ static const void* find(const hy__ascend_task* task, char kind, uint64_t content
 static const void* keep(hy__ascend_task* task, char kind, uint64_t content, const void* handle) {
   if (!handle || task->n_handles == HY__ASCEND_HANDLES) {
     if (task->status == HY_OK)
-      task->status = hy__backend_host->fail(HY_OUT_OF_MEMORY,
-                                            "ascend: %s: no handle for an argument",
-                                            hy__backend_host->op_name(task->op));
+      task->status =
+          hy__backend_host->fail(HY_OUT_OF_MEMORY, "ascend: %s: no handle for an argument",
+                                 hy__backend_host->op_name(task->op));
     return NULL;
   }
   task->handles[task->n_handles].kind = kind;
@@ -120,8 +120,8 @@ static const void* create_tensor(const hy_tensor* t) {
     storage += (t->shape[d] - 1) * stride[d];
   }
   if (empty) storage = 0;
-  return hy__acl.aclCreateTensor(t->shape, (uint64_t)t->ndim, hy__ascend_dtype(t->dtype), stride,
-                                 0, FORMAT_ND, &storage, 1, t->data);
+  return hy__acl.aclCreateTensor(t->shape, (uint64_t)t->ndim, hy__ascend_dtype(t->dtype), stride, 0,
+                                 FORMAT_ND, &storage, 1, t->data);
 }
 
 acl_tensor hy__ascend_tensor(hy__ascend_task* task, const hy_tensor* t) {
@@ -139,8 +139,7 @@ acl_list hy__ascend_list(hy__ascend_task* task, const hy_tensor* tensors, int n)
   const struct aclTensor* members[HY_MAX_INPUTS] = {NULL};
   int made = 0;
   while (made < n && (members[made] = create_tensor(&tensors[made]))) made++;
-  const void* list =
-      made == n ? hy__acl.aclCreateTensorList(members, (uint64_t)n) : NULL;
+  const void* list = made == n ? hy__acl.aclCreateTensorList(members, (uint64_t)n) : NULL;
   // A list owns its tensors; without one they are still ours.
   while (!list && made > 0) hy__acl.aclDestroyTensor(members[--made]);
   return keep(task, 'L', content, list);

@@ -131,7 +131,7 @@ hy_tensor hy__ascend_compare_to(hy__ascend_task* task, hy__ascend_test test, con
   hy_tensor out = hy__ascend_temporary(task, HY_BOOL, a->ndim, a->shape);
   if (hy_tensor_numel(&out) == 0) return out;
   hy_scalar v = hy_dtype_is_int(a->dtype) ? hy_int((int64_t)value) : hy_float(value);
-#define AGAINST(name)                                                                      \
+#define AGAINST(name)                                                              \
   ASCEND_RUN(task, name, ASCEND_T(a), hy__ascend_scalar(task, v), ASCEND_T(&out)); \
   break
   switch (test) {
@@ -160,8 +160,7 @@ void hy__ascend_masked_fill(hy__ascend_task* task, const hy_tensor* t, const hy_
 }
 
 void hy__ascend_scale(hy__ascend_task* task, const hy_tensor* t, double factor) {
-  if (hy_tensor_numel(t) > 0)
-    ASCEND_RUN(task, Muls, ASCEND_T(t), ASCEND_F(factor), ASCEND_T(t));
+  if (hy_tensor_numel(t) > 0) ASCEND_RUN(task, Muls, ASCEND_T(t), ASCEND_F(factor), ASCEND_T(t));
 }
 
 // ---- Rows ----
@@ -232,7 +231,8 @@ void hy__ascend_check(hy__ascend_task* task, const hy_tensor* bad) {
   if (hy_tensor_numel(bad) == 0) return;
   for (int d = 0; d < bad->ndim; d++) dims[d] = d;
   hy_tensor answer = {.dtype = HY_BOOL};
-  if (s && s->capturing) return;  // a graph has nobody to tell; its indices are clamped all the same
+  if (s && s->capturing)
+    return;  // a graph has nobody to tell; its indices are clamped all the same
   if (s && task->status == HY_OK) {
     if (s->n_checks == HY__ASCEND_CHECKS) task->status = hy__ascend_stream_sync(s->device, s);
     answer.data = s->flags + s->n_checks;
@@ -253,8 +253,7 @@ hy_tensor hy__ascend_indices(hy__ascend_task* task, const hy_tensor* index, int6
     hy_tensor up = hy__ascend_temporary(task, HY_I64, wide.ndim, wide.shape);
     hy_tensor wrapped = hy__ascend_temporary(task, HY_I64, wide.ndim, wide.shape);
     ASCEND_RUN(task, Adds, ASCEND_T(&wide), ASCEND_I(size), ASCEND_I(1), ASCEND_T(&up));
-    ASCEND_RUN(task, SWhere, ASCEND_T(&below), ASCEND_T(&up), ASCEND_T(&wide),
-               ASCEND_T(&wrapped));
+    ASCEND_RUN(task, SWhere, ASCEND_T(&below), ASCEND_T(&up), ASCEND_T(&wide), ASCEND_T(&wrapped));
     wide = wrapped;
   }
   hy_tensor inside = hy__ascend_temporary(task, HY_I64, wide.ndim, wide.shape);

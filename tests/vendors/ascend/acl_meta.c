@@ -71,12 +71,16 @@ VENDOR_API aclScalar* aclCreateScalar(void* value, int dataType) {
       scalar->value = hy_float((double)f);
       break;
     }
-    case ACL_DOUBLE: scalar->value = hy_float(0); memcpy(&scalar->value.as.f, value, 8); break;
-    case ACL_INT64: scalar->value = hy_int(0); memcpy(&scalar->value.as.i, value, 8); break;
+    case ACL_DOUBLE:
+      scalar->value = hy_float(0);
+      memcpy(&scalar->value.as.f, value, 8);
+      break;
+    case ACL_INT64:
+      scalar->value = hy_int(0);
+      memcpy(&scalar->value.as.i, value, 8);
+      break;
     case ACL_BOOL: scalar->value = hy_bool(*(const bool*)value); break;
-    default:
-      free(scalar);
-      REFUSE_UNLESS(false, "aclCreateScalar: data type %d", dataType);
+    default: free(scalar); REFUSE_UNLESS(false, "aclCreateScalar: data type %d", dataType);
   }
   vendor_born(scalar, "scalar");
   return scalar;
@@ -122,13 +126,13 @@ VENDOR_API aclTensorList* aclCreateTensorList(const aclTensor* const* value, uin
   return list;
 }
 
-#define DESTROY(Type, kind)                                                           \
-  VENDOR_API int aclDestroy##Type(const acl##Type* it) {                              \
-    ENTER(aclDestroy##Type);                                                          \
-    DEMAND(vendor_dies(it, kind), ACLNN_ERR_PARAM_INVALID,                            \
-           "aclDestroy" #Type ": %p is none, or no more", (const void*)it);           \
-    free((void*)it);                                                                  \
-    return ACL_SUCCESS;                                                               \
+#define DESTROY(Type, kind)                                                 \
+  VENDOR_API int aclDestroy##Type(const acl##Type* it) {                    \
+    ENTER(aclDestroy##Type);                                                \
+    DEMAND(vendor_dies(it, kind), ACLNN_ERR_PARAM_INVALID,                  \
+           "aclDestroy" #Type ": %p is none, or no more", (const void*)it); \
+    free((void*)it);                                                        \
+    return ACL_SUCCESS;                                                     \
   }
 DESTROY(Tensor, "tensor")
 DESTROY(Scalar, "scalar")

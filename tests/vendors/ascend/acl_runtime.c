@@ -115,10 +115,10 @@ int ascend_device(const char* call) {
   return current;
 }
 
-#define CONTEXT(name)                                                 \
-  ENTER(name);                                                        \
-  int device = ascend_device(#name);                                  \
-  if (device < 0) return ACL_ERROR_RT_CONTEXT_NULL;                   \
+#define CONTEXT(name)                               \
+  ENTER(name);                                      \
+  int device = ascend_device(#name);                \
+  if (device < 0) return ACL_ERROR_RT_CONTEXT_NULL; \
   (void)device
 
 VENDOR_API int aclrtGetMemInfo(int attr, size_t* free_bytes, size_t* total) {
@@ -305,8 +305,8 @@ VENDOR_API int aclrtDestroyStream(void* stream) {
   return ACL_SUCCESS;
 }
 
-#define NOT_CAPTURING(name, stream)                                          \
-  DEMAND(!vendor_queue_is_capturing(stream), ACL_ERROR_INVALID_PARAM,        \
+#define NOT_CAPTURING(name, stream)                                   \
+  DEMAND(!vendor_queue_is_capturing(stream), ACL_ERROR_INVALID_PARAM, \
          #name ": the stream is being captured")
 
 VENDOR_API int aclrtSynchronizeStream(void* stream) {
@@ -338,11 +338,11 @@ VENDOR_API int aclrtCreateEventExWithFlag(void** out, uint32_t flag) {
   return ACL_SUCCESS;
 }
 
-#define EVENT(name, handle, needs)                                                            \
-  DEMAND(vendor_alive(handle, "event"), ACL_ERROR_INVALID_PARAM, #name ": %p is no event",    \
-         handle);                                                                             \
-  event* e = handle;                                                                          \
-  DEMAND(((needs) & ~e->flags) == 0, ACL_ERROR_INVALID_PARAM,                                 \
+#define EVENT(name, handle, needs)                                                         \
+  DEMAND(vendor_alive(handle, "event"), ACL_ERROR_INVALID_PARAM, #name ": %p is no event", \
+         handle);                                                                          \
+  event* e = handle;                                                                       \
+  DEMAND(((needs) & ~e->flags) == 0, ACL_ERROR_INVALID_PARAM,                              \
          #name ": the event was created with flag %u, which is not enough", e->flags)
 
 VENDOR_API int aclrtDestroyEvent(void* handle) {

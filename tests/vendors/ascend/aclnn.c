@@ -70,8 +70,7 @@ double job_real(const job* j, int i) {
 
 int job_reference_of(const job* j, bool check, hy_op op, int n_in, const hy_tensor* in, int n_out,
                      hy_tensor* out, hy_attrs attrs) {
-  hy_call call = {
-      .op = op, .n_in = n_in, .n_out = n_out, .in = in, .out = out, .attrs = attrs};
+  hy_call call = {.op = op, .n_in = n_in, .n_out = n_out, .in = in, .out = out, .attrs = attrs};
   hy_status status = check ? hy__check_call(&call) : hy__reference(&call);
   if (status == HY_OK) return ACL_SUCCESS;
   vendor_misuse("aclnn%s: %s", j->row->name, hy_last_error());
@@ -90,9 +89,9 @@ static const struct {
   bool may_be_absent;
   const char* handle;
 } kinds[] = {
-    {'T', false, "tensor"},      {'O', true, "tensor"},      {'L', false, "tensor list"},
-    {'S', false, "scalar"},      {'Z', true, "scalar"},      {'A', false, "int array"},
-    {'P', true, "int array"},    {'M', false, "bool array"}, {'X', false, "text"},
+    {'T', false, "tensor"},   {'O', true, "tensor"},      {'L', false, "tensor list"},
+    {'S', false, "scalar"},   {'Z', true, "scalar"},      {'A', false, "int array"},
+    {'P', true, "int array"}, {'M', false, "bool array"}, {'X', false, "text"},
 };
 
 static void put(job* j, int i, const void* bytes, size_t size, uint32_t count) {
@@ -185,8 +184,8 @@ static int check_types(const job* j) {
       RULE(t[k].dtype != HY_BF16 || ascend_has_bf16(), "aclnn%s: this chip has no bf16",
            j->row->name);
     if (i == 0 || (i == 1 && j->args[0].kind == 'S'))
-      RULE(j->row->types & HY_DTYPE_BIT(t->dtype), "aclnn%s: the first tensor is %s",
-           j->row->name, hy_dtype_name(t->dtype));
+      RULE(j->row->types & HY_DTYPE_BIT(t->dtype), "aclnn%s: the first tensor is %s", j->row->name,
+           hy_dtype_name(t->dtype));
   }
   return ACL_SUCCESS;
 }
@@ -238,7 +237,8 @@ static bool localize(job* j) {
       int64_t first, last;
       hy_tensor_extent(&t[k], &first, &last);
       if (first == last) continue;
-      char* bytes = vendor_memory_reach(j->device, (char*)t[k].data + first, (size_t)(last - first));
+      char* bytes =
+          vendor_memory_reach(j->device, (char*)t[k].data + first, (size_t)(last - first));
       if (!bytes) return false;
       t[k].data = bytes - first;
     }
@@ -280,6 +280,30 @@ static int phase2(const aclnn_row* row, void* workspace, uint64_t size, aclOpExe
   return ACL_SUCCESS;
 }
 
+// ---- mutation ----
+
+static const char* swapped_name;
+static int swapped[2];
+
+// Phase 1 of that op sees the two arguments in each other's place, as if its caller had mixed them
+// up. NULL: as they are.
+VENDOR_API void ascend_swap(const char* name, int a, int b);
+void ascend_swap(const char* name, int a, int b) {
+  swapped_name = name;
+  swapped[0] = a;
+  swapped[1] = b;
+}
+
+static int mutated_phase1(const aclnn_row* row, argument* args, int n, uint64_t* workspaceSize,
+                          aclOpExecutor** executor) {
+  if (swapped_name && strcmp(swapped_name, row->name) == 0) {
+    argument kept = args[swapped[0]];
+    args[swapped[0]] = args[swapped[1]];
+    args[swapped[1]] = kept;
+  }
+  return phase1(row, args, n, workspaceSize, executor);
+}
+
 // ---- the entry points ----
 
 typedef const aclTensor *T, *O;
@@ -308,10 +332,19 @@ typedef const char* X;
 #define BARE(...) __VA_ARGS__
 
 // CAPTURE(T self) is {'T', self, 0, 0},
-#define CAPTURE(argument) CAPTURE_##argument},
-#define POINTER(k) {.kind = k, .pointer =
-#define INTEGER(k) {.kind = k, .integer = (int64_t)
-#define REAL(k) {.kind = k, .real = (double)
+#define CAPTURE(argument) \
+  CAPTURE_##argument      \
+  }                       \
+  ,
+#define POINTER(k) \
+  {                \
+    .kind = k, .pointer =
+#define INTEGER(k) \
+  {                \
+    .kind = k, .integer = (int64_t)
+#define REAL(k) \
+  {             \
+    .kind = k, .real = (double)
 #define CAPTURE_T POINTER('T')
 #define CAPTURE_O POINTER('O')
 #define CAPTURE_L POINTER('L')
@@ -333,18 +366,18 @@ typedef const char* X;
 #define ACLNN(header, name, arguments, types, how, op) int op_##how(const job* j, bool check);
 #include "aclnn.def"
 
-#define ACLNN(header, name, arguments, types, how, op)                                            \
-  static const aclnn_row row_##name = {#name, types, op_##how, HY_OP_##op};                       \
-  VENDOR_API int aclnn##name##GetWorkspaceSize(BARE arguments, uint64_t* workspaceSize,           \
-                                               aclOpExecutor** executor) {                        \
-    ENTER(aclnn##name##GetWorkspaceSize);                                                         \
-    const argument args[] = {FOR_EACH(CAPTURE, BARE arguments)};                                  \
-    return phase1(&row_##name, args, (int)(sizeof args / sizeof args[0]), workspaceSize,          \
-                  executor);                                                                      \
-  }                                                                                               \
-  VENDOR_API int aclnn##name(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,    \
-                             void* stream) {                                                      \
-    ENTER(aclnn##name);                                                                           \
-    return phase2(&row_##name, workspace, workspaceSize, executor, stream);                       \
+#define ACLNN(header, name, arguments, types, how, op)                                           \
+  static const aclnn_row row_##name = {#name, types, op_##how, HY_OP_##op};                      \
+  VENDOR_API int aclnn##name##GetWorkspaceSize(BARE arguments, uint64_t* workspaceSize,          \
+                                               aclOpExecutor** executor) {                       \
+    ENTER(aclnn##name##GetWorkspaceSize);                                                        \
+    argument args[] = {FOR_EACH(CAPTURE, BARE arguments)};                                       \
+    return mutated_phase1(&row_##name, args, (int)(sizeof args / sizeof args[0]), workspaceSize, \
+                          executor);                                                             \
+  }                                                                                              \
+  VENDOR_API int aclnn##name(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,   \
+                             void* stream) {                                                     \
+    ENTER(aclnn##name);                                                                          \
+    return phase2(&row_##name, workspace, workspaceSize, executor, stream);                      \
   }
 #include "aclnn.def"

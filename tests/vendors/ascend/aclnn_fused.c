@@ -55,16 +55,14 @@ int op_cumsum(const job* j, bool check) {
 
 static hy_tensor widened(const job* j, bool check, const hy_tensor* t) {
   hy_tensor wide = on_host(HY_F32, t->ndim, t->shape);
-  if (!check)
-    job_reference_of(j, false, HY_OP_cast, 1, t, 1, &wide, (hy_attrs){.cast = {HY_F32}});
+  if (!check) job_reference_of(j, false, HY_OP_cast, 1, t, 1, &wide, (hy_attrs){.cast = {HY_F32}});
   return wide;
 }
 
 // The gradient of gamma is f32, whatever the rest is; the reference has one type for all.
 int op_rms_norm_grad(const job* j, bool check) {
   hy_tensor rstd = job_tensor(j, 2), dx = job_tensor(j, 4), dgamma = job_tensor(j, 5);
-  RULE(rstd.dtype == HY_F32 && dgamma.dtype == HY_F32,
-       "aclnnRmsNormGrad: rstd and dgamma are f32");
+  RULE(rstd.dtype == HY_F32 && dgamma.dtype == HY_F32, "aclnnRmsNormGrad: rstd and dgamma are f32");
   hy_tensor in[4];
   for (int i = 0; i < 4; i++) {
     hy_tensor given = job_tensor(j, i);
@@ -74,8 +72,7 @@ int op_rms_norm_grad(const job* j, bool check) {
   hy_tensor wide = on_host(HY_F32, dx.ndim, dx.shape), out[] = {wide, dgamma};
   int code = job_reference(j, check, 4, in, 2, out, (hy_attrs){.norm = {in[3].ndim, 0}});
   if (!code && !check)
-    code = job_reference_of(j, false, HY_OP_cast, 1, &wide, 1, &dx,
-                            (hy_attrs){.cast = {dx.dtype}});
+    code = job_reference_of(j, false, HY_OP_cast, 1, &wide, 1, &dx, (hy_attrs){.cast = {dx.dtype}});
   for (int i = 0; i < 4; i++)
     if (i != 2) free(in[i].data);
   free(wide.data);
@@ -114,11 +111,9 @@ int op_weight_quant(const job* j, bool check) {
     for (int64_t column = 0; column < n; column++) {
       double sum = 0;
       for (int64_t i = 0; i < k; i++)
-        sum += hy__load_f(x.dtype, element(&x, (int64_t[]){row, i})) *
-               weight_at(&w, i, column);
-      sum *= hy__load_f(scale.dtype,
-                        (char*)scale.data + column * scale.stride[scale.ndim - 1] *
-                                                (int64_t)hy_dtype_size(scale.dtype));
+        sum += hy__load_f(x.dtype, element(&x, (int64_t[]){row, i})) * weight_at(&w, i, column);
+      sum *= hy__load_f(scale.dtype, (char*)scale.data + column * scale.stride[scale.ndim - 1] *
+                                                             (int64_t)hy_dtype_size(scale.dtype));
       hy__store_f(y.dtype, element(&y, (int64_t[]){row, column}), sum);
     }
   }
@@ -155,9 +150,9 @@ int op_anti_quant(const job* j, bool check) {
 
 // The mask of modes 2 and 3 is compressed: 2048 x 2048, true above the diagonal, which hides.
 static int check_triangle(const job* j, const hy_tensor* mask, bool check) {
-  RULE(mask->dtype == HY_BOOL && mask->ndim == 2 && mask->shape[0] == 2048 &&
-           mask->shape[1] == 2048,
-       "aclnn%s: the compressed mask is bool [2048, 2048]", j->row->name);
+  RULE(
+      mask->dtype == HY_BOOL && mask->ndim == 2 && mask->shape[0] == 2048 && mask->shape[1] == 2048,
+      "aclnn%s: the compressed mask is bool [2048, 2048]", j->row->name);
   for (int64_t r = 0; !check && r < 2048; r += 31) {
     for (int64_t c = 0; c < 2048; c += 7)
       RULE((*element(mask, (int64_t[]){r, c}) != 0) == (c > r),
@@ -168,9 +163,7 @@ static int check_triangle(const job* j, const hy_tensor* mask, bool check) {
 
 static int causal_of(const job* j, int64_t mode, const hy_tensor* mask, bool check,
                      hy_causal* causal) {
-  *causal = mode == 2   ? HY_CAUSAL_TOP_LEFT
-            : mode == 3 ? HY_CAUSAL_BOTTOM_RIGHT
-                        : HY_CAUSAL_NONE;
+  *causal = mode == 2 ? HY_CAUSAL_TOP_LEFT : mode == 3 ? HY_CAUSAL_BOTTOM_RIGHT : HY_CAUSAL_NONE;
   if (mode == 0) {
     RULE(mask->dtype == HY_NONE, "aclnn%s: a mask with sparse mode 0", j->row->name);
     return ACL_SUCCESS;
@@ -198,10 +191,10 @@ static int check_statistic(const job* j, const hy_tensor* t, const hy_tensor* q)
   return ACL_SUCCESS;
 }
 
-#define CHECKED(call)          \
-  do {                         \
-    int code_ = (call);        \
-    if (code_) return code_;   \
+#define CHECKED(call)        \
+  do {                       \
+    int code_ = (call);      \
+    if (code_) return code_; \
   } while (0)
 
 int op_flash_attention(const job* j, bool check) {
@@ -293,11 +286,11 @@ int op_infer_attention(const job* j, bool check) {
   memcpy((int64_t*)start.data + 1, q_ends, (size_t)count * sizeof *q_ends);
   memcpy(context.data, kv, (size_t)count * sizeof *kv);
   hy_tensor wide = on_host(HY_I64, 2, table.shape);
-  int code = check ? 0 : job_reference_of(j, false, HY_OP_cast, 1, &table, 1, &wide,
-                                          (hy_attrs){.cast = {HY_I64}});
+  int code = check ? 0
+                   : job_reference_of(j, false, HY_OP_cast, 1, &table, 1, &wide,
+                                      (hy_attrs){.cast = {HY_I64}});
   hy_tensor in[] = {q, cache[0], cache[1], wide, start, context};
-  if (!code)
-    code = job_reference(j, check, 6, in, 1, &out, (hy_attrs){.scale = {job_real(j, 28)}});
+  if (!code) code = job_reference(j, check, 6, in, 1, &out, (hy_attrs){.scale = {job_real(j, 28)}});
   free(start.data);
   free(context.data);
   free(wide.data);

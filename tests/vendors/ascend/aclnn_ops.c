@@ -151,9 +151,10 @@ static int vendor_type(hy_dtype dtype) {
   }
 }
 
-#define TYPE_AGREES(i, out)                                                                      \
-  RULE(vendor_type((out).dtype) == (int)job_integer(j, i), "aclnn%s: type %d, and the output is %s", \
-       j->row->name, (int)job_integer(j, i), hy_dtype_name((out).dtype))
+#define TYPE_AGREES(i, out)                                                            \
+  RULE(vendor_type((out).dtype) == (int)job_integer(j, i),                             \
+       "aclnn%s: type %d, and the output is %s", j->row->name, (int)job_integer(j, i), \
+       hy_dtype_name((out).dtype))
 
 int op_cast(const job* j, bool check) {
   hy_tensor out = job_tensor(j, 2);
@@ -230,12 +231,12 @@ static int norm_shape(const job* j, const hy_tensor* x, int n, const int64_t* sh
   return ACL_SUCCESS;
 }
 
-#define NORM_SHAPE(x, n, shape)                   \
-  do {                                            \
-    int code_ = norm_shape(j, x, n, shape);       \
-    if (code_) return code_;                      \
+#define NORM_SHAPE(x, n, shape)             \
+  do {                                      \
+    int code_ = norm_shape(j, x, n, shape); \
+    if (code_) return code_;                \
   } while (0)
-#define MUST_BE_F32(t, what)                                                           \
+#define MUST_BE_F32(t, what)                                                  \
   RULE((t).dtype == HY_F32, "aclnn%s: " what " is %s, not f32", j->row->name, \
        hy_dtype_name((t).dtype))
 
@@ -283,8 +284,8 @@ static int check_cube(const job* j, int64_t mode, const hy_tensor* x) {
 int op_product(const job* j, bool check) {
   hy_tensor in[] = {job_tensor(j, 0), job_tensor(j, 1)};
   int code = check_cube(j, job_integer(j, 3), &in[0]);
-  RULE(in[0].dtype == in[1].dtype, "aclnn%s: %s times %s", j->row->name,
-       hy_dtype_name(in[0].dtype), hy_dtype_name(in[1].dtype));
+  RULE(in[0].dtype == in[1].dtype, "aclnn%s: %s times %s", j->row->name, hy_dtype_name(in[0].dtype),
+       hy_dtype_name(in[1].dtype));
   return code ? code : run(j, check, 2, in, job_tensor(j, 2), NO_ATTRS);
 }
 

@@ -68,10 +68,10 @@ VENDOR_API int ascend_device(const char* call);
 VENDOR_API bool ascend_stream_fits(const char* call, const void* stream);
 VENDOR_API bool ascend_has_bf16(void);
 
-#define ENTER(name)                        \
-  do {                                     \
-    int injected_ = vendor_enter(#name);   \
-    if (injected_) return injected_;       \
+#define ENTER(name)                      \
+  do {                                   \
+    int injected_ = vendor_enter(#name); \
+    if (injected_) return injected_;     \
   } while (0)
 
 // A rule of the vendor's documents: broken, it is misuse and the call returns `code`.
