@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/verify_report.h"
 #include "verify/verify.h"
 
 static int find_op(const char* name, hy_op* op) {
@@ -14,16 +15,20 @@ static int find_op(const char* name, hy_op* op) {
   return cli_usage(&cli_verify, "no op '%s'; 'halyard ops' lists them", name);
 }
 
-static int verify(hy__verify_options* options, const char* junit, bool all) {
+static int verify(hy__verify_options* options, const char* junit, const char* file, bool all) {
   // With --json, standard output is for machines alone.
   hy__report_options look = {cli.json ? stderr : stdout, junit, all};
   hy__report* report;
+  cli_verify_report* sent = NULL;
   hy__verify_summary summary;
   hy_status status = hy__report_create(&look, options, &report);
   if (status != HY_OK) return cli_fail(status);
   options->on_op = hy__report_op;
   options->context = report;
-  status = hy__verify(options, &summary);
+  if (file) status = cli_verify_report_begin(file, options, &sent);
+  if (status == HY_OK) status = hy__verify(options, &summary);
+  hy_status written = cli_verify_report_end(sent, status == HY_OK ? &summary : NULL);
+  if (status == HY_OK) status = written;
   if (status == HY_OK) status = hy__report_finish(report, &summary, stdout);
   hy__report_destroy(report);
   if (status != HY_OK) return cli_fail(status);
@@ -53,7 +58,7 @@ static int run(int argc, char** argv) {
   hy__verify_options options = {.index = -1};
   int64_t seed = 1, index = INT64_MIN, size = INT64_MIN;
   bool determinism = false, gradients = false, all = false;
-  const char *op = NULL, *junit = NULL, *required = NULL;
+  const char *op = NULL, *junit = NULL, *required = NULL, *file = NULL;
   const cli_option list[] = {
       {"op", CLI_TEXT, &op, "OP", "only this op"},
       {"seed", CLI_INT, &seed, "S", "seed of the generated cases; 1 if not given"},
@@ -64,6 +69,7 @@ static int run(int argc, char** argv) {
       {"size", CLI_INT, &size, "N", "no dimension larger than this"},
       {"simple", CLI_FLAG, &options.simple, NULL, "contiguous tensors, no special values"},
       {"junit", CLI_TEXT, &junit, "FILE", "also write a JUnit report"},
+      {"report", CLI_TEXT, &file, "FILE", "also write a report of device and ops, to be sent"},
       {"require", CLI_TEXT, &required, "A,B,C",
        "fail unless these backends and providers are here"},
       {"all", CLI_FLAG, &all, NULL, "list every op, not only those with something to tell"},
@@ -88,7 +94,7 @@ static int run(int argc, char** argv) {
   if (determinism) options.mode = HY__VERIFY_DETERMINISM;
   code = required ? check_required(required) : CLI_DONE;
   if (code == CLI_DONE) code = cli_open_device(&options.device);
-  return code == CLI_DONE ? verify(&options, junit, all) : code;
+  return code == CLI_DONE ? verify(&options, junit, file, all) : code;
 }
 
 const cli_command cli_verify = {

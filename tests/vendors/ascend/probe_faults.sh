@@ -20,7 +20,7 @@ while [ "$n" -le "$calls" ]; do
   done
   n=$((n + 1))
 done
-[ "$missing" -gt "$calls" ] || { echo "$missing of $((3 * calls)) failures were told"; exit 1; }
+[ "$missing" -gt 30 ] || { echo "$missing of $((3 * calls)) failures were told"; exit 1; }
 # A library that hangs on to its error from the start, and a machine whose devices are all hidden.
 HALYARD_VENDOR_FAIL=1:507899:always "$halyard" info | grep -EA 1 '^  ascend *(missing|failed)' | grep -q 'why: .*507899'
 ASCEND_RT_VISIBLE_DEVICES='' "$halyard" info | grep -EA 1 '^  ascend *(missing|failed)' | grep -q 'why: '
