@@ -9,6 +9,7 @@
 
 struct cli_verify_report {
   hy__report* table;
+  const hy__verify_options* run;
   FILE* file;
   char path[512], partial[520];
   void (*on_op)(void* context, const hy__op_verdict* verdict);
@@ -21,18 +22,26 @@ static void tell(void* report, const hy__op_verdict* v) {
   if (r->on_op) r->on_op(r->context, v);
 }
 
-// Nothing of the user: no host name, no path, no environment.
-static void write_machine(FILE* file, const hy_device* device) {
+// Nothing of the user: no host name, no path, no environment. The device is only known now: it is
+// another process that has opened it.
+static void write_machine(FILE* file, const hy__verify_options* run) {
   struct utsname machine;
   hy_device_info info = {.size = sizeof info};
-  fprintf(file, "halyard %s\n", HY_VERSION_STRING);
+  const char* selector = run->device ? hy_device_selector(run->device) : run->selector;
+  const char* backend = run->device ? hy_device_backend(run->device) : run->backend;
+  fprintf(file, "halyard: %s\n", HY_VERSION_STRING);
   if (uname(&machine) == 0)
     fprintf(file, "system: %s %s %s\n", machine.sysname, machine.release, machine.machine);
-  if (hy_device_describe((hy_device*)device, &info) != HY_OK) return;
-  fprintf(file, "device: %s, %s\n", hy_device_selector(device), info.name);
-  fprintf(file, "driver: %s\nsdk: %s\ncores: %d\nmemory: %llu bytes\n", info.driver_version,
-          info.sdk_version, info.core_count, (unsigned long long)info.memory_total);
-  fprintf(file, "capabilities: 0x%x, types: 0x%x\n%s\n", info.capabilities, info.dtypes,
+  const char* number = selector ? strchr(selector, ':') : NULL;
+  int index = number ? (int)strtol(number + 1, NULL, 10) : 0;
+  if (!backend || hy_backend_device_info(backend, index, &info) != HY_OK) {
+    fprintf(file, "device: none, %s\n", hy_last_error());
+    return;
+  }
+  fprintf(file, "device: %s, %s\ndriver: %s\nsdk: %s\n", selector, info.name, info.driver_version,
+          info.sdk_version);
+  fprintf(file, "cores: %d\nmemory: %llu bytes\ncapabilities: 0x%x\ntypes: 0x%x\n%s\n",
+          info.core_count, (unsigned long long)info.memory_total, info.capabilities, info.dtypes,
           info.properties);
 }
 
@@ -58,7 +67,7 @@ hy_status cli_verify_report_begin(const char* path, hy__verify_options* options,
     *report = NULL;
     return status;
   }
-  write_machine(r->file, options->device);
+  r->run = options;
   r->on_op = options->on_op;
   r->context = options->context;
   options->on_op = tell;
@@ -72,6 +81,7 @@ hy_status cli_verify_report_end(cli_verify_report* r, const hy__verify_summary* 
     hy__report_finish(r->table, summary, r->file);
   else
     fprintf(r->file, "ended early: %s\n", hy_last_error());
+  write_machine(r->file, r->run);
   hy__report_destroy(r->table);
   bool bad = ferror(r->file) != 0;
   bad |= fclose(r->file) != 0;
