@@ -44,11 +44,12 @@ hy_support hy__ascend_cast(hy__ascend_task* task, const hy_call* call) {
 }
 
 // HY_OP, then the aclnn op.
-#define UNARY(X)                                                                                  \
-  X(neg, Neg)                                                                                     \
-  X(abs, Abs) X(sign, Sign) X(floor, Floor) X(ceil, Ceil) X(round, Round) X(trunc, Trunc)         \
-      X(sqrt, Sqrt) X(rsqrt, Rsqrt) X(reciprocal, Reciprocal) X(exp, Exp) X(log, Log) X(cos, Cos) \
-          X(sin, Sin) X(tanh, Tanh) X(sigmoid, Sigmoid) X(erf, Erf) X(silu, Silu) X(relu, Relu)   \
+#define UNARY(X)                                                                                \
+  X(neg, Neg)                                                                                   \
+  X(abs, Abs)                                                                                   \
+  X(sign, Sign) X(floor, Floor) X(ceil, Ceil) X(round, Round) X(trunc, Trunc) X(sqrt, Sqrt)     \
+      X(rsqrt, Rsqrt) X(reciprocal, Reciprocal) X(exp, Exp) X(log, Log) X(cos, Cos) X(sin, Sin) \
+          X(tanh, Tanh) X(sigmoid, Sigmoid) X(erf, Erf) X(silu, Silu) X(relu, Relu)             \
               X(isfinite, IsFinite) X(logical_not, LogicalNot) X(bitwise_not, BitwiseNot)
 
 static hy_support run_unary(hy__ascend_task* task, const hy_call* call) {
@@ -104,11 +105,12 @@ hy_support hy__ascend_clamp(hy__ascend_task* task, const hy_call* call) {
 
 // ---- two inputs ----
 
-#define BINARY(X)                                                                                  \
-  X(mul, Mul)                                                                                      \
-  X(pow, PowTensorTensor) X(maximum, Maximum) X(minimum, Minimum) X(bitwise_and, BitwiseAndTensor) \
-      X(bitwise_or, BitwiseOrTensor) X(bitwise_xor, BitwiseXorTensor) X(eq, EqTensor)              \
-          X(ne, NeTensor) X(lt, LtTensor) X(le, LeTensor) X(gt, GtTensor) X(ge, GeTensor)          \
+#define BINARY(X)                                                                         \
+  X(mul, Mul)                                                                             \
+  X(pow, PowTensorTensor)                                                                 \
+  X(maximum, Maximum) X(minimum, Minimum) X(bitwise_and, BitwiseAndTensor)                \
+      X(bitwise_or, BitwiseOrTensor) X(bitwise_xor, BitwiseXorTensor) X(eq, EqTensor)     \
+          X(ne, NeTensor) X(lt, LtTensor) X(le, LeTensor) X(gt, GtTensor) X(ge, GeTensor) \
               X(logical_and, LogicalAnd) X(logical_or, LogicalOr) X(logical_xor, LogicalXor)
 
 static hy_support run_binary(hy__ascend_task* task, const hy_call* call) {
@@ -310,13 +312,19 @@ hy_support hy__ascend_fill_family(hy__ascend_task* task, const hy_call* call) {
   return task->answer;
 }
 
-// aclnnArange has an end where the op has a size; for integers the two agree exactly.
+// aclnnArange has an end where the op has a size. For integers that a double holds the two agree.
 hy_support hy__ascend_arange(hy__ascend_task* task, const hy_call* call) {
   const hy_tensor* out = &call->out[0];
   hy_attrs_arange a = call->attrs.arange;
   ASCEND_NEED(out->dtype == HY_I32 || out->dtype == HY_I64, NO_DTYPE);
   ASCEND_NEED(a.start.kind == HY_I64 && a.step.kind == HY_I64 && a.step.as.i != 0, NO_ATTRIBUTE);
-  int64_t end = a.start.as.i + out->shape[0] * a.step.as.i;
+  const int64_t most = INT64_C(1) << 53;
+  int64_t end, length;
+  bool fits_double = a.start.as.i > -most && a.start.as.i < most &&
+                     !__builtin_mul_overflow(out->shape[0], a.step.as.i, &length) &&
+                     !__builtin_add_overflow(a.start.as.i, length, &end) && end > -most &&
+                     end < most;
+  ASCEND_NEED(fits_double, NO_ATTRIBUTE);
   ASCEND_RUN(task, Arange, hy__ascend_scalar(task, a.start), ASCEND_I(end),
              hy__ascend_scalar(task, a.step), ASCEND_OUT(0));
   return task->answer;
