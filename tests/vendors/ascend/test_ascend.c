@@ -293,9 +293,9 @@ static hy_status work(void) {
   snprintf(said, sizeof said, "%s", hy_last_error());
   hy_graph_destroy(graph);
   if (event) hy_event_destroy(event);
-  if (pinned) hy_host_free(device, pinned);
   if (memory) hy_free(device, memory);
-  hy_stream_destroy(s);
+  hy_stream_destroy(s);  // waits: what failed may have been a wait, and copies may be on their way
+  if (pinned) hy_host_free(device, pinned);
   return status == HY_OK ? HY_OK : hy_fail(status, "%s", said);
 }
 
