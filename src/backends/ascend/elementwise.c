@@ -44,13 +44,20 @@ hy_support hy__ascend_cast(hy__ascend_task* task, const hy_call* call) {
 }
 
 // HY_OP, then the aclnn op.
-#define UNARY(X)                                                                                \
-  X(neg, Neg)                                                                                   \
-  X(abs, Abs)                                                                                   \
-  X(sign, Sign) X(floor, Floor) X(ceil, Ceil) X(round, Round) X(trunc, Trunc) X(sqrt, Sqrt)     \
-      X(rsqrt, Rsqrt) X(reciprocal, Reciprocal) X(exp, Exp) X(log, Log) X(cos, Cos) X(sin, Sin) \
-          X(tanh, Tanh) X(sigmoid, Sigmoid) X(erf, Erf) X(silu, Silu) X(relu, Relu)             \
-              X(isfinite, IsFinite) X(logical_not, LogicalNot) X(bitwise_not, BitwiseNot)
+// clang-format off
+#define UNARY(X) \
+  X(neg, Neg) X(abs, Abs) X(sign, Sign) X(floor, Floor) X(ceil, Ceil) X(round, Round) \
+  X(trunc, Trunc) X(sqrt, Sqrt) X(rsqrt, Rsqrt) X(reciprocal, Reciprocal) X(exp, Exp) \
+  X(log, Log) X(cos, Cos) X(sin, Sin) X(tanh, Tanh) X(sigmoid, Sigmoid) X(erf, Erf) \
+  X(silu, Silu) X(relu, Relu) X(isfinite, IsFinite) X(logical_not, LogicalNot) \
+  X(bitwise_not, BitwiseNot)
+#define BINARY(X) \
+  X(mul, Mul) X(pow, PowTensorTensor) X(maximum, Maximum) X(minimum, Minimum) \
+  X(bitwise_and, BitwiseAndTensor) X(bitwise_or, BitwiseOrTensor) \
+  X(bitwise_xor, BitwiseXorTensor) X(eq, EqTensor) X(ne, NeTensor) X(lt, LtTensor) \
+  X(le, LeTensor) X(gt, GtTensor) X(ge, GeTensor) X(logical_and, LogicalAnd) \
+  X(logical_or, LogicalOr) X(logical_xor, LogicalXor)
+// clang-format on
 
 static hy_support run_unary(hy__ascend_task* task, const hy_call* call) {
   switch (call->op) {
@@ -104,14 +111,6 @@ hy_support hy__ascend_clamp(hy__ascend_task* task, const hy_call* call) {
 }
 
 // ---- two inputs ----
-
-#define BINARY(X)                                                                         \
-  X(mul, Mul)                                                                             \
-  X(pow, PowTensorTensor)                                                                 \
-  X(maximum, Maximum) X(minimum, Minimum) X(bitwise_and, BitwiseAndTensor)                \
-      X(bitwise_or, BitwiseOrTensor) X(bitwise_xor, BitwiseXorTensor) X(eq, EqTensor)     \
-          X(ne, NeTensor) X(lt, LtTensor) X(le, LeTensor) X(gt, GtTensor) X(ge, GeTensor) \
-              X(logical_and, LogicalAnd) X(logical_or, LogicalOr) X(logical_xor, LogicalXor)
 
 static hy_support run_binary(hy__ascend_task* task, const hy_call* call) {
   switch (call->op) {
