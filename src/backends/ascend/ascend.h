@@ -110,7 +110,7 @@ typedef struct hy__ascend_stream {
   char *flags, *flags_host;  // on the device, and pinned
   hy_op checked[HY__ASCEND_CHECKS];
   int n_checks;
-  hy_op last_op;
+  hy_op last_op;          // atomic: any thread may ask the stream
   void* capturing;        // the graph that is being made, or NULL
   pthread_mutex_t mutex;  // guards what follows
   hy_async_error error;   // the first

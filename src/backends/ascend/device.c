@@ -141,7 +141,7 @@ hy_status hy__ascend_copy_bytes(void* device, void* stream, void* dst, const voi
                                 size_t bytes, hy_copy_kind kind) {
   hy__ascend_stream* s = stream;
   if (bytes == 0) return HY_OK;
-  s->last_op = HY_OP_NONE;
+  __atomic_store_n(&s->last_op, HY_OP_NONE, __ATOMIC_RELAXED);
   int how = ON_DEVICE;
   switch (kind) {
     case HY_COPY_HOST_TO_DEVICE:
@@ -165,7 +165,7 @@ hy_status hy__ascend_copy_bytes(void* device, void* stream, void* dst, const voi
 hy_status hy__ascend_set_bytes(void* device, void* stream, void* dst, int value, size_t bytes) {
   hy__ascend_stream* s = stream;
   if (bytes == 0) return HY_OK;
-  s->last_op = HY_OP_NONE;
+  __atomic_store_n(&s->last_op, HY_OP_NONE, __ATOMIC_RELAXED);
   ASCEND_CALL(device, "a memset",
               hy__acl.aclrtMemsetAsync(dst, bytes, (unsigned char)value, bytes, s->queue));
   return HY_OK;

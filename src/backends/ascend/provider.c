@@ -85,7 +85,7 @@ static hy_support supports(void* device, const hy_call* call) {
 static hy_status run(void* device, void* stream, const hy_call* call) {
   hy__ascend_stream* s = stream;
   hy__ascend_task task = {.device = device, .stream = s, .op = call->op};
-  s->last_op = call->op;
+  __atomic_store_n(&s->last_op, call->op, __ATOMIC_RELAXED);
   s->arena.current = 0;
   s->arena.used = 0;
   int before = hy__ascend_enter(device);

@@ -98,10 +98,11 @@ hy_status hy__ascend_stream_native(void* device, void* stream, void** native) {
 static hy_status result(hy__ascend_stream* s, int error, const char* what) {
   if (!error) return kept_error(s);
   char doing[96];
+  hy_op op = __atomic_load_n(&s->last_op, __ATOMIC_RELAXED);
   snprintf(doing, sizeof doing, "%s after %s", what,
-           s->last_op == HY_OP_NONE ? "a copy" : hy__backend_host->op_name(s->last_op));
+           op == HY_OP_NONE ? "a copy" : hy__backend_host->op_name(op));
   hy_status status = hy__ascend_fail(error, doing);
-  keep_error(s, status, s->last_op, hy__backend_host->last_error());
+  keep_error(s, status, op, hy__backend_host->last_error());
   return kept_error(s);
 }
 
