@@ -23,25 +23,33 @@ typedef struct batch {
 
 // ---- FusedInferAttentionScore ----
 
+// Blocks of a multiple of 16 suit a step of one token for each sequence, others take 128. Whether
+// as many tokens as sequences are one each is seen when the lengths are.
 static bool suits_fused(const hy__ascend_task* task, const batch* b) {
-  enum { MAX_SEQUENCES = 2048 };
+  enum { MAX_SEQUENCES = 2048, MAX_HEADS = 256, MAX_GROUP = 64, MAX_ROW = 65535 };
   return task->device->chip->flash_attention && !(task->stream && task->stream->capturing) &&
          (b->q->dtype == HY_F16 || b->q->dtype == HY_BF16) && b->size == b->value_size &&
-         (b->size == 64 || b->size == 128) && b->block % 16 == 0 && b->block <= 512 &&
+         (b->size == 64 || b->size == 128) && b->block <= 512 &&
+         b->block % (b->tokens == b->sequences ? 16 : 128) == 0 && b->heads <= MAX_HEADS &&
+         b->heads / b->kv_heads <= MAX_GROUP && b->kv_heads * b->size <= MAX_ROW &&
          b->sequences <= MAX_SEQUENCES && hy_tensor_is_contiguous(b->k) &&
          hy_tensor_is_contiguous(b->v) && hy_tensor_is_contiguous(b->q) &&
          hy_tensor_is_contiguous(b->out);
 }
 
-// The values of a vector of integers, on the host.
-static void read_back(hy__ascend_task* task, const hy_tensor* t, int64_t* values) {
-  hy_tensor wide = hy__ascend_contiguous(task, t, HY_I64);
+// The values of tensors of integers, on the host, one after another: one wait for all.
+static void read_back(hy__ascend_task* task, const hy_tensor* const* tensors, int n,
+                      int64_t* values) {
+  hy_tensor wide[3];
+  for (int i = 0; i < n; i++) wide[i] = hy__ascend_contiguous(task, tensors[i], HY_I64);
   if (!task->stream || task->status != HY_OK) return;
   task->status = hy__ascend_stream_sync(task->device, task->stream);
-  size_t bytes = hy_tensor_bytes(&wide);
-  int error =
-      task->status == HY_OK ? hy__acl.aclrtMemcpy(values, bytes, wide.data, bytes, TO_HOST) : 0;
-  if (error) task->status = hy__ascend_fail(error, "reading the lengths of sequences");
+  for (int i = 0; i < n && task->status == HY_OK; i++) {
+    size_t bytes = hy_tensor_bytes(&wide[i]);
+    int error = hy__acl.aclrtMemcpy(values, bytes, wide[i].data, bytes, TO_HOST);
+    if (error) task->status = hy__ascend_fail(error, "reading the lengths of sequences");
+    values += hy_tensor_numel(&wide[i]);
+  }
 }
 
 static void check_lengths(hy__ascend_task* task, const batch* b, const int64_t* start,
@@ -60,6 +68,14 @@ static void check_lengths(hy__ascend_task* task, const batch* b, const int64_t* 
         HY_INDEX, "paged_attention: query_start, context_length or block_table is out of range");
 }
 
+static void compose(hy__ascend_task* task, const batch* b);
+
+static bool one_each(const batch* b, const int64_t* start) {
+  for (int64_t i = 0; i < b->sequences; i++)
+    if (start[i + 1] - start[i] != 1) return false;
+  return true;
+}
+
 static void run_fused(hy__ascend_task* task, const batch* b) {
   int64_t n = b->sequences, n_table = n * b->blocks_each;
   int64_t* host = malloc((size_t)(2 * n + 1 + n_table) * sizeof *host);
@@ -68,10 +84,13 @@ static void run_fused(hy__ascend_task* task, const batch* b) {
     return;
   }
   int64_t *start = host, *context = host + n + 1, *blocks = context + n;
-  read_back(task, b->start, start);
-  read_back(task, b->context, context);
-  read_back(task, b->table, blocks);
+  read_back(task, (const hy_tensor*[]){b->start, b->context, b->table}, 3, host);
   if (task->stream && task->status == HY_OK) check_lengths(task, b, start, context, blocks);
+  if (task->stream && task->status == HY_OK && b->block % 128 != 0 && !one_each(b, start)) {
+    free(host);
+    compose(task, b);
+    return;
+  }
   hy_tensor cache[2], table = hy__ascend_contiguous(task, b->table, HY_I32);
   const int64_t shape[3] = {b->k->shape[0], b->block, b->kv_heads * b->size};
   cache[0] = hy__ascend_view(b->k, 3, shape);

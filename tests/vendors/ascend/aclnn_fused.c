@@ -263,6 +263,12 @@ int op_infer_attention(const job* j, bool check) {
        "aclnnFusedInferAttentionScoreV3: heads");
   RULE(block % 16 == 0 && block <= 512, "aclnnFusedInferAttentionScoreV3: blocks of %d",
        (int)block);
+  bool one_each = true;
+  for (int i = 0; i < n_q_lengths; i++) one_each &= q_ends[i] == i + 1;
+  RULE(one_each || block % 128 == 0,
+       "aclnnFusedInferAttentionScoreV3: blocks of %d for more than a token each", (int)block);
+  RULE(heads <= 256 && heads / kv_heads <= 64 && kv_heads * q.shape[2] <= 65535,
+       "aclnnFusedInferAttentionScoreV3: %d heads of %d", (int)heads, (int)kv_heads);
   RULE(q.shape[2] == 64 || q.shape[2] == 128, "aclnnFusedInferAttentionScoreV3: heads of size %d",
        (int)q.shape[2]);
   hy_tensor cache[2] = {keys[0], values[0]};

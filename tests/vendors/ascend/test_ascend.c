@@ -145,25 +145,37 @@ static hy_tensor integers(hy_dtype dtype, int n, const int64_t* values) {
   return t;
 }
 
-// A batch of prompts and single tokens, in blocks of 16 in any order.
+// Three sequences with these many new tokens and keys, in blocks in any order. Says whether the
+// fused op ran.
+static bool runs_fused(int64_t block, int64_t size, const int64_t* queries, const int64_t* keys) {
+  const int64_t table[] = {5, 2, 7, 1, 0, 0, 4, 6, 3};
+  int64_t start[4] = {0};
+  for (int i = 0; i < 3; i++) start[i + 1] = start[i] + queries[i];
+  hy_tensor in[] = {random_tensor(HY_BF16, 1, 1, SIZES(start[3], 4, size)),
+                    random_tensor(HY_BF16, 2, 1, SIZES(8, block, 2, size)),
+                    random_tensor(HY_BF16, 3, 1, SIZES(8, block, 2, size)),
+                    integers(HY_I64, 9, table),
+                    integers(HY_I64, 4, start),
+                    integers(HY_I64, 3, keys)};
+  in[3].ndim = 2;
+  in[3].shape[0] = in[3].shape[1] = in[3].stride[0] = 3;
+  in[3].stride[1] = 1;
+  hy_tensor out = host_tensor(HY_BF16, SIZES(start[3], 4, size));
+  long before = vendor.calls_of("aclnnFusedInferAttentionScoreV3");
+  compare(HY_OP_paged_attention, (hy_attrs){.scale = {0}}, 6, in, 1, &out, 0.01);
+  return vendor.calls_of("aclnnFusedInferAttentionScoreV3") > before;
+}
+
+// Steps of one token in small blocks, prompts in those of 128; the rest is right all the same.
 static void paged_attention_is_fused(void** state) {
   (void)state;
-  for (int size = 64; size <= 128; size *= 2) {
-    const int64_t table[] = {5, 2, 7, 1, 0, 0, 4, 6, 3};
-    hy_tensor in[] = {random_tensor(HY_BF16, 1, 1, SIZES(22, 4, size)),
-                      random_tensor(HY_BF16, 2, 1, SIZES(8, 16, 2, size)),
-                      random_tensor(HY_BF16, 3, 1, SIZES(8, 16, 2, size)),
-                      integers(HY_I64, 9, table),
-                      integers(HY_I64, 4, (const int64_t[]){0, 20, 21, 22}),
-                      integers(HY_I64, 3, (const int64_t[]){37, 16, 40})};
-    in[3].ndim = 2;
-    in[3].shape[0] = in[3].shape[1] = in[3].stride[0] = 3;
-    in[3].stride[1] = 1;
-    hy_tensor out = host_tensor(HY_BF16, SIZES(22, 4, size));
-    long before = vendor.calls_of("aclnnFusedInferAttentionScoreV3");
-    compare(HY_OP_paged_attention, (hy_attrs){.scale = {0}}, 6, in, 1, &out, 0.01);
-    assert_true(vendor.calls_of("aclnnFusedInferAttentionScoreV3") == before + 1);
-  }
+  const int64_t one[] = {1, 1, 1}, some[] = {20, 1, 1}, odd[] = {2, 0, 1}, keys[] = {37, 16, 40};
+  assert_true(runs_fused(16, 64, one, keys));
+  assert_true(runs_fused(16, 128, one, keys));
+  assert_true(runs_fused(128, 64, some, keys));
+  assert_false(runs_fused(16, 64, some, keys));
+  assert_false(runs_fused(16, 64, odd, keys));
+  assert_false(runs_fused(8, 64, one, (const int64_t[]){20, 8, 24}));
 }
 
 static void attention_and_its_gradient_are_fused(void** state) {
