@@ -211,10 +211,15 @@ static double any_magnitude(hy__case* c, hy_dtype dtype) {
   return kind >> 63 ? -value : value;
 }
 
+// In the middle of the subnormal numbers.
+static double subnormal(const hy__case* c, hy_dtype dtype) {
+  return ldexp(3, (lowest_exponent(c, dtype) + 1 - highest_exponent(c, dtype)) / 2);
+}
+
 // The end of the range.
 static double extreme(hy__case* c, hy_dtype dtype) {
   double most = largest_drawn(c, dtype);
-  double value = c->flavour == HY__FLAVOUR_HUGE ? most : ldexp(3, lowest_exponent(c, dtype));
+  double value = c->flavour == HY__FLAVOUR_HUGE ? most : subnormal(c, dtype);
   return hy__draw_bool(c) ? value : -value;
 }
 
@@ -264,7 +269,7 @@ hy_scalar hy__draw_scalar(hy__case* c, hy_dtype dtype) {
   if (c->flavour == HY__FLAVOUR_HUGE && fills && hy_dtype_is_float(dtype))
     return hy_float(-largest_drawn(c, dtype));
   if (c->flavour == HY__FLAVOUR_SUBNORMAL && fills && hy_dtype_is_float(dtype))
-    return hy_float(ldexp(-3, lowest_exponent(c, dtype)));
+    return hy_float(-subnormal(c, dtype));
   if (c->flavour == HY__FLAVOUR_HUGE && hy_dtype_is_int(dtype))
     return hy_int(hy__draw_int(c, lowest(dtype) / 2, highest(dtype) / 2));
   if ((c->flavour == HY__FLAVOUR_HUGE || c->flavour == HY__FLAVOUR_SUBNORMAL) &&
