@@ -169,7 +169,10 @@ void hy__cases_scalar_div(hy__case* c) {
   hy_scalar value = hy__draw_scalar(c, c->dtype);
   if (hy_scalar_f(value) == 0) value = hy_int(2);
   c->call.attrs.value_rounding.value = value;
-  c->call.attrs.value_rounding.rounding = draw_rounding(c);
+  // A quotient next to an integer may be rounded to it before it is truncated, or not.
+  bool open = c->flavour == HY__FLAVOUR_SPECIAL || c->flavour == HY__FLAVOUR_SUBNORMAL;
+  hy_rounding rounding = draw_rounding(c);
+  c->call.attrs.value_rounding.rounding = open ? HY_ROUND_NONE : rounding;
 }
 
 void hy__cases_scalar_pow(hy__case* c) {

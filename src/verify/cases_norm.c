@@ -251,6 +251,7 @@ void hy__cases_cross_entropy(hy__case* c) {
   int ndim = draw_classes(c, shape, target);
   add_cross_entropy(c, ndim, shape, target);
   if (hy__mistake_in_data(c, 1, HY_INDEX, "a class that is not there")) {
+    c->call.attrs.cross_entropy.ignore_index = -100;
     c->call.n_in = 0;
     hy__add_input(c, c->dtype, 2, (int64_t[]){2, 3});
     hy__fill_ints(c, hy__add_input(c, HY_I64, 1, (int64_t[]){2}), 3, 3);

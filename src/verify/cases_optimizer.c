@@ -19,7 +19,7 @@ void hy__cases_adamw(hy__case* c) {
   hy__fill_uniform(c, v, 0.01, 2);
   hy__add_input(c, c->dtype, ndim, shape);
   a->lr = hy__draw_real(c, 1e-4, 0.1);
-  a->beta1 = hy__draw_bool(c) ? 0.9 : hy__draw_real(c, 0, 0.95);
+  a->beta1 = hy__draw_bool(c) ? 0.9 : hy__draw_real(c, 0.55, 0.95);
   a->beta2 = hy__draw_bool(c) ? 0.999 : hy__draw_real(c, 0.5, 0.99);
   a->eps = hy__draw_bool(c) ? 1e-8 : hy__draw_real(c, 1e-3, 0.5);
   a->weight_decay = hy__draw_bool(c) ? 0 : hy__draw_real(c, 0.01, 1);

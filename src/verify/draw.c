@@ -211,10 +211,15 @@ static double any_magnitude(hy__case* c, hy_dtype dtype) {
   return kind >> 63 ? -value : value;
 }
 
+// In the middle of the subnormal numbers.
+static double subnormal(const hy__case* c, hy_dtype dtype) {
+  return ldexp(3, (lowest_exponent(c, dtype) + 1 - highest_exponent(c, dtype)) / 2);
+}
+
 // The end of the range.
 static double extreme(hy__case* c, hy_dtype dtype) {
   double most = largest_drawn(c, dtype);
-  double value = c->flavour == HY__FLAVOUR_HUGE ? most : ldexp(3, lowest_exponent(c, dtype));
+  double value = c->flavour == HY__FLAVOUR_HUGE ? most : subnormal(c, dtype);
   return hy__draw_bool(c) ? value : -value;
 }
 
@@ -264,7 +269,7 @@ hy_scalar hy__draw_scalar(hy__case* c, hy_dtype dtype) {
   if (c->flavour == HY__FLAVOUR_HUGE && fills && hy_dtype_is_float(dtype))
     return hy_float(-largest_drawn(c, dtype));
   if (c->flavour == HY__FLAVOUR_SUBNORMAL && fills && hy_dtype_is_float(dtype))
-    return hy_float(ldexp(-3, lowest_exponent(c, dtype)));
+    return hy_float(-subnormal(c, dtype));
   if (c->flavour == HY__FLAVOUR_HUGE && hy_dtype_is_int(dtype))
     return hy_int(hy__draw_int(c, lowest(dtype) / 2, highest(dtype) / 2));
   if ((c->flavour == HY__FLAVOUR_HUGE || c->flavour == HY__FLAVOUR_SUBNORMAL) &&
@@ -342,7 +347,7 @@ void hy__make_positive(hy_tensor* t) {
 }
 
 void hy__add_mean(hy__case* c, hy_tensor* t) {
-  double mean = t->dtype == HY_F64 ? 0x1p20 : 1024;
+  const double mean = 1024;
   bool wanted = c->flavour == HY__FLAVOUR_PLAIN || c->flavour == HY__FLAVOUR_LARGE;
   int64_t numel = wanted && t->dtype != HY_BF16 && !c->key.simple ? hy_tensor_numel(t) : 0;
   for (int64_t i = 0; i < numel; i++) {

@@ -130,10 +130,10 @@ hy__tolerance hy__tolerance_of(const hy__case* c, int output) {
     // CUDA's pow and tgamma are the loosest in use at 8 units. Its argument is exact, so that this
     // holds near a root as well. What is subnormal on the way, as the sigmoid inside silu, is off
     // by a step, which the argument multiplies.
-    case FUNCTION:
-      return (hy__tolerance){
-          .relative = one + 8 * inside,
-          .absolute = fmax(least, 128 * step(dtype == HY_F64 ? HY_F64 : HY_F32))};
+    case FUNCTION: {
+      double vanished = c->key.narrow ? flush : step(dtype == HY_F64 ? HY_F64 : HY_F32);
+      return (hy__tolerance){.relative = one + 8 * inside, .absolute = fmax(least, 128 * vanished)};
+    }
     // As FUNCTION, and terms that cancel leave what they are off by.
     case FORMULA:
       return (hy__tolerance){.relative = one + 8 * inside,

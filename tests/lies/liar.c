@@ -320,7 +320,7 @@ static size_t copy_outputs(const hy_call* call, char* to, bool back) {
 static hy_status run_with_attribute(const hy_call* call) {
   hy_call other = *call;
   other.attrs = with_attribute(call);
-  bool differs = memcmp(&other.attrs, &call->attrs, sizeof other.attrs) != 0;
+  bool differs = memcmp(other.attrs.words, call->attrs.words, sizeof other.attrs.words) != 0;
   hy_status status = host->reference(call);
   if (!differs || status != HY_OK || shares_memory(call)) return status;
   record.meant++;

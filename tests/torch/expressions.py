@@ -210,12 +210,16 @@ def attention_mask(c, q, k, mask):
     return full
 
 
+def scale_of(c, size):
+    return c.a.scale or 1 / math.sqrt(size)
+
+
 def sdpa_formula(c, q, k, v, mask):
     """By the definition: PyTorch's own kernels differ in which masks and types they take."""
     group = q.shape[-3] // k.shape[-3]
     wide_k, wide_v = k.repeat_interleave(group, -3), v.repeat_interleave(group, -3)
     compute = torch.float64 if q.dtype == torch.float64 else torch.float32
-    scores = q.to(compute) @ wide_k.to(compute).transpose(-1, -2) * c.a.scale
+    scores = q.to(compute) @ wide_k.to(compute).transpose(-1, -2) * scale_of(c, q.shape[-1])
     scores = scores + attention_mask(c, q, k, mask).to(compute)
     return (torch.softmax(scores, -1) @ wide_v.to(compute)).to(q.dtype), torch.logsumexp(scores, -1)
 
@@ -225,7 +229,7 @@ def sdpa(c):
     out, lse = sdpa_formula(c, q, k, v, mask)
     if q.dtype in (torch.float32, torch.float64) and q.numel():
         bias = attention_mask(c, q, k, mask).to(q.dtype)
-        theirs = F.scaled_dot_product_attention(q, k, v, bias, scale=c.a.scale, enable_gqa=True)
+        theirs = F.scaled_dot_product_attention(q, k, v, bias, scale=scale_of(c, q.shape[-1]), enable_gqa=True)
         torch.testing.assert_close(theirs, out, rtol=1e-4, atol=1e-5)
     return out, lse
 
@@ -247,7 +251,8 @@ def paged_attention(c):
         queries = q[first:last].transpose(0, 1)
         group = q.shape[1] // k.shape[0]
         compute = torch.float64 if q.dtype == torch.float64 else torch.float32
-        scores = queries.to(compute) @ k.repeat_interleave(group, 0).to(compute).transpose(-1, -2) * c.a.scale
+        scores = queries.to(compute) @ k.repeat_interleave(group, 0).to(compute).transpose(-1, -2)
+        scores = scores * scale_of(c, q.shape[-1])
         seen = torch.ones(last - first, length, dtype=torch.bool).tril(length - (last - first))
         probabilities = scores.masked_fill(~seen, -math.inf).softmax(-1)
         out[first:last] = (probabilities @ v.repeat_interleave(group, 0).to(compute)).transpose(0, 1).to(q.dtype)
