@@ -98,8 +98,10 @@ typedef struct hy_graph_report {
   int32_t nodes_before, nodes_after;
   int32_t changes[HY_GRAPH_PASSES];      // by each pass, in their order
   uint64_t memory_before, memory_after;  // bytes the graph holds for values
-  uint64_t lower_bound;                  // most bytes that are alive at once
-  uint64_t values_total;                 // if no two values shared memory
+  // Most bytes of values that were allocated at once while capturing; of a planned graph, its plan.
+  uint64_t allocated_before;
+  uint64_t lower_bound;   // most bytes that are alive at once
+  uint64_t values_total;  // if no two values shared memory
 } hy_graph_report;
 
 // Runs those passes, then plans the memory of values anew. Waits for launches. `report` may be

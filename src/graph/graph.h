@@ -78,9 +78,10 @@ struct hy_graph {
   hy__graph_integer* integers;
   int n_integers;
   struct hy__alloc_cache*
-      memory;      // what was allocated during the capture; NULL while it is under way
-  hy_stream* own;  // for memory and copies of the graph's own; made when first needed
-  void* arena;     // where planned values are
+      memory;               // what was allocated during the capture; NULL while it is under way
+  uint64_t allocated_peak;  // most that the capture had taken and not given back, of values
+  hy_stream* own;           // for memory and copies of the graph's own; made when first needed
+  void* arena;              // where planned values are
   uint64_t arena_bytes;
   bool building;    // hy_graph_finish is to come
   bool unplanned;   // a pass failed, and planning after it: there is no memory to run in

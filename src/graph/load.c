@@ -34,8 +34,10 @@ static hy_status load_constant(loading* l, const hy__json* from, int64_t bytes, 
   hy_status status = HY_OK;
   for (int64_t i = 0; i < bytes && status == HY_OK; i++) {
     int high = hex(data->text[2 * i]), low = hex(data->text[2 * i + 1]);
-    if (high < 0 || low < 0) status = BAD("a constant has a digit that is not hexadecimal");
-    host[i] = (unsigned char)(high << 4 | low);
+    if (high < 0 || low < 0)
+      status = BAD("a constant has a digit that is not hexadecimal");
+    else
+      host[i] = (unsigned char)(high << 4 | low);
   }
   hy_tensor tensor, value;
   if (status == HY_OK) status = hy_tensor_init(&tensor, host, HY_U8, 1, &bytes);

@@ -34,6 +34,23 @@ static void pass_event(sweep* s, const hy__memory_event* event) {
   }
 }
 
+// Most bytes of values that were taken and not yet given back.
+static uint64_t peak_of(const hy_graph* graph, const hy__memory_event* events, int n) {
+  uint64_t now = 0, most = 0;
+  int taken = 0;
+  for (int i = 0; i < n; i++) {
+    if (events[i].taken && graph->values[taken++].local) now += events[i].bytes;
+    if (now > most) most = now;
+    if (events[i].taken) continue;
+    for (int v = taken - 1; v >= 0; v--) {
+      if (graph->values[v].now != events[i].address) continue;
+      now -= graph->values[v].bytes;
+      break;
+    }
+  }
+  return most;
+}
+
 hy_status hy__graph_find_values(hy_graph* graph, const hy__memory_event* events, int n) {
   sweep s = {graph, hy__calloc((size_t)n + 1, sizeof *s.active), 0};
   graph->values = hy__calloc((size_t)n + 1, sizeof *graph->values);
@@ -54,6 +71,7 @@ hy_status hy__graph_find_values(hy_graph* graph, const hy__memory_event* events,
   }
   while (next < n) pass_event(&s, &events[next++]);
   hy__mfree(s.active);
+  graph->allocated_peak = peak_of(graph, events, n);
   for (int v = 0; v < graph->n_values; v++) {
     if (graph->values[v].local)
       HY_TRY(hy__graph_take_address(graph, graph->values[v].bytes, &graph->values[v].captured));

@@ -77,7 +77,7 @@ def basics(halyard):
     halyard.run(code=USAGE)
     halyard.run("verfy", code=USAGE, says="verify")
     halyard.run("nonsense", code=USAGE, says="nonsense")
-    for command in ("info", "ops", "bench", "verify", "run", "finetune", "merge", "demo", "chat"):
+    for command in ("info", "ops", "bench", "verify", "run", "finetune", "merge", "demo", "chat", "graph"):
         halyard.run(command, "--help", says="For every command:")
 
     halyard.run("info", says="cpu")
@@ -140,6 +140,10 @@ def model(halyard):
                   ["--temperature", "0.8", "--top-k", "5", "--top-p", "0.9", "--min-p", "0.01",
                    "--repetition-penalty", "1.1", "--seed", "3"], ["--stop", "e", "--stop", "a"]):
         halyard.run("run", "--model", "demo/model", "--prompt", "int main", "--max-tokens", "6", *extra)
+    halyard.run("graph", "--model", "demo/model", "--svg", "step.svg", "--save", "step.json", says="after the passes")
+    check("<svg" in (halyard.folder / "step.svg").read_text(), "the picture is no SVG")
+    halyard.run("graph", "--model", "demo/model", "--step", "prefill", "--tokens", "40", says="chain[silu mul]")
+    halyard.run("graph", "--model", "demo/model", "--step", "train", code=USAGE, says="decode or prefill")
     halyard.run("run", "--model", "demo/model", code=USAGE, says="--prompt")
     halyard.run("run", "--model", "demo/model", "--ids", "1,x", code=USAGE, says="--ids")
     halyard.run("run", "--model", "missing", "--prompt", "x", code=BAD_FILE, says="missing")

@@ -36,6 +36,7 @@ hy_status hy_graph_run_passes(hy_graph* graph, uint32_t which, hy_graph_report* 
   if (graph->done) HY_TRY(hy_event_sync(graph->done));
   r.nodes_before = graph->count;
   r.memory_before = hy_graph_memory(graph);
+  r.allocated_before = graph->arena ? graph->arena_bytes : graph->allocated_peak;
   hy_status status = HY_OK;
   spread_out(graph);
   for (int i = 0; i < HY_GRAPH_PASSES && status == HY_OK; i++) {
