@@ -78,20 +78,21 @@ HY_API hy_status hy_graph_set_integer(hy_graph* graph, const char* name, int64_t
 // ---- Passes ----
 
 // In the order in which they run. None changes what a launch leaves in memory that is not the
-// graph's own: FOLD, VIEWS, COMMON, DEAD, FUSE, ORDER and IN_PLACE to the bit, EPILOGUE within what
-// the op table allows a linear layer.
+// graph's own: all to the bit but EPILOGUE, which stays within what the op table allows a linear
+// layer.
 typedef enum hy_graph_pass {
-  HY_PASS_FOLD = 1,       // calls of constants are run once
-  HY_PASS_VIEWS = 2,      // readers of a copy read its source
-  HY_PASS_COMMON = 4,     // equal calls are made once
-  HY_PASS_DEAD = 8,       // results that nobody reads are not computed
-  HY_PASS_EPILOGUE = 16,  // a linear layer adds its bias itself
-  HY_PASS_FUSE = 32,      // elementwise chains, and a sum behind them, become one loop nest
-  HY_PASS_ORDER = 64,     // an order with less memory alive
-  HY_PASS_IN_PLACE = 128,
-  HY_PASS_ALL = 255,
+  HY_PASS_FOLD = 1,        // calls of constants are run once
+  HY_PASS_VIEWS = 2,       // readers of a copy read its source
+  HY_PASS_COMMON = 4,      // equal calls are made once
+  HY_PASS_DEAD = 8,        // results that nobody reads are not computed
+  HY_PASS_EPILOGUE = 16,   // a linear layer adds its bias itself
+  HY_PASS_RECOMPUTE = 32,  // elementwise results that wait over the peak are made again
+  HY_PASS_FUSE = 64,       // elementwise chains, and a sum behind them, become one loop nest
+  HY_PASS_ORDER = 128,     // an order with less memory alive
+  HY_PASS_IN_PLACE = 256,  // an output takes over the memory of an input that dies
+  HY_PASS_ALL = 511,
 } hy_graph_pass;
-#define HY_GRAPH_PASSES 8
+#define HY_GRAPH_PASSES 9
 
 typedef struct hy_graph_report {
   size_t size;

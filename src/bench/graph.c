@@ -7,12 +7,22 @@
 #include "base/memory.h"
 #include "bench/call.h"
 #include "graph/graph.h"
+#include "model/adapter.h"
 #include "model/create.h"
 #include "model/shapes.h"
 #include "model/step_graph.h"
+#include "model/train.h"
 #include "ops/internal.h"
 
-enum { ELEMENTS = 16 << 20, ROUNDS = 7, CONTEXT = 128, LONG_PROMPT = 2048, TINY_NODES = 1000 };
+enum {
+  ELEMENTS = 16 << 20,
+  ROUNDS = 7,
+  CONTEXT = 128,
+  LONG_PROMPT = 2048,
+  TINY_NODES = 1000,
+  TRAIN_BATCH = 2,
+  TRAIN_LENGTH = 256
+};
 
 static void least(double* best, double seconds) {
   if (*best == 0 || seconds < *best) *best = seconds;
@@ -234,6 +244,28 @@ static hy_status prefill_memory(hy_model* model, const char* shape, const char* 
   return status;
 }
 
+// Of a LoRA step by a captured forward and backward.
+static hy_status train_memory(hy_model* model, const char* shape, const char* dtype) {
+  enum { TOKENS = TRAIN_BATCH * TRAIN_LENGTH };
+  static int32_t tokens[TOKENS];
+  hy__train_options options = {.batch = TRAIN_BATCH,
+                               .length = TRAIN_LENGTH,
+                               .accumulate = 1,
+                               .steps = 100,
+                               .lr = 1e-4,
+                               .graph = true};
+  hy__adapter_options adapter = {.rank = 16, .alpha = 32, .targets = "q_proj,k_proj,v_proj,o_proj"};
+  hy__trainer* trainer;
+  double loss;
+  for (int i = 0; i < TOKENS; i++) tokens[i] = (int32_t)(i * 7919L % 4000);
+  HY_TRY(hy__adapter_create(model->stream, &adapter, HY_F32, 1, &model->transformer));
+  HY_TRY(hy__trainer_create(model->stream, &model->transformer, &options, &trainer));
+  hy_status status = hy__trainer_step(trainer, tokens, tokens, &loss);
+  if (status == HY_OK) print_memory("LoRA step 2x256", shape, dtype, hy__trainer_report(trainer));
+  hy__trainer_destroy(trainer);
+  return status;
+}
+
 // ---- all of it ----
 
 static hy_status with_model(hy_device* device, const hy__config* config, const char* shape,
@@ -248,6 +280,7 @@ static hy_status with_model(hy_device* device, const hy__config* config, const c
   if (status == HY_OK && hy_device_is_host(device)) status = print_overhead(device, nodes);
   if (status == HY_OK && memory)
     status = prefill_memory(model, shape, hy_dtype_name(config->dtype));
+  if (status == HY_OK && memory) status = train_memory(model, shape, hy_dtype_name(config->dtype));
   hy_model_free(model);
   hy_empty_cache(device);
   return status;
@@ -257,6 +290,6 @@ hy_status bench_graph(hy_device* device) {
   hy__config tiny = tiny_shape;
   tiny.arch = shape_qwen2_half_billion.arch;
   if (bench_wanted("chain", "6 ops, 16M", "f32")) HY_TRY(bench_chain(device));
-  HY_TRY(with_model(device, &tiny, "256 x 4 layers", 100, ROUNDS, false));
+  HY_TRY(with_model(device, &tiny, "256 x 4 layers", 100, ROUNDS, true));
   return with_model(device, &shape_qwen2_half_billion, "Qwen2.5-0.5B", 24, 4, true);
 }

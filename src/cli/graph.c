@@ -17,8 +17,8 @@ typedef struct graph_options {
   bool plain;
 } graph_options;
 
-static const char* const pass_names[HY_GRAPH_PASSES] = {"fold",     "views", "common", "dead",
-                                                        "epilogue", "fuse",  "order",  "in place"};
+static const char* const pass_names[HY_GRAPH_PASSES] = {
+    "fold", "views", "common", "dead", "epilogue", "recompute", "fuse", "order", "in place"};
 
 static hy_status print_text(const hy_graph* graph) {
   size_t size = hy_graph_describe(graph, NULL, 0) + 1;

@@ -1,4 +1,5 @@
-// Common subexpressions: who reads the second of two equal calls reads the first.
+// Common subexpressions: who reads the second of two equal calls reads the first, unless that would
+// have to be kept for long: a backward that computes a block again does so to save memory.
 #include <string.h>
 
 #include "graph/passes/passes.h"
@@ -77,6 +78,18 @@ static bool inputs_change(const hy_graph* graph, int first, int last) {
   return false;
 }
 
+enum { NEAR = 16, SMALL = 4096 };  // nodes that a result may wait for; bytes that may wait for ever
+
+static bool is_worth_keeping(const hy_graph* graph, const hy__uses* uses,
+                             const hy__graph_node* before, int until) {
+  for (int k = 0; k < before->call.n_out; k++) {
+    if (before->call.out[k].dtype == HY_NONE) continue;
+    int32_t v = hy__output_operand(before, k)->value;
+    if (graph->values[v].bytes > SMALL && uses[v].last + NEAR < until) return false;
+  }
+  return true;
+}
+
 // Everyone who names the value of the one names that of the other.
 static void redirect(hy_graph* graph, int from_value, int to_value) {
   const hy__value *from = &graph->values[from_value], *to = &graph->values[to_value];
@@ -100,7 +113,7 @@ hy_status hy__pass_common(hy_graph* graph, int* changes) {
     for (int j = i - 1; j >= 0; j--) {
       const hy__graph_node* before = graph->nodes[j];
       if (!before || !makes_values(before, uses) || !same_call(graph, before, node)) continue;
-      if (inputs_change(graph, j, i)) break;
+      if (inputs_change(graph, j, i) || !is_worth_keeping(graph, uses, before, i)) break;
       int from[HY_MAX_OUTPUTS], to[HY_MAX_OUTPUTS], n = 0;
       for (int k = 0; k < node->call.n_out; k++) {
         if (node->call.out[k].dtype == HY_NONE) continue;
@@ -109,7 +122,10 @@ hy_status hy__pass_common(hy_graph* graph, int* changes) {
       }
       hy__graph_node_destroy(node);
       graph->nodes[i] = NULL;
-      for (int k = 0; k < n; k++) redirect(graph, from[k], to[k]);
+      for (int k = 0; k < n; k++) {
+        redirect(graph, from[k], to[k]);
+        if (uses[to[k]].last < uses[from[k]].last) uses[to[k]].last = uses[from[k]].last;
+      }
       ++*changes;
       break;
     }

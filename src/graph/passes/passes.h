@@ -47,6 +47,8 @@ hy_status hy__pass_fold(hy_graph* graph, int* changes);
 hy_status hy__pass_views(hy_graph* graph, int* changes);
 // Products followed by a bias become one call with an epilogue.
 hy_status hy__pass_epilogue(hy_graph* graph, int* changes);
+// Elementwise results that wait over the peak are made again for their late readers.
+hy_status hy__pass_recompute(hy_graph* graph, int* changes);
 // Chains of elementwise calls, with a reduction behind them, become one loop nest.
 hy_status hy__pass_fuse(hy_graph* graph, int* changes);
 // Order: a topological one with less memory alive, where there is one.

@@ -11,8 +11,9 @@ typedef struct pass {
 static const pass passes[HY_GRAPH_PASSES] = {
     {HY_PASS_FOLD, hy__pass_fold},         {HY_PASS_VIEWS, hy__pass_views},
     {HY_PASS_COMMON, hy__pass_common},     {HY_PASS_DEAD, hy__pass_dead},
-    {HY_PASS_EPILOGUE, hy__pass_epilogue}, {HY_PASS_FUSE, hy__pass_fuse},
-    {HY_PASS_ORDER, hy__pass_order},       {HY_PASS_IN_PLACE, hy__pass_in_place},
+    {HY_PASS_EPILOGUE, hy__pass_epilogue}, {HY_PASS_RECOMPUTE, hy__pass_recompute},
+    {HY_PASS_FUSE, hy__pass_fuse},         {HY_PASS_ORDER, hy__pass_order},
+    {HY_PASS_IN_PLACE, hy__pass_in_place},
 };
 
 // Values at numbers of their own while passes run, so that checks see who overlaps whom.
