@@ -182,44 +182,76 @@ static bool depends_on_member(const growing* g, int index) {
   return false;
 }
 
-static hy_status replace(hy_graph* graph, growing* g) {
+static hy_status make_node(growing* g, hy__graph_node** node) {
   if (!describe(g)) return hy_fail(HY_INTERNAL, "a chain of a graph no longer runs");
-  const hy_provider* provider = member(g, 0)->provider;
-  hy__graph_node* node = NULL;
   HY_TRY(hy__graph_node_create(&(hy_graph_node){.kind = HY_NODE_CHAIN, .chain = &g->chain},
-                               provider, &node));
-  for (int i = 0; i < g->chain.n_in + g->chain.n_out; i++) {
-    bool is_in = i < g->chain.n_in;
-    int k = is_in ? i : i - g->chain.n_in;
-    hy__operand* o = hy__tensor_operand(node, is_in ? &node->chain.in[k] : &node->chain.out[k]);
+                               member(g, 0)->provider, node));
+  const hy_chain* chain = &(*node)->chain;
+  for (int i = 0; i < chain->n_in + chain->n_out; i++) {
+    bool is_in = i < chain->n_in;
+    int k = is_in ? i : i - chain->n_in;
+    hy__operand* o = hy__tensor_operand(*node, is_in ? &chain->in[k] : &chain->out[k]);
     const hy__operand* from = is_in ? g->in_operand[k] : g->out_operand[k];
     o->captured = from->captured;
     o->value = from->value;
   }
+  return HY_OK;
+}
+
+static hy_status live_bytes(const hy_graph* graph, uint64_t* bytes) {
+  hy__uses* uses = hy__graph_uses(graph);
+  if (!uses) return HY_OUT_OF_MEMORY;
+  *bytes = hy__live_bytes(graph, uses);
+  hy__mfree(uses);
+  return HY_OK;
+}
+
+// Puts the chain in the place of its members, unless more memory were alive then: members that move
+// down keep their inputs.
+static hy_status replace(hy_graph* graph, growing* g, uint64_t most, bool* done) {
+  hy__graph_node *node = NULL, *old[HY_CHAIN_STEPS];
+  HY_TRY(make_node(g, &node));
   for (int i = 0; i < g->n; i++) {
-    hy__graph_node_destroy(graph->nodes[g->members[i]]);
+    old[i] = graph->nodes[g->members[i]];
     graph->nodes[g->members[i]] = NULL;
   }
   graph->nodes[g->members[g->n - 1]] = node;
-  return HY_OK;
+  uint64_t bytes = 0;
+  hy_status status = live_bytes(graph, &bytes);
+  *done = status == HY_OK && bytes <= most;
+  for (int i = 0; i < g->n; i++) {
+    if (*done)
+      hy__graph_node_destroy(old[i]);
+    else
+      graph->nodes[g->members[i]] = old[i];
+  }
+  if (!*done) hy__graph_node_destroy(node);
+  return status;
+}
+
+static void grow(growing* g, int from) {
+  for (int j = from + 1; j < g->graph->count && j < from + LOOK_AHEAD; j++) {
+    if (!g->graph->nodes[j] || try_join(g, j)) continue;
+    if (depends_on_member(g, j)) return;
+  }
 }
 
 hy_status hy__pass_fuse(hy_graph* graph, int* changes) {
   hy__uses* uses = hy__graph_uses(graph);
   growing* g = hy__malloc(sizeof *g);
   hy_status status = HY_OK;
+  uint64_t most = 0;
   if (!uses || !g) status = hy_fail(HY_OUT_OF_MEMORY, "no host memory to fuse a graph");
+  if (status == HY_OK) status = live_bytes(graph, &most);
   for (int i = 0; i < graph->count && status == HY_OK; i++) {
     if (!may_be_member(graph->nodes[i])) continue;
     *g = (growing){.graph = graph, .uses = uses, .members = {i}, .n = 1};
     if (!describe(g)) continue;
-    for (int j = i + 1; j < graph->count && j < i + LOOK_AHEAD; j++) {
-      if (!graph->nodes[j] || try_join(g, j)) continue;
-      if (depends_on_member(g, j)) break;
+    grow(g, i);
+    for (bool done = false; g->n > 1 && !done && status == HY_OK; g->n--) {
+      status = replace(graph, g, most, &done);
+      if (done) *changes += g->n - 1;
     }
-    if (g->n < 2) continue;
-    *changes += g->n - 1;
-    status = replace(graph, g);
   }
   hy__mfree(uses);
   hy__mfree(g);

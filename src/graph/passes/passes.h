@@ -14,7 +14,8 @@ typedef struct hy__uses {
   int32_t first, last;       // nodes; first > last: none
 } hy__uses;
 
-// For each value; hy__mfree it. NULL with a message: no host memory.
+// For each value; nodes that are NULL are passed over. hy__mfree it. NULL with a message: no host
+// memory.
 hy__uses* hy__graph_uses(const hy_graph* graph);
 
 // Whether two operands may share bytes.

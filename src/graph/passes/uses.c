@@ -9,7 +9,7 @@ hy__uses* hy__graph_uses(const hy_graph* graph) {
   }
   for (int v = 0; v < graph->n_values; v++) uses[v] = (hy__uses){.first = 0, .last = -1};
   for (int i = 0; i < graph->count; i++) {
-    for (int k = 0; k < graph->nodes[i]->n_operands; k++) {
+    for (int k = 0; graph->nodes[i] && k < graph->nodes[i]->n_operands; k++) {
       const hy__operand* o = &graph->nodes[i]->operands[k];
       if (o->value < 0) continue;
       hy__uses* u = &uses[o->value];
