@@ -20,6 +20,8 @@ struct hy__step_graph {
   hy_array* slot_of;             // (positions) i64: where a position's keys go
   hy_array *settings, *draw_of;  // (1, 5) and (positions) f32
   hy_array* chosen;              // (1) i64
+  hy_array* history;             // (positions) i64: what decoding chose at each
+  hy_generate_options options;
   hy_graph* graph;
 };
 
@@ -37,7 +39,8 @@ void hy__step_graph_destroy(hy__step_graph* g) {
                               g->slot_of,
                               g->settings,
                               g->draw_of,
-                              g->chosen};
+                              g->chosen,
+                              g->history};
   for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) hy_array_release(arrays[i]);
   if (g->cache) hy__sequence_free(g->cache, &g->sequence);
   hy__kv_cache_destroy(g->cache);
@@ -90,34 +93,39 @@ static float draw(uint64_t* state) {
   return (float)((z ^ z >> 31) >> 40) * 0x1p-24f;
 }
 
-static hy_status upload_tables(hy__step_graph* g, const hy_generate_options* o) {
+// The first draw is that of the step at position `first`.
+static hy_status upload_draws(hy__step_graph* g, int64_t first) {
+  float* draws = hy__calloc((size_t)g->positions, sizeof *draws);
+  if (!draws) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a step of a model");
+  uint64_t state = g->options.seed;
+  for (int64_t p = first; p < g->positions; p++) draws[p] = draw(&state);
+  const hy_tensor* to = hy_array_tensor(g->draw_of);
+  hy_status status = hy_upload(g->model->stream, to->data, draws, hy_tensor_bytes(to));
+  hy__mfree(draws);
+  return status;
+}
+
+static hy_status upload_tables(hy__step_graph* g) {
   hy_stream* stream = g->model->stream;
+  const hy_generate_options* o = &g->options;
   int64_t vocab = hy_model_vocab_size(g->model);
   float settings[SETTINGS] = {(float)o->repetition_penalty, (float)o->temperature,
                               (float)(o->top_k < vocab ? o->top_k : 0), (float)o->top_p,
                               (float)o->min_p};
   int64_t* slots = hy__malloc((size_t)g->positions * sizeof *slots);
-  float* draws = hy__malloc((size_t)g->positions * sizeof *draws);
-  hy_status status = HY_OK;
-  if (!slots || !draws) status = hy_fail(HY_OUT_OF_MEMORY, "no memory for a step of a model");
-  uint64_t state = o->seed;
-  for (int64_t p = 0; status == HY_OK && p < g->positions; p++) {
+  if (!slots) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a step of a model");
+  for (int64_t p = 0; p < g->positions; p++)
     slots[p] = g->sequence.blocks[p / HY__KV_BLOCK] * HY__KV_BLOCK + p % HY__KV_BLOCK;
-    draws[p] = draw(&state);
-  }
-  if (status == HY_OK)
-    status = hy_array_from_host(stream, &g->slot_of, HY_I64, 1, &g->positions, slots);
-  if (status == HY_OK)
-    status = hy_array_from_host(stream, &g->draw_of, HY_F32, 1, &g->positions, draws);
-  if (status == HY_OK)
-    status = hy_array_from_host(stream, &g->settings, HY_F32, HY_SIZES(1, SETTINGS), settings);
-  if (status == HY_OK) status = hy_stream_sync(stream);
+  hy_status status = hy_array_from_host(stream, &g->slot_of, HY_I64, 1, &g->positions, slots);
   hy__mfree(slots);
-  hy__mfree(draws);
-  return status;
+  HY_TRY(status);
+  HY_TRY(hy_array_from_host(stream, &g->settings, HY_F32, HY_SIZES(1, SETTINGS), settings));
+  HY_TRY(hy_array_zeros(stream, &g->draw_of, HY_F32, 1, &g->positions));
+  HY_TRY(hy_array_zeros(stream, &g->history, HY_I64, 1, &g->positions));
+  return upload_draws(g, 0);
 }
 
-static hy_status allocate(hy__step_graph* g, const hy_generate_options* options) {
+static hy_status allocate(hy__step_graph* g) {
   hy_model* model = g->model;
   g->width = (g->positions + HY__KV_BLOCK - 1) / HY__KV_BLOCK;
   int64_t words = 2 * g->tokens + 4 + g->width;
@@ -132,7 +140,7 @@ static hy_status allocate(hy__step_graph* g, const hy_generate_options* options)
   HY_TRY(hy_array_zeros(model->stream, &g->chosen, HY_I64, HY_SIZES(1)));
   g->pass.cache = g->cache;
   g->pass.tokens = g->tokens;
-  return upload_tables(g, options);
+  return upload_tables(g);
 }
 
 // ---- the step ----
@@ -141,8 +149,11 @@ static hy_status allocate(hy__step_graph* g, const hy_generate_options* options)
 static void move_on(hy_scope* s, const hy__step_graph* g) {
   const hy_attrs at_least_0 = {.clamp = {hy_int(0), hy_no_scalar()}};
   const hy_attrs one_more = {.value_alpha = {hy_int(1), hy_int(1)}};
+  const hy_attrs replace = {.accumulate = {false}};
   hy_array *chosen = g->chosen, *ids = g->pass.ids, *positions = g->pass.positions,
            *length = g->pass.context_length;
+  hy_s_apply_into(s, HY_OP_index_put, (hy_array*[]){g->history, chosen, positions}, 3, &replace,
+                  g->history);
   hy_s_apply_into(s, HY_OP_clamp, &chosen, 1, &at_least_0, ids);
   hy_s_apply_into(s, HY_OP_add_scalar, &positions, 1, &one_more, positions);
   hy_s_apply_into(s, HY_OP_add_scalar, &length, 1, &one_more, length);
@@ -191,13 +202,31 @@ hy_status hy__step_graph_create(hy_model* model, int64_t tokens, int64_t positio
   g->model = model;
   g->tokens = tokens;
   g->positions = positions;
-  hy_status status = allocate(g, options);
+  g->options = *options;
+  hy_status status = allocate(g);
   if (status == HY_OK) status = capture(g);
   if (status == HY_OK)
     *out = g;
   else
     hy__step_graph_destroy(g);
   return status;
+}
+
+hy_status hy__step_graph_prompt(hy__step_graph* g, const int32_t* ids, int64_t n) {
+  if (g->tokens != 1 || n < 1 || n > g->positions)
+    return hy_fail(HY_INVALID_ARGUMENT, "a prompt of %lld tokens; there are %lld positions",
+                   (long long)n, (long long)g->positions);
+  HY_TRY(upload_draws(g, n - 1));
+  g->sequence.length = 0;
+  if (n > 1) {
+    const int64_t count = n - 1;
+    const hy__step step = {g->cache, (hy__sequence*[]){&g->sequence}, &ids, &count, 1};
+    hy_scope s;
+    hy_scope_begin(&s, g->model->tape);
+    hy__model_forward(&s, g->model, &step);
+    HY_TRY(hy_scope_end(&s));
+  }
+  return hy__step_graph_begin(g, n - 1, ids + n - 1);
 }
 
 hy_status hy__step_graph_begin(hy__step_graph* g, int64_t length, const int32_t* ids) {
@@ -224,6 +253,24 @@ hy_status hy__step_graph_launch(hy__step_graph* g) {
 
 hy_status hy__step_graph_run(hy__step_graph* g) {
   return step(g);
+}
+
+hy_status hy__step_graph_history(hy__step_graph* g, int64_t first, int64_t n, int32_t* tokens) {
+  if (first < 0 || n < 0 || n > g->positions - first)
+    return hy_fail(HY_INVALID_ARGUMENT, "tokens %lld to %lld; there are %lld positions",
+                   (long long)first, (long long)(first + n), (long long)g->positions);
+  int64_t* host = hy__malloc((size_t)(n + 1) * sizeof *host);
+  if (!host) return hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)n);
+  const int64_t* from = (const int64_t*)hy_array_tensor(g->history)->data + first;
+  hy_status status =
+      hy_memcpy(g->model->stream, host, from, (size_t)n * sizeof *host, HY_COPY_DEVICE_TO_HOST);
+  if (status == HY_OK) status = hy_stream_sync(g->model->stream);
+  for (int64_t i = 0; i < n && status == HY_OK; i++) {
+    tokens[i] = (int32_t)host[i];
+    if (host[i] < 0) status = hy_fail(HY_DEVICE_FAILED, "the model gave no usable logits");
+  }
+  hy__mfree(host);
+  return status;
 }
 
 hy_status hy__step_graph_token(hy__step_graph* g, int64_t* token) {

@@ -16,12 +16,17 @@ hy_status hy__step_graph_create(hy_model* model, int64_t tokens, int64_t positio
 void hy__step_graph_destroy(hy__step_graph* g);  // NULL is fine
 hy_graph* hy__step_graph_get(const hy__step_graph* g);
 
+// A new sequence: runs all of the prompt but its last token by calls, and sets that as what the
+// next step runs. The draws begin anew. For decoding.
+hy_status hy__step_graph_prompt(hy__step_graph* g, const int32_t* ids, int64_t n);
 // Sets what the next step runs: `tokens` ids from position `length` on.
 hy_status hy__step_graph_begin(hy__step_graph* g, int64_t length, const int32_t* ids);
 // Enqueues the step; a decoding one may be enqueued again without a begin.
 hy_status hy__step_graph_launch(hy__step_graph* g);
 // The same step by calls, checked and chosen each time.
 hy_status hy__step_graph_run(hy__step_graph* g);
+// Of decoding steps: the tokens chosen at positions first .. first + n - 1. Waits.
+hy_status hy__step_graph_history(hy__step_graph* g, int64_t first, int64_t n, int32_t* tokens);
 // The token that the last step chose. Waits.
 hy_status hy__step_graph_token(hy__step_graph* g, int64_t* token);
 
