@@ -35,18 +35,22 @@ static bool touches(const hy__graph_node* node, int value) {
   return false;
 }
 
-// What the writer read is there, and the same, where the result is read again.
-static bool inputs_stay(const hy_graph* graph, const hy__uses* uses, int writer, int reader) {
-  const hy__graph_node* node = graph->nodes[writer];
+// Bytes that need not be kept when the value is made again for the reader: its own, less those of
+// inputs that would have died (a cast to a wider type has a smaller one). 0: nothing is gained, or
+// an input is overwritten.
+static uint64_t gain(const hy_graph* graph, const hy__uses* uses, int value, int reader) {
+  const hy__graph_node* node = graph->nodes[uses[value].writer];
+  uint64_t kept = 0;
   for (int k = 0; k < node->n_operands; k++) {
     const hy__operand* o = &node->operands[k];
     if (!o->reads) continue;
-    if (o->value >= 0 && uses[o->value].last < reader) return false;
-    for (int i = writer + 1; i < reader; i++) {
-      if (hy__node_writes(graph, graph->nodes[i], o)) return false;
+    if (o->value >= 0 && uses[o->value].last < reader) kept += graph->values[o->value].bytes;
+    for (int i = uses[value].writer + 1; i < reader; i++) {
+      if (hy__node_writes(graph, graph->nodes[i], o)) return 0;
     }
   }
-  return true;
+  uint64_t bytes = graph->values[value].bytes;
+  return bytes > kept ? bytes - kept : 0;
 }
 
 // The first reader behind the peak, of a value that may be made again there; -1: it may not.
@@ -60,7 +64,7 @@ static int late_reader(const hy_graph* graph, const hy__uses* uses, int value, i
     return -1;
   int reader = peak + 1;
   while (!touches(graph->nodes[reader], value)) reader++;
-  return inputs_stay(graph, uses, u->writer, reader) ? reader : -1;
+  return reader;
 }
 
 static void retarget(const hy_graph* graph, hy__operand* o, int to) {
@@ -94,18 +98,19 @@ static hy_status make_again(hy_graph* graph, int writer, int value, int reader) 
   return HY_OK;
 }
 
-// One value made again at the peak, the largest that can be; false: there is none.
+// One value made again at the peak, the one that gains most; false: there is none.
 static hy_status relieve(hy_graph* graph, bool* found) {
   hy__uses* uses = hy__graph_uses(graph);
   int peak = 0, best = -1, reader = -1;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0, most = 0;
   if (!uses) return HY_OUT_OF_MEMORY;
   hy_status status = find_peak(graph, uses, &peak, &bytes);
   for (int v = 0; v < graph->n_values && status == HY_OK && bytes > 0; v++) {
-    if (best >= 0 && graph->values[v].bytes <= graph->values[best].bytes) continue;
     int here = late_reader(graph, uses, v, peak);
-    if (here < 0) continue;
+    uint64_t gained = here < 0 ? 0 : gain(graph, uses, v, here);
+    if (gained <= most) continue;
     best = v;
+    most = gained;
     reader = here;
   }
   *found = best >= 0;
