@@ -97,6 +97,10 @@ void hy__report_op(void* report, const hy__op_verdict* v) {
   if (r->options.table) table_op(r, v, command);
 }
 
+static const char* selector_of(const hy__report* r) {
+  return r->run->device ? hy_device_selector(r->run->device) : r->run->selector;
+}
+
 static hy_status finish_junit(hy__report* r, const hy__verify_summary* s) {
   char whole[520];
   snprintf(whole, sizeof whole, "%s.new", r->options.junit);
@@ -105,8 +109,8 @@ static hy_status finish_junit(hy__report* r, const hy__verify_summary* s) {
   fprintf(file,
           "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"halyard verify %s\" "
           "tests=\"%d\" failures=\"%d\" assertions=\"%d\">\n",
-          hy_device_selector(r->run->device), s->ops + s->checks + s->declares_nothing,
-          s->failed + s->declares_nothing, s->cases);
+          selector_of(r), s->ops + s->checks + s->declares_nothing, s->failed + s->declares_nothing,
+          s->cases);
   if (s->declares_nothing)
     fprintf(file,
             "  <testcase classname=\"verify\" name=\"declarations\">\n    <failure message=\"no "
@@ -125,7 +129,7 @@ static hy_status finish_junit(hy__report* r, const hy__verify_summary* s) {
 }
 
 hy_status hy__report_finish(hy__report* r, const hy__verify_summary* s, FILE* json) {
-  const char* selector = hy_device_selector(r->run->device);
+  const char* selector = selector_of(r);
   if (r->options.table) {
     if (s->declares_nothing)
       fprintf(r->options.table,
@@ -144,8 +148,8 @@ hy_status hy__report_finish(hy__report* r, const hy__verify_summary* s, FILE* js
             "\"cases\":%d,"
             "\"passed\":%d,\"failed\":%d,"
             "\"refused\":%d,\"unsupported\":%d}\n",
-            hy_device_backend(r->run->device), selector, (unsigned long long)r->run->seed, s->ops,
-            s->checks, s->cases, s->passed, s->failed + s->declares_nothing, s->refused,
-            s->unsupported);
+            r->run->device ? hy_device_backend(r->run->device) : r->run->backend, selector,
+            (unsigned long long)r->run->seed, s->ops, s->checks, s->cases, s->passed,
+            s->failed + s->declares_nothing, s->refused, s->unsupported);
   return status;
 }
