@@ -220,7 +220,11 @@ hy_status hy__step_graph_prompt(hy__step_graph* g, const int32_t* ids, int64_t n
   g->sequence.length = 0;
   if (n > 1) {
     const int64_t count = n - 1;
-    const hy__step step = {g->cache, (hy__sequence*[]){&g->sequence}, &ids, &count, 1};
+    const hy__step step = {.cache = g->cache,
+                           .sequences = (hy__sequence*[]){&g->sequence},
+                           .ids = &ids,
+                           .counts = &count,
+                           .batch = 1};
     hy_scope s;
     hy_scope_begin(&s, g->model->tape);
     hy__model_forward(&s, g->model, &step);
