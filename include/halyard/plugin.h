@@ -142,6 +142,11 @@ typedef struct hy_declaration {
 // Among a declaration's types: promised are only the calls whose optional outputs are absent. The
 // others may be refused with HY_SUPPORT_NO_OUTPUT.
 #define HY_WITHOUT_OPTIONAL_OUTPUTS (1u << 31)
+// The same for elementwise ops with two inputs: promised are only the calls whose tensors have one
+// shape, and whose alpha is 1. The others may be refused with HY_SUPPORT_NO_SHAPE or
+// HY_SUPPORT_NO_ATTRIBUTE: the library spreads broadcasts by copies on the device, and multiplies
+// by alpha with mul_scalar or mul.
+#define HY_FLAT_ONLY (1u << 30)
 
 typedef enum hy_provider_flag {
   // Used, and probed, only if a user names it: for libraries that are costly to load or that

@@ -14,6 +14,16 @@ static int find_op(const char* name, hy_op* op) {
   return cli_usage(&cli_verify, "no op '%s'; 'halyard ops' lists them", name);
 }
 
+static int find_check(const char* name) {
+  const char* names[32];
+  int n = 0;
+  while (n < 32 && (names[n] = hy__verify_check_at(n))) n++;
+  for (int i = 0; i < n; i++)
+    if (!name || strcmp(names[i], name) == 0) return CLI_DONE;
+  const char* near = cli_nearest(name, names, n);
+  return cli_usage(&cli_verify, "no check '%s'; did you mean '%s'?", name, near ? near : names[0]);
+}
+
 // In the child of a run that is split: verdicts go to the parent.
 static int verify_for_parent(hy__verify_options* options) {
   hy__verify_summary summary;
@@ -87,6 +97,7 @@ static int run(int argc, char** argv) {
   const char *op = NULL, *junit = NULL, *required = NULL;
   const cli_option list[] = {
       {"op", CLI_TEXT, &op, "OP", "only this op"},
+      {"check", CLI_TEXT, &options.check, "CHECK", "only this check of the device, such as copies"},
       {"seed", CLI_INT, &seed, "S", "seed of the generated cases; 1 if not given"},
       {"case", CLI_INT, &index, "N", "only this case of the op"},
       {"quick", CLI_FLAG, &options.quick, NULL, "small shapes, for slow simulators"},
@@ -106,6 +117,10 @@ static int run(int argc, char** argv) {
       cli_parse(&cli_verify, list, (int)(sizeof list / sizeof list[0]), argc, argv, &n_positional);
   if (code != CLI_DONE || n_positional < 0) return code;
   code = find_op(op, &options.op);
+  if (code != CLI_DONE) return code;
+  code = find_check(options.check);
+  if (code == CLI_DONE && op && options.check)
+    code = cli_usage(&cli_verify, "--op and --check are two runs");
   if (code != CLI_DONE) return code;
   bool one_case = index != INT64_MIN;
   if (one_case && !op) return cli_usage(&cli_verify, "--case needs --op");

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/status.h"
-#include "core/internal.h"
+#include "core/debug.h"
 
 // Staging of copies between devices, in two halves that are filled and emptied alternately.
 static const size_t stage_bytes = (size_t)4 << 20;
@@ -86,6 +86,7 @@ hy_status hy_memcpy(hy_stream* stream, void* dst, const void* src, size_t bytes,
   if (stream->capture) return capture_copy(stream, dst, src, bytes, kind, by_address);
   if (hy__fault(HY_FAULT_COPY)) return injected(stream, "copy", bytes);
   const hy_device* device = stream->device;
+  if (hy__debug()) hy__debug_delay(stream);
   int64_t begin = hy__trace_begin();
   unsigned before = hy__failures();
   hy_status status = device->backend->copy(device->handle, stream->handle, dst, src, bytes, kind);

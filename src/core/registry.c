@@ -200,8 +200,11 @@ static void conclude(hy_probe* probe, hy_status status, const char* what) {
   hy__make_array_printable(probe->library, sizeof probe->library);
   hy__make_array_printable(probe->reason, sizeof probe->reason);
   hy__make_array_printable(probe->remedy, sizeof probe->remedy);
-  if (status == HY_OK && probe->stage != HY_STAGE_READY)
+  if (status == HY_OK && probe->stage != HY_STAGE_READY) {
     status = hy_fail(HY_INTERNAL, "%s: the probe succeeded without reaching \"ready\"", what);
+    snprintf(probe->remedy, sizeof probe->remedy,
+             "set report->stage = HY_STAGE_READY at the end of probe: plugin tutorial, step 6");
+  }
   probe->status = status;
   if (status == HY_OK) {
     probe->reason[0] = probe->remedy[0] = 0;
@@ -222,9 +225,11 @@ static hy_status load(hy__backend_entry* entry) {
   hy_backend table;
   hy__provider_entry* providers;
   snprintf(entry->probe.library, sizeof entry->probe.library, "%s", entry->plugin);
-  snprintf(entry->probe.remedy, sizeof entry->probe.remedy,
-           "rebuild the plugin against halyard %s, or take it out of the plugin folder",
-           hy_version());
+  snprintf(
+      entry->probe.remedy, sizeof entry->probe.remedy,
+      "step 1 of the plugin tutorial says what a plugin has; rebuild it against halyard %s, or "
+      "take it out of the plugin folder",
+      hy_version());
   entry->probe.stage = HY_STAGE_FOUND;
   HY_TRY(hy__plugin_open(entry->plugin, entry->name, &backend));
   hy_status status = hy__backend_import(backend, &table, &providers);

@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "core/internal.h"
+#include "core/debug.h"
 #include "ops/compose.h"
 #include "ops/fallback.h"
+#include "ops/flat.h"
 
 static atomic_int deterministic = -1;  // -1: not set yet, the environment decides
 
@@ -95,11 +96,22 @@ hy_status hy_run(hy_stream* stream, const hy_call* call) {
   return hy__run_inferred(stream, call, expected);
 }
 
+// HALYARD_DEBUG: nothing may have been written behind the memory of an output.
+static hy_status check_bounds(hy_stream* stream, const hy_call* call) {
+  hy_status status = HY_OK;
+  for (int i = 0; i < call->n_out && status == HY_OK && !stream->capture; i++)
+    if (hy__present(&call->out[i]))
+      status = hy__debug_check(stream->device, call->out[i].data, hy_op_name(call->op), false);
+  return status;
+}
+
 // A failure without words gets some: a message of before is no reason of now.
 static hy_status run_provider(const hy_device* device, hy_stream* stream, const hy_call* call,
                               const hy_provider* provider) {
   unsigned before = hy__failures();
+  if (hy__debug()) hy__debug_delay(stream);
   hy_status status = provider->run(device->handle, stream->handle, call);
+  if (status == HY_OK && hy__debug()) return check_bounds(stream, call);
   if (status == HY_OK || hy__failures() != before) return status;
   return hy__call_fail(call, status, "%s answers %s on %s and gives no reason (hy_host.fail)",
                        provider->name, hy_status_name(status), device->selector);
@@ -153,7 +165,7 @@ hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tens
   } else {
     status = hy__compose(stream, call, &composed);
     if (composed) {
-      name = HY__COMPOSITE;
+      name = hy__composite_name(call->op);
     } else if (device->is_host) {
       name = "reference";
       stream->executed.by_reference++;
@@ -183,7 +195,7 @@ hy_status hy_place(hy_device* device, const hy_call* call, hy_placement* placeme
   }
   const hy_provider* provider = hy__choose_provider(device, call, &placement->reason);
   placement->provider = provider                     ? provider->name
-                        : hy__composes(device, call) ? HY__COMPOSITE
+                        : hy__composes(device, call) ? hy__composite_name(call->op)
                         : device->is_host            ? "reference"
                                                      : NULL;
   return HY_OK;
@@ -228,7 +240,9 @@ bool hy__is_promised(const hy_device* device, const hy_call* call) {
     for (int k = 0; may_run(provider) && k < provider->n_declares; k++) {
       const hy_declaration* d = &provider->declares[k];
       if (d->op != call->op || !(d->dtypes & HY_DTYPE_BIT(first->dtype))) continue;
-      if (!(d->dtypes & HY_WITHOUT_OPTIONAL_OUTPUTS) || !has_optional_output(call)) return true;
+      if (d->dtypes & HY_WITHOUT_OPTIONAL_OUTPUTS && has_optional_output(call)) continue;
+      if (d->dtypes & HY_FLAT_ONLY && !hy__is_flat(call)) continue;
+      return true;
     }
   }
   return false;

@@ -61,6 +61,7 @@ static void take_verdicts(watch* w) {
   for (int n = atomic_load(&w->shared->n_slots); w->taken < n; w->taken++) {
     hy__verify_slot* slot = &w->shared->slots[w->taken];
     slot->verdict.name = slot->name;
+    slot->verdict.check = slot->is_check ? slot->name : NULL;
     pass_on(w, &slot->verdict, slot->is_check);
   }
 }
@@ -117,7 +118,7 @@ static void accuse(watch* w, const char* what) {
   hy__op_verdict v = {.cases = 1, .failed = 1, .first = p->key};
   snprintf(v.failure, sizeof v.failure, "%s", what);
   if (p->check[0]) {
-    v.name = p->check;
+    v.name = v.check = p->check;
     v.first.op = HY_OP_NONE;
   } else {
     hy__case* c;
@@ -142,8 +143,6 @@ static hy_status run_one(watch* w, char* const* argv, int* code, bool* done) {
     return hy_fail(HY_OUT_OF_MEMORY, "no process for conformance; --no-fork does without");
   bool hangs = wait_for(w, child, &how);
   w->hangs += hangs;
-  w->options->selector = p->selector;
-  w->options->backend = p->backend;
   w->summary->declared = p->declared;
   w->summary->declares_nothing = p->declares_nothing;
   describe_end(w, how, hangs, what, sizeof what);
@@ -180,6 +179,8 @@ hy_status hy__verify_in_children(hy__verify_options* options, char* const* argv,
     return hy_fail(HY_OUT_OF_MEMORY, "no shared memory for conformance; --no-fork does without");
   }
   w.shared = at;
+  options->selector = w.shared->selector;
+  options->backend = w.shared->backend;
   bool done = false;
   hy_status status = HY_OK;
   while (status == HY_OK && !done) status = run_one(&w, argv, code, &done);

@@ -16,7 +16,7 @@ size_t hy__pattern_ends(const unsigned char* got, size_t n, unsigned salt);
 
 // A call that one of the device's own providers runs, over f32 matrices of HY__NATIVE_ROWS rows and
 // columns, and that writes every element of its output.
-enum { HY__NATIVE_ROWS = 256, HY__NATIVE_BYTES = HY__NATIVE_ROWS * HY__NATIVE_ROWS * 4 };
+enum { HY__NATIVE_ROWS = 64, HY__NATIVE_BYTES = HY__NATIVE_ROWS * HY__NATIVE_ROWS * 4 };
 typedef struct hy__native_call {
   hy_call call;
   hy_tensor in[3], out;

@@ -70,10 +70,26 @@ static hy_status check_copy(copier* c, hy_copy_kind kind, size_t from, size_t to
   return status;
 }
 
+// From one place of an allocation to another: source and destination are views of it.
+static hy_status check_within(copier* c, size_t from, size_t to, size_t bytes) {
+  size_t extent = (from > to ? from : to) + bytes + MARGIN;
+  HY_TRY(hy_memcpy(c->stream, c->to, c->sent, extent, HY_COPY_HOST_TO_DEVICE));
+  HY_TRY(hy_memcpy(c->stream, c->to + to, c->to + from, bytes, HY_COPY_DEVICE_TO_DEVICE));
+  HY_TRY(hy_memcpy(c->stream, c->got, c->to, extent, HY_COPY_DEVICE_TO_HOST));
+  HY_TRY(hy_stream_sync(c->stream));
+  bool right = memcmp(c->got + to, c->sent + from, bytes) == 0 &&
+               memcmp(c->got, c->sent, to) == 0 &&
+               memcmp(c->got + to + bytes, c->sent + to + bytes, extent - to - bytes) == 0;
+  hy__judge(c->v, right, "a copy of %zu bytes from offset %zu to %zu of one allocation", bytes,
+            from, to);
+  return HY_OK;
+}
+
 static hy_status check_copies(copier* c) {
-  static const size_t sizes[] = {1,   2,   3,    4,    5,    7,    8,     9,     15,
-                                 16,  17,  31,   33,   63,   64,   65,    127,   129,
-                                 255, 257, 1000, 4095, 4096, 4097, 65535, 65537, (1 << 20) + 3};
+  static const size_t sizes[] = {
+      1,    2,    3,    4,    5,    7,     8,     9,     15,    16,
+      17,   31,   33,   63,   64,   65,    127,   129,   255,   257,
+      1000, 4095, 4096, 4097, 8192, 12288, 65535, 65536, 65537, (1 << 20) + 3};
   static const size_t offsets[][2] = {{0, 0}, {1, 0}, {0, 1}, {3, 5}, {64, 2}, {7, 63}, {4, 12}};
   static const hy_copy_kind kinds[] = {HY_COPY_HOST_TO_DEVICE, HY_COPY_DEVICE_TO_HOST,
                                        HY_COPY_DEVICE_TO_DEVICE, HY_COPY_HOST_TO_HOST};
@@ -88,6 +104,8 @@ static hy_status check_copies(copier* c) {
     }
     HY_TRY(check_copy(c, kinds[k], 0, MARGIN, c->bytes - 2 * MARGIN, false));
   }
+  HY_TRY(check_within(c, 0, 5000, 4097));
+  HY_TRY(check_within(c, 70001, 3, 65537));
   return HY_OK;
 }
 

@@ -240,6 +240,19 @@ static hy_status check_wait(order* o, const char* name, hy_status (*wait)(order*
   return HY_OK;
 }
 
+// device_sync is about every stream.
+static hy_status check_device_sync(order* o) {
+  HY_TRY(start_over(o));
+  HY_TRY(keep_busy(o, o->b));
+  HY_TRY(write_new(o, o->b, BY_COPY));
+  HY_TRY(to_host(o->b, o->host, o->target));
+  HY_TRY(hy_device_sync(o->device));
+  bool done = holds(o->host, NEW);
+  HY_TRY(hy_stream_sync(o->b));
+  hy__judge(o->v, done, "device_sync did not wait for the work of every stream");
+  return HY_OK;
+}
+
 // ---- two streams ----
 
 // Two streams and the event that the one records and the other waits for; also recorded before, so
@@ -252,10 +265,13 @@ static hy_status check_wait_event(order* o, hy_stream* first, hy_stream* then) {
   HY_TRY(write_new(o, first, BY_COPY));
   HY_TRY(hy_event_record(o->event, first));
   HY_TRY(hy_stream_wait_event(then, o->event));
+  HY_TRY(hy_memcpy(then, o->second, o->target, SPAN, HY_COPY_DEVICE_TO_DEVICE));
   HY_TRY(to_host(then, o->host, o->target));
   HY_TRY(hy_stream_sync(then));
-  bool done = holds(o->host, NEW);
   hy_status reached = hy_event_query(o->event);
+  HY_TRY(to_host(then, o->host + SPAN, o->second));
+  HY_TRY(hy_stream_sync(then));
+  bool done = holds(o->host, NEW) && holds(o->host + SPAN, NEW);
   HY_TRY(hy_stream_sync(first));
   hy__judge(o->v, done,
             "stream_wait_event did not hold the stream: work behind it ran before the event of the "
@@ -268,35 +284,43 @@ static hy_status check_wait_event(order* o, hy_stream* first, hy_stream* then) {
 
 // ---- time ----
 
-// Between a start that has been reached and a stop that is recorded later lies at least the pause,
-// and at most what the host's clock counts around both.
-static hy_status check_elapsed(order* o) {
-  enum { PAUSE_MS = 4 };
-  const struct timespec pause = {0, PAUSE_MS * 1000000};
-  hy_event *start = NULL, *stop = NULL;
-  double forward = NAN, none = NAN;
-  int64_t before = hy__now_ns(), after = 0;
-  hy_status status = hy_event_create(o->device, &start);
-  if (status == HY_OK) status = hy_event_create(o->device, &stop);
-  if (status == HY_OK) status = hy_event_record(start, o->a);
-  if (status == HY_OK) status = hy_event_sync(start);
-  if (status == HY_OK) {
+// Between an event that has been reached and one that is recorded after a pause lies at least the
+// pause, and at most what the host's clock counts around both; and times add up.
+enum { MARKS = 3, PAUSE_MS = 4 };
+
+static hy_status take_times(order* o, hy_event** mark, double* between) {
+  for (int i = 0; i < MARKS; i++) {
+    const struct timespec pause = {0, (long)i * PAUSE_MS * 1000000};
     nanosleep(&pause, NULL);
-    status = hy_event_record(stop, o->a);
+    HY_TRY(hy_event_record(mark[i], o->a));
+    HY_TRY(hy_event_sync(mark[i]));
   }
-  if (status == HY_OK) status = hy_event_sync(stop);
-  after = hy__now_ns();
-  if (status == HY_OK) status = hy_event_elapsed(start, stop, &forward);
-  if (status == HY_OK) status = hy_event_elapsed(start, start, &none);
+  for (int i = 0; i < MARKS; i++)
+    HY_TRY(hy_event_elapsed(mark[i], mark[(i + 1) % MARKS], &between[i]));
+  return hy_event_elapsed(mark[0], mark[0], &between[MARKS]);
+}
+
+static hy_status check_elapsed(order* o) {
+  hy_event* mark[MARKS] = {NULL};
+  double t[MARKS + 1] = {NAN, NAN, NAN, NAN};  // 0 to 1, 1 to 2, 2 to 0, 0 to 0
+  hy_status status = HY_OK;
+  for (int i = 0; i < MARKS && status == HY_OK; i++) status = hy_event_create(o->device, &mark[i]);
+  int64_t before = hy__now_ns();
+  if (status == HY_OK) status = take_times(o, mark, t);
+  double most = (double)(hy__now_ns() - before) / 1e6;
   if (hy__judge_status(o->v, status, "event_elapsed")) {
-    double most = (double)(after - before) / 1e6;
-    hy__judge(o->v, isfinite(forward) && forward >= 0.5 * PAUSE_MS && forward <= 1.5 * most + 1,
-              "event_elapsed says %g milliseconds where the host counts %d to %g", forward,
-              PAUSE_MS, most);
-    hy__judge(o->v, none == 0, "event_elapsed says %g milliseconds from an event to itself", none);
+    for (int i = 0; i < 2; i++) {
+      double least = (i + 1) * 0.5 * PAUSE_MS;
+      hy__judge(o->v, isfinite(t[i]) && t[i] >= least && t[i] <= 1.5 * most + 1,
+                "event_elapsed says %g milliseconds where the host counts %d to %g", t[i],
+                (i + 1) * PAUSE_MS, most);
+    }
+    hy__judge(o->v, fabs(t[0] + t[1] + t[2]) <= 0.1 + 0.05 * most && t[MARKS] == 0,
+              "event_elapsed says %g and %g milliseconds between three events, %g from the last "
+              "back to the first, and %g from one to itself",
+              t[0], t[1], t[2], t[MARKS]);
   }
-  hy_event_destroy(start);
-  hy_event_destroy(stop);
+  for (int i = 0; i < MARKS; i++) hy_event_destroy(mark[i]);
   return HY_OK;
 }
 
@@ -323,6 +347,7 @@ static hy_status check_all(order* o) {
   }
   HY_TRY(check_call_waits(o));
   HY_TRY(check_uploads(o));
+  HY_TRY(check_device_sync(o));
   HY_TRY(check_wait_event(o, o->a, o->b));
   HY_TRY(check_wait_event(o, o->b, o->a));
   return check_elapsed(o);

@@ -286,7 +286,8 @@ static outcome judge_execution(engine* e, const hy_placement* asked, verdict* v)
   hy_dtype dtype = first_dtype(&e->c->call);
   const char* op = hy_op_name(e->c->call.op);
   bool said_yes = asked->reason == HY_SUPPORT_YES;
-  bool composed = asked->provider && strcmp(asked->provider, HY__COMPOSITE) == 0;
+  bool composed =
+      asked->provider && strcmp(asked->provider, hy__composite_name(e->c->call.op)) == 0;
   bool provided = ran_by_providers(e);
   if (said_yes && !provided)
     return fail(v, "supports() says yes to this %s when hy_place asks and no when hy_run does", op);
@@ -447,10 +448,12 @@ static bool begin(engine* e, int at, const char* check) {
 
 static hy_status verify_checks(engine* e, hy__verify_summary* s) {
   hy__op_verdict verdict;
+  const char* only = e->options->check;
   for (int i = 0; i < N_CHECKS; i++) {
+    if (only && strcmp(only, checks[i].name) != 0) continue;
     if (!begin(e, hy_op_count() + i, checks[i].name)) continue;
     memset(&verdict, 0, sizeof verdict);
-    verdict.name = checks[i].name;
+    verdict.name = verdict.check = checks[i].name;
     verdict.quick = e->options->quick;
     HY_TRY(checks[i].check(e->device, &verdict));
     if (checks[i].check == hy__verify_communicators)
@@ -458,7 +461,7 @@ static hy_status verify_checks(engine* e, hy__verify_summary* s) {
     s->checks += verdict.cases > 0;
     count(e, &verdict, s);
   }
-  if (!begin(e, hy_op_count() + N_CHECKS, "capabilities")) return HY_OK;
+  if (only || !begin(e, hy_op_count() + N_CHECKS, "capabilities")) return HY_OK;
   memset(&verdict, 0, sizeof verdict);
   verdict.name = "capabilities";
   HY_TRY(hy__capability_judge(&e->capabilities, e->device, &verdict));
@@ -470,7 +473,7 @@ static hy_status verify_checks(engine* e, hy__verify_summary* s) {
 static hy_status verify_all(engine* e, hy__verify_summary* s) {
   const hy__verify_options* o = e->options;
   hy__op_verdict op;
-  for (int i = 0; i < hy_op_count(); i++) {
+  for (int i = 0; i < hy_op_count() && !o->check; i++) {
     const hy_op_info* info = hy_op_at(i);
     if (o->op != HY_OP_NONE && info->op != o->op) continue;
     if (!begin(e, i, "")) continue;
@@ -513,7 +516,7 @@ hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summ
   if (status == HY_OK) {
     if (options->mode == HY__VERIFY_DETERMINISM) hy_set_deterministic(true);
     summary->declared = count_declared(e.device);
-    summary->declares_nothing = summary->declared == 0;
+    summary->declares_nothing = summary->declared == 0 && !options->check;
     introduce(&e, summary);
     status = verify_all(&e, summary);
     hy_set_deterministic(was_deterministic);
@@ -527,6 +530,10 @@ hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summ
   free(e.got);
   free(e.mask);
   return status;
+}
+
+const char* hy__verify_check_at(int index) {
+  return index < N_CHECKS ? checks[index].name : NULL;
 }
 
 bool hy__verify_passed(const hy__verify_summary* summary) {

@@ -22,7 +22,8 @@ typedef enum hy__verify_mode {
 // Of an op, or of a check of something else.
 typedef struct hy__op_verdict {
   const char* name;
-  bool quick;  // given: a check is to be short
+  const char* check;  // that name, where it is a check and no op; else NULL
+  bool quick;         // given: a check is to be short
   int cases, passed, failed, refused, unsupported;
   uint32_t declared;   // types that a provider promises
   uint32_t native;     // types with at least one call that ran on the device itself
@@ -38,6 +39,7 @@ typedef struct hy__verify_options {
   const char *selector, *backend;
   struct hy__verify_progress* progress;  // in that child: what it shares with its parent; else NULL
   hy_op op;                              // HY_OP_NONE: all
+  const char* check;                     // only this one of the checks, and no op; NULL: all
   uint64_t seed;
   int index;  // -1: all
   bool quick;
@@ -59,6 +61,9 @@ typedef struct hy__verify_summary {
 // conformance itself could not go on (no memory, the device is gone). One thread at a time.
 hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summary);
 bool hy__verify_passed(const hy__verify_summary* summary);
+
+// Names of the checks; NULL past the last.
+const char* hy__verify_check_at(int index);
 
 // The command that repeats a case; all of them for a key without an op.
 const char* hy__verify_command(const hy__verify_options* options, const hy__case_key* key,

@@ -43,6 +43,17 @@ static hy_status copy_aligned(void* device, void* stream, void* dst, const void*
   return right.copy(device, stream, dst, src, bytes, kind);
 }
 
+// Within one allocation, from its beginning.
+static hy_status copy_from_start(void* device, void* stream, void* dst, const void* src,
+                                 size_t bytes, hy_copy_kind kind) {
+  guarded_memory* memory = &((guarded_device*)device)->memory;
+  uintptr_t distance = (uintptr_t)dst > (uintptr_t)src ? (uintptr_t)dst - (uintptr_t)src
+                                                       : (uintptr_t)src - (uintptr_t)dst;
+  if (kind == HY_COPY_DEVICE_TO_DEVICE && distance < 100000)
+    src = memory->window + ((uintptr_t)src - (uintptr_t)memory->window) / 4096 * 4096;
+  return right.copy(device, stream, dst, src, bytes, kind);
+}
+
 // A length of 24 bits.
 static hy_status copy_24_bits(void* device, void* stream, void* dst, const void* src, size_t bytes,
                               hy_copy_kind kind) {
@@ -118,6 +129,19 @@ static hy_status done_device(void* device) {
   return HY_OK;
 }
 
+// Of the device's streams, only the first.
+static void* first_stream;
+
+static hy_status create_noting(void* device, void** stream) {
+  HY_TRY(right.stream_create(device, stream));
+  if (!first_stream) first_stream = *stream;
+  return HY_OK;
+}
+
+static hy_status sync_first(void* device) {
+  return first_stream ? right.stream_sync(device, first_stream) : HY_OK;
+}
+
 static hy_status done(void* device, void* what) {
   (void)device, (void)what;
   return HY_OK;
@@ -153,6 +177,12 @@ static hy_status elapsed_us(void* device, void* start, void* stop, double* milli
 
 static hy_status elapsed_back(void* device, void* start, void* stop, double* milliseconds) {
   return right.event_elapsed(device, stop, start, milliseconds);
+}
+
+static hy_status elapsed_constant(void* device, void* start, void* stop, double* milliseconds) {
+  (void)device;
+  *milliseconds = start == stop ? 0 : 9;
+  return HY_OK;
 }
 
 static hy_status elapsed_nan(void* device, void* start, void* stop, double* milliseconds) {
@@ -217,6 +247,8 @@ static hy_status full_is_small(void* device, size_t bytes, void** address) {
 
 bool guarded_go_wrong(hy_backend* b, const char* word) {
   right = *b;
+  first_stream = NULL;
+  if (strcmp(word, "device_sync_first") == 0) b->stream_create = create_noting;
 #define LIE(name, field, wrong)  \
   if (strcmp(word, name) == 0) { \
     b->field = wrong;            \
@@ -227,6 +259,7 @@ bool guarded_go_wrong(hy_backend* b, const char* word) {
   LIE("copy_words", copy, copy_words)
   LIE("copy_beyond", copy, copy_beyond)
   LIE("copy_aligned", copy, copy_aligned)
+  LIE("copy_from_start", copy, copy_from_start)
   LIE("copy_24_bits", copy, copy_24_bits)
   LIE("download_early", copy, download_early)
   LIE("upload_early", copy, upload_early)
@@ -244,10 +277,12 @@ bool guarded_go_wrong(hy_backend* b, const char* word) {
   LIE("stream_query", stream_query, done)
   LIE("stream_sync", stream_sync, done)
   LIE("device_sync", device_sync, done_device)
+  LIE("device_sync_first", device_sync, sync_first)
   LIE("elapsed_zero", event_elapsed, elapsed_zero)
   LIE("elapsed_seconds", event_elapsed, elapsed_seconds)
   LIE("elapsed_us", event_elapsed, elapsed_us)
   LIE("elapsed_back", event_elapsed, elapsed_back)
+  LIE("elapsed_constant", event_elapsed, elapsed_constant)
   LIE("elapsed_nan", event_elapsed, elapsed_nan)
   LIE("alloc_odd", memory_alloc, alloc_odd)
   LIE("copy_folded", copy, copy_folded)
