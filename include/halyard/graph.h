@@ -1,4 +1,4 @@
-// Graphs: a stream's work captured once and launched many times.
+// Graphs: a stream's work captured once, or built node by node, and launched many times.
 //
 // Between hy_capture_begin and hy_capture_end, what is given to the stream (hy_run and its
 // wrappers, hy_memcpy between device addresses, hy_memset, hy_kernel_launch) is recorded as plain
@@ -39,6 +39,88 @@ HY_API hy_status hy_graph_launch(hy_graph* graph, hy_stream* stream);
 // Waits for its launches; NULL is fine. Before hy_shutdown.
 HY_API void hy_graph_destroy(hy_graph* graph);
 
+// ---- Building node by node ----
+//
+// A graph under construction hands out tensors whose addresses are the graph's own numbers: they
+// may be viewed and sliced like any tensor, and mean something only to this graph. Inputs and
+// outputs are arguments, known by name, and bound to memory before the first launch; what lies
+// between them gets its memory from hy_graph_finish.
+
+HY_API hy_status hy_graph_create(hy_device* device, hy_graph** graph);
+// Contiguous.
+HY_API hy_status hy_graph_input(hy_graph* graph, const char* name, hy_dtype dtype, int ndim,
+                                const int64_t* shape, hy_tensor* value);
+// Copies contiguous host memory to the device.
+HY_API hy_status hy_graph_constant(hy_graph* graph, const hy_tensor* host, hy_tensor* value);
+// Checks the call by the op table. Outputs whose data is NULL are made: filled in, as hy_infer
+// does, in memory of the graph; an optional output that is not wanted has dtype HY_NONE and a
+// non-NULL n_out slot all the same. Others must lie in the graph, and are written in place.
+HY_API hy_status hy_graph_add(hy_graph* graph, hy_call* call);
+// Makes the whole of what hy_graph_add returned an argument.
+HY_API hy_status hy_graph_output(hy_graph* graph, const char* name, const hy_tensor* value);
+// Gives the values in between their memory. Nothing can be added afterwards.
+HY_API hy_status hy_graph_finish(hy_graph* graph);
+
+// ---- Arguments ----
+
+// Names a range of captured addresses, so that it can be bound by name and saved.
+HY_API hy_status hy_graph_name(hy_graph* graph, const char* name, const void* captured,
+                               size_t bytes);
+// hy_graph_bind of a named range.
+HY_API hy_status hy_graph_set(hy_graph* graph, const char* name, void* now);
+// A small integer: the field `field` of a call's attributes, such as "diagonal". One name may stand
+// for fields of several calls; passes leave these calls as they are.
+HY_API hy_status hy_graph_name_integer(hy_graph* graph, const char* name, int node,
+                                       const char* field);
+// From the next launch on, as hy_graph_set_attrs.
+HY_API hy_status hy_graph_set_integer(hy_graph* graph, const char* name, int64_t value);
+
+// ---- Passes ----
+
+// In the order in which they run. None changes what a launch leaves in memory that is not the
+// graph's own: all to the bit but EPILOGUE, which stays within what the op table allows a linear
+// layer.
+typedef enum hy_graph_pass {
+  HY_PASS_FOLD = 1,        // calls of constants are run once
+  HY_PASS_VIEWS = 2,       // readers of a copy read its source
+  HY_PASS_COMMON = 4,      // equal calls are made once
+  HY_PASS_DEAD = 8,        // results that nobody reads are not computed
+  HY_PASS_EPILOGUE = 16,   // a linear layer adds its bias itself
+  HY_PASS_RECOMPUTE = 32,  // elementwise results that wait over the peak are made again
+  HY_PASS_FUSE = 64,       // elementwise chains, and a sum behind them, become one loop nest
+  HY_PASS_ORDER = 128,     // an order with less memory alive
+  HY_PASS_IN_PLACE = 256,  // an output takes over the memory of an input that dies
+  HY_PASS_ALL = 511,
+} hy_graph_pass;
+#define HY_GRAPH_PASSES 9
+
+typedef struct hy_graph_report {
+  size_t size;
+  int32_t nodes_before, nodes_after;
+  int32_t changes[HY_GRAPH_PASSES];      // by each pass, in their order
+  uint64_t memory_before, memory_after;  // bytes the graph holds for values
+  // Most bytes of values that were allocated at once while capturing; of a planned graph, its plan.
+  uint64_t allocated_before;
+  uint64_t lower_bound;   // most bytes that are alive at once
+  uint64_t values_total;  // if no two values shared memory
+} hy_graph_report;
+
+// Runs those passes, then plans the memory of values anew. Waits for launches. `report` may be
+// NULL. On failure the graph computes the same as before, unless memory for the plan was lacking:
+// launches say so then.
+HY_API hy_status hy_graph_run_passes(hy_graph* graph, uint32_t passes, hy_graph_report* report);
+
+// ---- Files ----
+
+// JSON with a version: values, calls, copies and sets; constants by their bytes. Memory from before
+// a capture becomes an input, called by its name or "memory_0", "memory_1" ... HY_UNSUPPORTED for a
+// graph with launches of compiled kernels or with fused nodes: save it before the passes.
+HY_API hy_status hy_graph_save(const hy_graph* graph, const char* path);
+// A finished graph with its arguments to be set. Files are checked as calls are: HY_FORMAT, or what
+// the op table says, for a file that is not a graph. At most HY_GRAPH_FILE_LIMIT bytes.
+#define HY_GRAPH_FILE_LIMIT ((size_t)64 << 20)
+HY_API hy_status hy_graph_load(hy_device* device, const char* path, hy_graph** graph);
+
 // ---- Replaying on other memory ----
 
 // Every address that was captured inside [captured, captured + bytes) becomes the one at the same
@@ -68,6 +150,10 @@ HY_API uint64_t hy_graph_memory(const hy_graph* graph);
 // One line per node; values are numbered, each address one value. Always terminated; returns the
 // length of the whole text, as snprintf does.
 HY_API size_t hy_graph_describe(const hy_graph* graph, char* text, size_t size);
+// A picture: nodes in layers, edges where one reads what another wrote. DOT for Graphviz, or SVG
+// laid out here.
+HY_API hy_status hy_graph_write_dot(const hy_graph* graph, const char* path);
+HY_API hy_status hy_graph_write_svg(const hy_graph* graph, const char* path);
 
 #ifdef __cplusplus
 }

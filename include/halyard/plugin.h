@@ -156,6 +156,37 @@ typedef enum hy_provider_flag {
   HY_PROVIDER_VARIES = 2,
 } hy_provider_flag;
 
+// ---- Chains ----
+
+#define HY_CHAIN_STEPS 16
+#define HY_CHAIN_TENSORS 12
+
+// One call of a chain. `in` says where an input comes from: k >= 0 is input k of the chain, and
+// -1 - s the result of step s, which is an earlier one.
+typedef struct hy_chain_step {
+  hy_op op;
+  int32_t n_in;
+  int32_t in[3];
+  hy_dtype dtype;  // of the result
+  int32_t out;     // the output of the chain that holds the result; -1: nobody wants it afterwards
+  int32_t reserved;
+  hy_attrs attrs;
+} hy_chain_step;
+
+// Elementwise calls that feed one another, run as one loop nest: results between them need no
+// memory. All are computed over one shape, to which the inputs broadcast; the last step alone may
+// reduce the last dimension (sum, mean) of an earlier step's result. An output may be exactly an
+// input, and is otherwise apart from all of them. Plain data, as a call is; owns nothing.
+typedef struct hy_chain {
+  size_t size;
+  const hy_tensor* in;
+  hy_tensor* out;
+  const hy_chain_step* steps;
+  int32_t n_in, n_out, n_steps;
+  int32_t ndim;
+  int64_t shape[HY_MAX_DIMS];
+} hy_chain;
+
 // A library of kernels on a backend's devices. `device` and `stream` are the backend's own handles.
 typedef struct hy_provider {
   size_t size;
@@ -172,6 +203,10 @@ typedef struct hy_provider {
   hy_status (*run)(void* device, void* stream, const hy_call* call);
   uint32_t flags;  // hy_provider_flag bits
   uint32_t reserved;
+  // Optional; both go together. Values are those of the calls made one after another, in rounding
+  // too where the calls' own kernels round so. Without them a graph's calls stay calls.
+  hy_support (*supports_chain)(void* device, const hy_chain* chain);
+  hy_status (*run_chain)(void* device, void* stream, const hy_chain* chain);
 } hy_provider;
 
 // ---- Backends ----
@@ -193,13 +228,14 @@ typedef struct hy_async_error {
 
 // ---- Types of the optional functions ----
 
-// What a graph holds: one per call of hy_provider.run, copy, set or kernel_launch made on the
-// capturing stream, in that order. Owns nothing.
+// What a graph holds: one per call of hy_provider.run, hy_provider.run_chain, copy, set or
+// kernel_launch made on the capturing stream, in that order. Owns nothing.
 typedef enum hy_node_kind {
   HY_NODE_CALL = 0,
   HY_NODE_COPY = 1,
   HY_NODE_SET = 2,
   HY_NODE_LAUNCH = 3,
+  HY_NODE_CHAIN = 4,
 } hy_node_kind;
 
 // One argument of a kernel compiled at run time, passed by value.
@@ -228,6 +264,7 @@ typedef struct hy_graph_node {
   uint64_t bytes;           // COPY, SET
   void* kernel;             // LAUNCH: the backend's handle
   const hy_launch* launch;  // LAUNCH
+  const hy_chain* chain;    // CHAIN
 } hy_graph_node;
 
 typedef enum hy_reduce_op {

@@ -45,7 +45,7 @@ bool bench_wanted(const char* name, const char* shape, const char* dtype);
 // The benchmarks, in the order in which `all` runs them. Each runs to the end and prints its rows.
 // clang-format off
 #define BENCHMARKS(X) \
-  X(dispatch) X(alloc) X(copy) X(gemm) X(int8) X(gemv) X(attention) X(scaling) X(decode) \
+  X(dispatch) X(alloc) X(copy) X(graph) X(gemm) X(int8) X(gemv) X(attention) X(scaling) X(decode) \
   X(prefill) X(train) X(load) X(elementwise) X(softmax) X(norm) X(image) X(npu)
 // clang-format on
 #define BENCH_AS_PROTOTYPE(name) hy_status bench_##name(hy_device* device);

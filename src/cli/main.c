@@ -9,7 +9,7 @@
 
 static const cli_command* const commands[] = {
     &cli_info,       &cli_ops,        &cli_verify, &cli_bench, &cli_run,
-    &cli_finetune,   &cli_merge,      &cli_demo,   &cli_chat,
+    &cli_finetune,   &cli_merge,      &cli_demo,   &cli_chat,  &cli_graph,
 #ifdef HALYARD_CLI_NPU
     &cli_npu,
 #endif

@@ -19,6 +19,7 @@ static void put(FILE* f, const char* text) {
       case '`': fputs("\\(ga", f); break;
       case '^': fputs("\\(ha", f); break;
       case '~': fputs("\\(ti", f); break;
+      case '|': fputs("|\\:", f); break;  // a line may end there
       default: fputc(*text, f);
     }
   }
@@ -83,11 +84,11 @@ static void put_command_page(void* file, const cli_command* command, const cli_o
                              int n_options) {
   FILE* f = file;
   put_head(f, command->name, command->summary);
-  fputs(".SH SYNOPSIS\n\\fBhalyard ", f);
+  fputs(".SH SYNOPSIS\n.ad l\n\\fBhalyard ", f);  // names with bars between cannot be spread
   put(f, command->name);
   fputs("\\fR ", f);
   put(f, command->arguments);
-  fputs("[\\fIoptions\\fR]\n", f);
+  fputs("[\\fIoptions\\fR]\n.ad b\n", f);
   if (n_options > 0) fputs(".SH OPTIONS\n", f);
   put_options(f, options, n_options);
   put_globals(f);

@@ -470,12 +470,13 @@ void hy__allocator_detach(hy__allocator* a, hy_stream* stream) {
 
 // ---- private caches, for graphs ----
 
-hy_status hy__allocator_capture_begin(hy__allocator* a, hy_stream* stream) {
+hy_status hy__allocator_capture_begin(hy__allocator* a, hy_stream* stream, hy__capture* capture) {
   hy__alloc_cache* private = hy__calloc(1, sizeof *private);
   if (!private) return host_memory_out(a);
   pthread_mutex_lock(&a->mutex);
   private->home = stream->cache;
   private->number = stream->cache->number;
+  private->capture = capture;
   stream->cache->captures++;
   stream->cache = private;
   pthread_mutex_unlock(&a->mutex);
@@ -485,6 +486,7 @@ hy_status hy__allocator_capture_begin(hy__allocator* a, hy_stream* stream) {
 hy__alloc_cache* hy__allocator_capture_end(hy__allocator* a, hy_stream* stream) {
   pthread_mutex_lock(&a->mutex);
   hy__alloc_cache* private = stream->cache;
+  private->capture = NULL;
   stream->cache = private->home;
   stream->cache->captures--;
   pthread_mutex_unlock(&a->mutex);

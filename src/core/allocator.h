@@ -60,6 +60,7 @@ typedef struct hy__alloc_cache {
   int number;                    // a private cache has its home's
   struct hy__alloc_cache* home;  // of the stream that captured; NULL: not private
   int captures;                  // under way on its streams, which are idle meanwhile
+  hy__capture* capture;          // of a private cache, while it is under way
   bool attached;
   void* stream;  // the backend's handle while attached
   hy__bins bins[HY__POOLS];

@@ -96,6 +96,10 @@ static hy_status import_provider(const hy_backend* b, int index, const hy_provid
   if (!to->supports || !to->run)
     return hy_fail(HY_FORMAT, "backend %s, provider %s: the required function %s is NULL", b->name,
                    to->name, to->supports ? "run" : "supports");
+  if (!to->supports_chain != !to->run_chain)
+    return hy_fail(HY_FORMAT,
+                   "backend %s, provider %s: supports_chain and run_chain go together, one is NULL",
+                   b->name, to->name);
   if (to->n_declares < 0 || (to->n_declares > 0 && !to->declares))
     return hy_fail(HY_FORMAT, "backend %s, provider %s: declares does not hold n_declares = %d",
                    b->name, to->name, to->n_declares);

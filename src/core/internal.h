@@ -80,6 +80,9 @@ typedef struct hy__capture {
   // `provider` runs the call; NULL: the reference on a host device.
   hy_status (*call)(hy_stream* stream, const hy_call* call, const hy_provider* provider);
   hy_status (*work)(hy_stream* stream, const hy_graph_node* node);  // COPY, SET, LAUNCH
+  // Memory of the capture's private cache that is taken, or given back; under the allocator's
+  // mutex.
+  void (*memory)(struct hy__capture* capture, void* address, size_t bytes, bool taken);
   void (*drop)(hy_stream* stream);  // ends the capture without a graph
   hy_status failed;                 // of the first call that could not be captured
   char failure[320];
@@ -133,7 +136,8 @@ void hy__allocator_detach(hy__allocator* allocator, hy_stream* stream);
 // From capture_begin to capture_end what the stream allocates comes from, and goes back to, a
 // private cache, which nobody else takes from. The stream is idle. Released once the work that uses
 // it is done: what is free then, and what is freed later, is the stream's again.
-hy_status hy__allocator_capture_begin(hy__allocator* allocator, hy_stream* stream);
+hy_status hy__allocator_capture_begin(hy__allocator* allocator, hy_stream* stream,
+                                      hy__capture* capture);
 struct hy__alloc_cache* hy__allocator_capture_end(hy__allocator* allocator, hy_stream* stream);
 uint64_t hy__allocator_private_bytes(hy__allocator* allocator, const struct hy__alloc_cache* cache);
 void hy__allocator_private_release(hy__allocator* allocator, struct hy__alloc_cache* cache);

@@ -165,6 +165,8 @@ hy_status hy_alloc(hy_stream* stream, size_t bytes, void** address) {
   hy__allocator* a = stream->device->allocator;
   pthread_mutex_lock(&a->mutex);
   hy_status status = hy__allocator_take(a, stream->cache, bytes + hy__debug_extra(stream), address);
+  hy__capture* capture = stream->cache->capture;
+  if (status == HY_OK && capture) capture->memory(capture, *address, bytes, true);
   pthread_mutex_unlock(&a->mutex);
   return status == HY_OK ? hy__debug_allocated(stream, *address, bytes) : status;
 }
@@ -192,6 +194,8 @@ hy_status hy_free(hy_device* device, void* address) {
   pthread_mutex_lock(&a->mutex);
   hy__alloc_block* block = hy__allocator_find(a, address);
   if (block) {
+    hy__capture* capture = block->cache->capture;
+    if (capture) capture->memory(capture, address, 0, false);
     hy__allocator_give(a, block);
   } else {
     status = unknown_address(a, "hy_free", address);

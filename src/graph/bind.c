@@ -61,6 +61,7 @@ static bool is_used(const hy_graph* graph, const hy_binding* b) {
     const hy__graph_node* node = graph->nodes[i];
     for (int k = 0; k < node->n_operands; k++) {
       const hy__operand* o = &node->operands[k];
+      if (o->value >= 0) continue;
       uintptr_t first = (uintptr_t)o->captured + (uintptr_t)o->first;
       if (first - (uintptr_t)b->captured < b->bytes) return true;
     }
@@ -70,9 +71,8 @@ static bool is_used(const hy_graph* graph, const hy_binding* b) {
 
 // ---- nodes ----
 
-// Whether the call as it is now may be run, and by whom.
-static hy_status check(const hy_graph* graph, int index, const hy_call* call,
-                       const hy_provider** provider) {
+hy_status hy__graph_check_call(const hy_graph* graph, int index, const hy_call* call,
+                               const hy_provider** provider) {
   hy_tensor expected[HY_MAX_OUTPUTS];
   hy_support reason;
   HY_TRY(hy_infer(call, expected));
@@ -88,6 +88,7 @@ static hy_status move(hy__graph_node* node, const hy_binding* list, int n, bool*
   *moved = false;
   for (int i = 0; i < node->n_operands; i++) {
     void* now;
+    if (node->operands[i].value >= 0) continue;
     HY_TRY(place(&node->operands[i], list, n, &now));
     *moved = *moved || now != *node->operands[i].now;
     *node->operands[i].now = now;
@@ -101,10 +102,19 @@ static hy_status move_all(hy_graph* graph, const hy_binding* list, int n, bool* 
     HY_TRY(move(node, list, n, &moved[i]));
     node->next = node->provider;
     if (moved[i] && node->as.kind == HY_NODE_CALL) {
-      HY_TRY(check(graph, i, node->as.call, &node->next));
+      HY_TRY(hy__graph_check_call(graph, i, node->as.call, &node->next));
     }
   }
   return HY_OK;
+}
+
+// Arguments that lie in the range have memory now.
+static void note_bound(hy_graph* graph, const hy_binding* b) {
+  for (int i = 0; i < graph->n_arguments; i++) {
+    hy__graph_argument* a = &graph->arguments[i];
+    uintptr_t at = (uintptr_t)a->captured - (uintptr_t)b->captured;
+    if (at < b->bytes && a->bytes <= b->bytes - at) a->bound = true;
+  }
 }
 
 hy_status hy_graph_bind(hy_graph* graph, const hy_binding* bindings, int n) {
@@ -142,6 +152,7 @@ hy_status hy_graph_bind(hy_graph* graph, const hy_binding* bindings, int n) {
     graph->nodes[i]->stale |= moved[i];
     graph->stale |= moved[i];
   }
+  for (int i = 0; i < n; i++) note_bound(graph, &bindings[i]);
   hy_binding* old = graph->bindings;
   graph->bindings = list;
   graph->n_bindings = total;
@@ -167,7 +178,7 @@ hy_status hy_graph_set_attrs(hy_graph* graph, int index, const hy_attrs* attrs) 
   }
   hy_call changed = node->call;
   changed.attrs = *attrs;
-  HY_TRY(check(graph, index, &changed, &node->provider));
+  HY_TRY(hy__graph_check_call(graph, index, &changed, &node->provider));
   node->call.attrs = *attrs;
   node->stale = graph->stale = true;
   return HY_OK;

@@ -6,6 +6,9 @@
 typedef struct capture {
   hy__capture base;
   hy_graph* graph;
+  hy__memory_event* events;
+  int n_events, events_capacity;
+  bool events_lost;  // no host memory for them: the graph will have no values
 } capture;
 
 static hy_graph* graph_of(const hy_stream* stream) {
@@ -22,30 +25,16 @@ static hy_status spoil(hy_stream* stream, hy_status status) {
   return status;
 }
 
-static hy_status make_room(hy_graph* graph) {
-  if (graph->count < graph->capacity) return HY_OK;
-  int capacity = graph->capacity ? 2 * graph->capacity : 64;
-  hy__graph_node** nodes = hy__realloc(graph->nodes, (size_t)capacity * sizeof *nodes);
-  if (!nodes) return hy_fail(HY_OUT_OF_MEMORY, "no host memory for the nodes of a graph");
-  graph->nodes = nodes;
-  graph->capacity = capacity;
-  return HY_OK;
-}
-
 static hy_status record(hy_stream* stream, const hy_graph_node* from, const hy_provider* provider) {
   hy_graph* graph = graph_of(stream);
   hy__graph_node* node = NULL;
-  hy_status status = make_room(graph);
-  if (status == HY_OK) status = hy__graph_node_create(from, provider, &node);
+  hy_status status = hy__graph_node_create(from, provider, &node);
   if (status == HY_OK && graph->native) {
     status = hy__graph_node_submit(graph->device, stream->handle, node);
+    if (status != HY_OK) hy__graph_node_destroy(node);
   }
-  if (status != HY_OK) {
-    hy__graph_node_destroy(node);
-    return spoil(stream, status);
-  }
-  graph->nodes[graph->count++] = node;
-  return HY_OK;
+  if (status == HY_OK) status = hy__graph_append(graph, node);
+  return status == HY_OK ? HY_OK : spoil(stream, status);
 }
 
 static hy_status record_call(hy_stream* stream, const hy_call* call, const hy_provider* provider) {
@@ -56,14 +45,26 @@ static hy_status record_work(hy_stream* stream, const hy_graph_node* node) {
   return record(stream, node, NULL);
 }
 
+static void note_memory(hy__capture* base, void* address, size_t bytes, bool taken) {
+  capture* c = (capture*)base;
+  hy_status status =
+      hy__graph_grow((void**)&c->events, c->n_events, &c->events_capacity, sizeof *c->events);
+  if (status != HY_OK) {
+    c->events_lost = true;
+    return;
+  }
+  c->events[c->n_events++] = (hy__memory_event){address, bytes, c->graph->count, taken};
+}
+
 static void drop(hy_stream* stream) {
   hy_capture_end(stream, NULL);
 }
 
-static hy_status graph_new(hy_device* device, hy_graph** out) {
+hy_status hy__graph_new(hy_device* device, hy_graph** out) {
   hy_graph* graph = hy__calloc(1, sizeof *graph);
   if (!graph) return hy_fail(HY_OUT_OF_MEMORY, "no host memory for a graph");
   graph->device = device;
+  graph->next = HY__GRAPH_FIRST_ADDRESS;
   graph->native = device->backend->capture_begin != NULL;
   hy_status status = device->is_host ? HY_OK : hy_event_create(device, &graph->done);
   if (status != HY_OK) {
@@ -85,10 +86,11 @@ hy_status hy_capture_begin(hy_stream* stream) {
   hy_device* device = stream->device;
   capture* c = hy__calloc(1, sizeof *c);
   if (!c) return hy_fail(HY_OUT_OF_MEMORY, "hy_capture_begin: no host memory");
-  c->base = (hy__capture){.call = record_call, .work = record_work, .drop = drop};
-  hy_status status = graph_new(device, &c->graph);
+  c->base =
+      (hy__capture){.call = record_call, .work = record_work, .memory = note_memory, .drop = drop};
+  hy_status status = hy__graph_new(device, &c->graph);
   if (status != HY_OK) goto fail_graph;
-  status = hy__allocator_capture_begin(device->allocator, stream);
+  status = hy__allocator_capture_begin(device->allocator, stream, &c->base);
   if (status != HY_OK) goto fail_memory;
   if (c->graph->native) status = device->backend->capture_begin(device->handle, stream->handle);
   if (status != HY_OK) goto fail_backend;
@@ -124,11 +126,15 @@ hy_status hy_capture_end(hy_stream* stream, hy_graph** graph) {
   if (graph && c->base.failed != HY_OK) {
     status = hy_fail(c->base.failed, "the capture was spoilt: %s", c->base.failure);
   }
+  if (wanted && status == HY_OK && !c->events_lost) {
+    status = hy__graph_find_values(g, c->events, c->n_events);
+  }
   if (wanted && status == HY_OK) {
     *graph = g;
   } else {
     hy_graph_destroy(g);
   }
+  hy__mfree(c->events);
   hy__mfree(c);
   return status;
 }
@@ -141,6 +147,16 @@ void hy_graph_destroy(hy_graph* graph) {
   hy__allocator_private_release(device->allocator, graph->memory);
   hy_event_destroy(graph->done);
   for (int i = 0; i < graph->count; i++) hy__graph_node_destroy(graph->nodes[i]);
+  hy_free(graph->device, graph->arena);
+  for (int i = 0; i < graph->n_arguments; i++) {
+    hy_free(graph->device, graph->arguments[i].memory);
+    hy__mfree(graph->arguments[i].name);
+  }
+  for (int i = 0; i < graph->n_integers; i++) hy__mfree(graph->integers[i].name);
+  if (graph->own) hy_stream_destroy(graph->own);
+  hy__mfree(graph->arguments);
+  hy__mfree(graph->integers);
+  hy__mfree(graph->values);
   hy__mfree(graph->nodes);
   hy__mfree(graph->bindings);
   hy__mfree(graph);

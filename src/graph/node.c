@@ -1,4 +1,5 @@
-// Nodes of a graph: deep copies of calls, copies, memsets and kernel launches, each one allocation.
+// Nodes of a graph: deep copies of calls, chains, copies, memsets and kernel launches, each one
+// allocation.
 #include <string.h>
 
 #include "graph/graph.h"
@@ -18,8 +19,18 @@ static void* data_of(hy__graph_node* node, int n_operands) {
   return (hy__operand*)node->data + n_operands;
 }
 
-static void add_operand(hy__graph_node* node, void** now, int64_t first, int64_t last) {
-  node->operands[node->n_operands++] = (hy__operand){*now, first, last, now};
+enum { READS = 1, WRITES = 2 };
+
+static void add_operand(hy__graph_node* node, void** now, int64_t first, int64_t last, int how) {
+  node->operands[node->n_operands++] =
+      (hy__operand){*now, first, last, now, -1, (how & READS) != 0, (how & WRITES) != 0};
+}
+
+static void add_tensor(hy__graph_node* node, hy_tensor* t, int how) {
+  int64_t first, last;
+  if (t->dtype == HY_NONE) return;
+  hy_tensor_extent(t, &first, &last);
+  if (first < last) add_operand(node, &t->data, first, last, how);
 }
 
 static hy__graph_node* copy_call(const hy_call* call) {
@@ -33,12 +44,24 @@ static hy__graph_node* copy_call(const hy_call* call) {
   node->call.in = tensors;
   node->call.out = tensors + call->n_in;
   node->as.call = &node->call;
-  for (int i = 0; i < n; i++) {
-    if (tensors[i].dtype == HY_NONE) continue;
-    int64_t first, last;
-    hy_tensor_extent(&tensors[i], &first, &last);
-    if (first < last) add_operand(node, &tensors[i].data, first, last);
-  }
+  for (int i = 0; i < n; i++) add_tensor(node, &tensors[i], i < call->n_in ? READS : WRITES);
+  return node;
+}
+
+static hy__graph_node* copy_chain(const hy_chain* chain) {
+  int n = chain->n_in + chain->n_out;
+  size_t steps = (size_t)chain->n_steps * sizeof(hy_chain_step);
+  hy__graph_node* node = node_new(n, (size_t)n * sizeof(hy_tensor) + steps);
+  if (!node) return NULL;
+  hy_tensor* tensors = data_of(node, n);
+  if (chain->n_in) memcpy(tensors, chain->in, (size_t)chain->n_in * sizeof *tensors);
+  memcpy(tensors + chain->n_in, chain->out, (size_t)chain->n_out * sizeof *tensors);
+  node->chain = *chain;
+  node->chain.in = tensors;
+  node->chain.out = tensors + chain->n_in;
+  node->chain.steps = memcpy(tensors + n, chain->steps, steps);
+  node->as.chain = &node->chain;
+  for (int i = 0; i < n; i++) add_tensor(node, &tensors[i], i < chain->n_in ? READS : WRITES);
   return node;
 }
 
@@ -52,8 +75,8 @@ static hy__graph_node* copy_launch(const hy_launch* launch) {
   for (size_t i = 0; i < n; i++) {
     args[i] = launch->args[i];
     args[i].value = memcpy(value, launch->args[i].value, args[i].bytes);
-    // How far behind the address the kernel reaches is not known.
-    if (args[i].is_address) add_operand(node, (void**)value, 0, 1);
+    // How far behind the address the kernel reaches is not known, nor what it does there.
+    if (args[i].is_address) add_operand(node, (void**)value, 0, 1, READS | WRITES);
     value += (args[i].bytes + 15u) / 16 * 16;
   }
   node->launch = *launch;
@@ -67,8 +90,8 @@ static hy__graph_node* copy_copy(const hy_graph_node* from) {
   hy__graph_node* node = node_new(n, 0);
   if (!node) return NULL;
   node->as = *from;
-  add_operand(node, &node->as.dst, 0, (int64_t)from->bytes);
-  if (n == 2) add_operand(node, (void**)&node->as.src, 0, (int64_t)from->bytes);
+  add_operand(node, &node->as.dst, 0, (int64_t)from->bytes, WRITES);
+  if (n == 2) add_operand(node, (void**)&node->as.src, 0, (int64_t)from->bytes, READS);
   return node;
 }
 
@@ -77,6 +100,7 @@ hy_status hy__graph_node_create(const hy_graph_node* from, const hy_provider* pr
   switch (from->kind) {
     case HY_NODE_CALL: *node = copy_call(from->call); break;
     case HY_NODE_LAUNCH: *node = copy_launch(from->launch); break;
+    case HY_NODE_CHAIN: *node = copy_chain(from->chain); break;
     case HY_NODE_COPY:
     case HY_NODE_SET: *node = copy_copy(from); break;
   }
@@ -90,4 +114,25 @@ hy_status hy__graph_node_create(const hy_graph_node* from, const hy_provider* pr
 
 void hy__graph_node_destroy(hy__graph_node* node) {
   hy__mfree(node);
+}
+
+hy_status hy__graph_grow(void** list, int n, int* capacity, size_t size) {
+  if (n < *capacity) return HY_OK;
+  int more = *capacity ? 2 * *capacity : 64;
+  void* grown = hy__realloc(*list, (size_t)more * size);
+  if (!grown) return hy_fail(HY_OUT_OF_MEMORY, "no host memory for a graph");
+  *list = grown;
+  *capacity = more;
+  return HY_OK;
+}
+
+hy_status hy__graph_append(hy_graph* graph, hy__graph_node* node) {
+  hy_status status =
+      hy__graph_grow((void**)&graph->nodes, graph->count, &graph->capacity, sizeof *graph->nodes);
+  if (status == HY_OK) {
+    graph->nodes[graph->count++] = node;
+  } else {
+    hy__graph_node_destroy(node);
+  }
+  return status;
 }

@@ -67,6 +67,15 @@ static void append_node(text* t, const hy_graph* graph, const hy__graph_node* no
       append(t, "%%%d = set %llu bytes to %d", number_of(graph, as->dst),
              (unsigned long long)as->bytes, as->value & 0xff);
       break;
+    case HY_NODE_CHAIN:
+      append_values(t, graph, as->chain->out, as->chain->n_out);
+      append(t, " = chain");
+      for (int i = 0; i < as->chain->n_steps; i++)
+        append(t, "%c%s", i ? ' ' : '[', hy_op_name(as->chain->steps[i].op));
+      append(t, "](");
+      append_values(t, graph, as->chain->in, as->chain->n_in);
+      append(t, ") by %s", node->provider->name);
+      break;
     case HY_NODE_LAUNCH:
       append(t, "launch of %u x %u x %u blocks with %d arguments", as->launch->grid[0],
              as->launch->grid[1], as->launch->grid[2], as->launch->n_args);
@@ -79,7 +88,7 @@ size_t hy_graph_describe(const hy_graph* graph, char* buffer, size_t size) {
   if (t.size) buffer[0] = 0;
   if (!graph) return 0;
   append(&t, "graph on %s, %d nodes, launched %s, %llu bytes of its own\n", graph->device->selector,
-         graph->count, graph->handle ? "by the backend" : "by calls",
+         graph->count, graph->native ? "by the backend" : "by calls",
          (unsigned long long)hy_graph_memory(graph));
   for (int i = 0; i < graph->count; i++) {
     append(&t, "%4d: ", i);
@@ -94,9 +103,12 @@ int hy_graph_node_count(const hy_graph* graph) {
 }
 
 bool hy_graph_is_native(const hy_graph* graph) {
-  return graph && graph->handle;
+  return graph && graph->native;
 }
 
 uint64_t hy_graph_memory(const hy_graph* graph) {
-  return graph ? hy__allocator_private_bytes(graph->device->allocator, graph->memory) : 0;
+  if (!graph) return 0;
+  uint64_t bytes = graph->arena_bytes;
+  if (graph->memory) bytes += hy__allocator_private_bytes(graph->device->allocator, graph->memory);
+  return bytes;
 }

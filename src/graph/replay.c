@@ -13,6 +13,7 @@ hy_status hy__graph_node_submit(const hy_device* device, void* stream, const hy_
       return backend->copy(device->handle, stream, as->dst, as->src, as->bytes,
                            HY_COPY_DEVICE_TO_DEVICE);
     case HY_NODE_SET: return backend->set(device->handle, stream, as->dst, as->value, as->bytes);
+    case HY_NODE_CHAIN: return node->provider->run_chain(device->handle, stream, as->chain);
     case HY_NODE_LAUNCH:
       return backend->kernel_launch(device->handle, stream, as->kernel, as->launch);
   }
@@ -29,14 +30,17 @@ static hy_status replay(const hy_graph* graph, hy_stream* stream) {
       HY_TRY(hy__run_by(stream, node->as.call, node->provider));
       continue;
     }
-    if (hy__fault(node->as.kind == HY_NODE_LAUNCH ? HY_FAULT_KERNEL : HY_FAULT_COPY)) {
+    bool computes = node->as.kind == HY_NODE_LAUNCH || node->as.kind == HY_NODE_CHAIN;
+    if (hy__fault(computes ? HY_FAULT_KERNEL : HY_FAULT_COPY)) {
       return hy_fail(HY_DEVICE_FAILED, "node %d of a graph on %s failed by an injected fault", i,
                      device->selector);
     }
     int64_t begin = hy__trace_begin();
     hy_status status = hy__graph_node_submit(device, stream->handle, node);
-    hy__trace_end(begin, &(hy__trace_event){.kind = HY__TRACE_COPY,
-                                            .name = "graph node",
+    bool chain = node->as.kind == HY_NODE_CHAIN;
+    hy__trace_end(begin, &(hy__trace_event){.kind = chain ? HY__TRACE_OP : HY__TRACE_COPY,
+                                            .name = chain ? "chain" : "graph node",
+                                            .provider = chain ? node->provider->name : NULL,
                                             .device = device,
                                             .bytes = node->as.bytes});
     HY_TRY(status);
@@ -64,11 +68,18 @@ static hy_status capture_again(const hy_graph* graph, void** handle) {
   return status;
 }
 
+void hy__graph_drop_handle(hy_graph* graph) {
+  if (!graph->handle) return;
+  hy_event_sync(graph->done);
+  graph->device->backend->graph_destroy(graph->device->handle, graph->handle);
+  graph->handle = NULL;
+}
+
 // Tells the backend's graph what has changed since it was captured.
 static hy_status refresh(hy_graph* graph) {
   const hy_device* device = graph->device;
   const hy_backend* backend = device->backend;
-  hy_status status = backend->graph_update ? HY_OK : HY_UNSUPPORTED;
+  hy_status status = graph->handle && backend->graph_update ? HY_OK : HY_UNSUPPORTED;
   for (int i = 0; i < graph->count && status == HY_OK; i++) {
     if (!graph->nodes[i]->stale) continue;
     status = backend->graph_update(device->handle, graph->handle, i, &graph->nodes[i]->as);
@@ -76,8 +87,7 @@ static hy_status refresh(hy_graph* graph) {
   if (status == HY_UNSUPPORTED) {
     void* fresh = NULL;
     HY_TRY(capture_again(graph, &fresh));
-    hy_event_sync(graph->done);
-    backend->graph_destroy(device->handle, graph->handle);
+    hy__graph_drop_handle(graph);
     graph->handle = fresh;
     status = HY_OK;
   }
@@ -89,7 +99,7 @@ static hy_status refresh(hy_graph* graph) {
 
 static hy_status launch_whole(hy_graph* graph, hy_stream* stream) {
   const hy_device* device = stream->device;
-  if (graph->stale) HY_TRY(refresh(graph));
+  if (graph->stale || !graph->handle) HY_TRY(refresh(graph));
   if (hy__fault(HY_FAULT_KERNEL)) {
     return hy_fail(HY_DEVICE_FAILED, "a graph of %d nodes on %s failed by an injected fault",
                    graph->count, device->selector);
@@ -98,6 +108,23 @@ static hy_status launch_whole(hy_graph* graph, hy_stream* stream) {
   hy_status status = device->backend->graph_launch(device->handle, graph->handle, stream->handle);
   hy__trace_end(begin, &(hy__trace_event){.kind = HY__TRACE_OP, .name = "graph", .device = device});
   return status;
+}
+
+static hy_status check_ready(const hy_graph* graph) {
+  if (graph->building) {
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "hy_graph_launch: the graph is under construction; call hy_graph_finish first");
+  }
+  if (graph->unplanned) {
+    return hy_fail(HY_OUT_OF_MEMORY, "hy_graph_launch: passes failed and left the graph no memory");
+  }
+  for (int i = 0; i < graph->n_arguments; i++) {
+    if (graph->arguments[i].bound) continue;
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "hy_graph_launch: \"%s\" has no memory; hy_graph_set gives it",
+                   graph->arguments[i].name);
+  }
+  return HY_OK;
 }
 
 hy_status hy_graph_launch(hy_graph* graph, hy_stream* stream) {
@@ -111,10 +138,11 @@ hy_status hy_graph_launch(hy_graph* graph, hy_stream* stream) {
   if (stream->capture) {
     return hy__capture_refuse(stream, "hy_graph_launch", "graphs do not contain graphs");
   }
+  HY_TRY(check_ready(graph));
   HY_TRY(hy__stream_check(stream));
   if (!graph->done) return replay(graph, stream);
   if (graph->last && graph->last != stream) HY_TRY(hy_stream_wait_event(stream, graph->done));
-  hy_status status = graph->handle ? launch_whole(graph, stream) : replay(graph, stream);
+  hy_status status = graph->native ? launch_whole(graph, stream) : replay(graph, stream);
   // Also after a failure: some of it may be under way.
   hy_status noted = hy_event_record(graph->done, stream);
   graph->last = stream;

@@ -21,6 +21,11 @@ struct hy__trainer {
   hy_array *cos, *sin;  // of one pass
   hy_array* head;       // the head's weight, in floats where the model's is quantised
   int64_t steps;
+  // The captured pass of a step, and what it reads and writes.
+  hy_graph* graph;
+  hy_graph_report report;
+  hy_array *ids, *wanted, *scale, *mean;
+  hy_array** grads;  // of the parameters; NULL where there is none
 };
 
 // ---- parameters ----
@@ -88,6 +93,9 @@ static hy_status check_options(const hy__train_options* o, const hy__config* c) 
                    (long long)o->length, (long long)c->max_positions);
   if (!(o->lr > 0))
     return hy_fail(HY_INVALID_ARGUMENT, "the learning rate is %g; it is above 0", o->lr);
+  if (o->graph && o->accumulate != 1)
+    return hy_fail(HY_UNSUPPORTED, "a captured step has one pass, not %lld",
+                   (long long)o->accumulate);
   return HY_OK;
 }
 
@@ -101,7 +109,18 @@ static hy_status make_head(hy__trainer* t) {
   return HY_OK;
 }
 
+static hy_status refuse_dropout(void* context, const char* name, hy__linear* layer, int64_t out,
+                                int64_t in) {
+  (void)context;
+  (void)out;
+  (void)in;
+  if (!layer->lora.a || !(layer->lora.dropout > 0)) return HY_OK;
+  return hy_fail(HY_UNSUPPORTED, "a captured step would repeat the draws of the dropout of %s",
+                 name);
+}
+
 static hy_status set_up(hy__trainer* t) {
+  if (t->options.graph) HY_TRY(hy__transformer_visit_linears(t->model, refuse_dropout, NULL));
   HY_TRY(hy_tape_create(t->stream, &t->tape));
   HY_TRY(make_head(t));
   HY_TRY(make_positions(t));
@@ -134,8 +153,17 @@ hy_status hy__trainer_create(hy_stream* stream, hy__transformer* model,
   return status;
 }
 
+static void destroy_graph(hy__trainer* t) {
+  hy_graph_destroy(t->graph);
+  hy_array* const arrays[] = {t->ids, t->wanted, t->scale, t->mean};
+  for (int i = 0; i < 4; i++) hy_array_release(arrays[i]);
+  for (int i = 0; t->grads && i < t->n_parameters; i++) hy_array_release(t->grads[i]);
+  hy__mfree(t->grads);
+}
+
 void hy__trainer_destroy(hy__trainer* t) {
   if (!t) return;
+  destroy_graph(t);
   hy_optimizer_destroy(t->optimizer);
   for (int i = 0; i < t->n_parameters; i++) {
     hy_array_set_requires_grad(t->parameters[i], false);
@@ -212,12 +240,9 @@ static hy_array* upload(hy_scope* s, const int32_t* values, int64_t n) {
 }
 
 // The summed loss of one pass; recorded when learning.
-static hy_array* pass_loss(hy_scope* s, hy__trainer* t, int64_t pass, bool learning,
-                           const int32_t* tokens, const int32_t* targets) {
+static hy_array* pass_loss(hy_scope* s, hy__trainer* t, int64_t pass, bool learning, hy_array* ids,
+                           hy_array* wanted) {
   const hy__config* c = &t->model->config;
-  int64_t n = t->options.batch * t->options.length;
-  int begin = hy_scope_mark(s);
-  hy_array *ids = upload(s, tokens, n), *wanted = upload(s, targets, n);
   int mark = hy_scope_mark(s);
   hy_array* x = hy__embed(s, t->model, ids);
   for (int layer = 0; layer < c->n_layers; layer++)
@@ -228,7 +253,7 @@ static hy_array* pass_loss(hy_scope* s, hy__trainer* t, int64_t pass, bool learn
   hy_status status = hy_array_linear_cross_entropy(s->tape, &loss, hidden, t->head, wanted,
                                                    HY__IGNORE, HY_REDUCTION_SUM, HY__LOSS_ROWS);
   // The backward holds what it needs itself.
-  return hy_scope_pop(s, begin, hy_scope_keep(s, status, loss));
+  return hy_scope_pop(s, mark, hy_scope_keep(s, status, loss));
 }
 
 static int64_t count_targets(const hy__trainer* t, const int32_t* targets) {
@@ -248,7 +273,8 @@ static hy_status run_passes(hy__trainer* t, bool learning, const int32_t* tokens
     double value = 0;
     hy_scope s;
     hy_scope_begin(&s, t->tape);
-    hy_array* sum = pass_loss(&s, t, pass, learning, tokens + pass * n, targets + pass * n);
+    hy_array *ids = upload(&s, tokens + pass * n, n), *wanted = upload(&s, targets + pass * n, n);
+    hy_array* sum = pass_loss(&s, t, pass, learning, ids, wanted);
     hy_array* mean = hy_s_mul_scalar(&s, sum, hy_float(1.0 / (double)counted));
     if (learning) HY_SCOPE_TRY(&s, hy_backward(t->tape, mean, NULL));
     HY_SCOPE_TRY(&s, hy_array_item(t->stream, mean, &value));
@@ -256,6 +282,69 @@ static hy_status run_passes(hy__trainer* t, bool learning, const int32_t* tokens
     *loss += value;
   }
   return HY_OK;
+}
+
+// ---- a pass by a graph ----
+
+// Gradients stay where the graph writes them, also while the parameters have none.
+static hy_status keep_grads(hy__trainer* t) {
+  t->grads = hy__calloc((size_t)t->n_parameters, sizeof(hy_array*));
+  if (!t->grads) return hy_fail(HY_OUT_OF_MEMORY, "no memory for the gradients of a graph");
+  for (int i = 0; i < t->n_parameters; i++)
+    t->grads[i] = hy_array_retain(hy_array_grad(t->parameters[i]));
+  return HY_OK;
+}
+
+// The calls of a pass, recorded in place of being run.
+static hy_status record_pass(hy__trainer* t) {
+  hy_scope s;
+  HY_TRY(hy_capture_begin(t->stream));
+  hy_tape_set_recording(t->tape, true);
+  hy_scope_begin(&s, t->tape);
+  hy_array* mean = hy_s_mul(&s, pass_loss(&s, t, 0, true, t->ids, t->wanted), t->scale);
+  HY_SCOPE_TRY(&s, hy_backward(t->tape, mean, NULL));
+  t->mean = hy_scope_give(&s, mean);
+  hy_status status = hy_scope_end(&s);
+  if (status == HY_OK) status = keep_grads(t);
+  hy_status ended = hy_capture_end(t->stream, status == HY_OK ? &t->graph : NULL);
+  return status == HY_OK ? ended : status;
+}
+
+static hy_status capture_pass(hy__trainer* t) {
+  int64_t n = t->options.batch * t->options.length;
+  HY_TRY(hy_array_zeros(t->stream, &t->ids, HY_I64, 1, &n));
+  HY_TRY(hy_array_zeros(t->stream, &t->wanted, HY_I64, 1, &n));
+  HY_TRY(hy_array_zeros(t->stream, &t->scale, HY_F32, 0, NULL));
+  HY_TRY(record_pass(t));
+  return hy_graph_run_passes(t->graph, HY_PASS_ALL, &t->report);
+}
+
+static hy_status put(hy__trainer* t, const hy_array* array, const int32_t* values) {
+  const hy_tensor* to = hy_array_tensor(array);
+  int64_t n = hy_tensor_numel(to), *wide = hy__malloc((size_t)n * sizeof *wide);
+  if (!wide) return hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)n);
+  for (int64_t i = 0; i < n; i++) wide[i] = values[i];
+  hy_status status = hy_upload(t->stream, to->data, wide, hy_tensor_bytes(to));
+  hy__mfree(wide);
+  return status;
+}
+
+// What run_passes does, by one launch.
+static hy_status launch_pass(hy__trainer* t, const int32_t* tokens, const int32_t* targets,
+                             int64_t counted, double* loss) {
+  float scale = (float)(1.0 / (double)counted);
+  if (!t->graph) HY_TRY(capture_pass(t));
+  HY_TRY(put(t, t->ids, tokens));
+  HY_TRY(put(t, t->wanted, targets));
+  HY_TRY(hy_upload(t->stream, hy_array_tensor(t->scale)->data, &scale, sizeof scale));
+  HY_TRY(hy_graph_launch(t->graph, t->stream));
+  for (int i = 0; i < t->n_parameters; i++)
+    HY_TRY(hy_array_set_grad(t->parameters[i], t->grads[i]));
+  return hy_array_item(t->stream, t->mean, loss);
+}
+
+const hy_graph_report* hy__trainer_report(const hy__trainer* t) {
+  return t->graph ? &t->report : NULL;
 }
 
 hy_status hy__trainer_evaluate(hy__trainer* t, const hy__dataset* dataset, double* loss) {
@@ -287,7 +376,8 @@ hy_status hy__trainer_step(hy__trainer* t, const int32_t* tokens, const int32_t*
   if (counted == 0)
     return hy_fail(HY_INVALID_ARGUMENT,
                    "none of the tokens of this step counts: there is nothing to learn from");
-  hy_status status = run_passes(t, true, tokens, targets, counted, loss);
+  hy_status status = t->options.graph ? launch_pass(t, tokens, targets, counted, loss)
+                                      : run_passes(t, true, tokens, targets, counted, loss);
   double norm = 0;
   if (status == HY_OK) {
     double bound = t->options.clip > 0 ? t->options.clip : INFINITY;

@@ -2,6 +2,7 @@
 #ifndef HALYARD_MODEL_TRAIN_H_
 #define HALYARD_MODEL_TRAIN_H_
 
+#include "halyard/graph.h"
 #include "halyard/optim.h"
 #include "model/dataset.h"
 #include "model/rope.h"
@@ -16,6 +17,7 @@ typedef struct hy__train_options {
   double lr, weight_decay, clip;
   bool checkpoint;      // recompute blocks in the backward instead of keeping their activations
   bool all_parameters;  // else the adapters alone
+  bool graph;           // forward and backward captured once and launched for each step
   uint64_t seed;        // of dropout
 } hy__train_options;
 
@@ -23,6 +25,7 @@ typedef struct hy__trainer hy__trainer;
 
 // The model stays the caller's and outlives the trainer; its parameters, or its adapters, are made
 // leaves.
+// A graph is HY_UNSUPPORTED with several passes a step, or with dropout, whose draws would repeat.
 hy_status hy__trainer_create(hy_stream* stream, hy__transformer* model,
                              const hy__train_options* options, hy__trainer** trainer);
 void hy__trainer_destroy(hy__trainer* trainer);  // NULL is fine
@@ -35,6 +38,8 @@ hy_status hy__trainer_step(hy__trainer* trainer, const int32_t* tokens, const in
 // The mean loss over the dataset's evaluation part, without learning. HY_INVALID_ARGUMENT where
 // nothing of it counts.
 hy_status hy__trainer_evaluate(hy__trainer* trainer, const hy__dataset* dataset, double* loss);
+// Of the captured step; NULL before the first one, and without options.graph.
+const hy_graph_report* hy__trainer_report(const hy__trainer* trainer);
 const hy__train_options* hy__trainer_options(const hy__trainer* trainer);
 int64_t hy__trainer_steps(const hy__trainer* trainer);  // done so far
 double hy__trainer_lr(const hy__trainer* trainer);      // of the next step

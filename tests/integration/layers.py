@@ -32,7 +32,7 @@ MAY_INCLUDE = {
 }
 
 # The folders of the cpu backend, from the lowest up: each may include those before it.
-CPU = ["runtime", "simd", "gemm", "attention", "quant", "rows", "ops", "providers"]
+CPU = ["runtime", "simd", "gemm", "attention", "quant", "rows", "ops", "fused", "providers"]
 # What all of them may include: the interface between op families and kernels.
 CPU_SHARED = ["backends/cpu/family.h"]
 for i, folder in enumerate(CPU):

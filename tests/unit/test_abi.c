@@ -89,6 +89,8 @@ AT(hy_provider, supports, 48);
 AT(hy_provider, run, 56);
 AT(hy_provider, flags, 64);
 AT(hy_provider, reserved, 68);
+AT(hy_provider, supports_chain, 72);
+AT(hy_provider, run_chain, 80);
 
 AT(hy_async_error, status, 0);
 AT(hy_async_error, op, 4);
@@ -115,6 +117,7 @@ AT(hy_graph_node, src, 32);
 AT(hy_graph_node, bytes, 40);
 AT(hy_graph_node, kernel, 48);
 AT(hy_graph_node, launch, 56);
+AT(hy_graph_node, chain, 64);
 
 AT(hy_backend, size, 0);
 AT(hy_backend, abi, 8);

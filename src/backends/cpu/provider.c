@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "backends/cpu/family.h"
+#include "backends/cpu/fused/chain.h"
 #include "backends/cpu/runtime/isa.h"
 
 const hy_declaration hy__cpu_declarations[] = {
@@ -64,6 +65,11 @@ hy_status hy__cpu_run_best(const hy_call* call) {
   return row_of(call)->family->run(&best, call);
 }
 
+static hy_support supports_chain(void* device, const hy_chain* chain) {
+  (void)device;
+  return hy__cpu_supports_chain(chain);
+}
+
 // ---- avx512 ----
 
 static hy_status probe_avx512(hy_probe* report) {
@@ -86,6 +92,13 @@ static hy_status run_avx512(void* device, void* stream, const hy_call* call) {
   return hy__cpu_run_best(call);
 }
 
+static hy_status run_chain_avx512(void* device, void* stream, const hy_chain* chain) {
+  (void)device;
+  (void)stream;
+  pthread_once(&once, choose_kernels);
+  return hy__cpu_run_chain(&best, chain);
+}
+
 const hy_provider hy__cpu_avx512 = {
     .size = sizeof(hy_provider),
     .name = "avx512",
@@ -95,6 +108,8 @@ const hy_provider hy__cpu_avx512 = {
     .n_declares = HY__CPU_N_DECLARATIONS,
     .supports = hy__cpu_supports,
     .run = run_avx512,
+    .supports_chain = supports_chain,
+    .run_chain = run_chain_avx512,
 };
 
 // The same under the name that PyTorch's CPU backend gives it.
@@ -107,6 +122,8 @@ const hy_provider hy__cpu_xeon = {
     .n_declares = HY__CPU_N_DECLARATIONS,
     .supports = hy__cpu_supports,
     .run = run_avx512,
+    .supports_chain = supports_chain,
+    .run_chain = run_chain_avx512,
     .flags = HY_PROVIDER_BY_NAME,
 };
 
@@ -119,6 +136,13 @@ static hy_status run_native(void* device, void* stream, const hy_call* call) {
   return row_of(call)->family->run(&without_avx512, call);
 }
 
+static hy_status run_chain_native(void* device, void* stream, const hy_chain* chain) {
+  (void)device;
+  (void)stream;
+  pthread_once(&once, choose_kernels);
+  return hy__cpu_run_chain(&without_avx512, chain);
+}
+
 const hy_provider hy__cpu_native = {
     .size = sizeof(hy_provider),
     .name = "native",
@@ -127,6 +151,8 @@ const hy_provider hy__cpu_native = {
     .n_declares = HY__CPU_N_DECLARATIONS,
     .supports = hy__cpu_supports,
     .run = run_native,
+    .supports_chain = supports_chain,
+    .run_chain = run_chain_native,
 };
 
 hy_status hy__cpu_run_without_library(void* device, void* stream, const hy_call* call) {

@@ -70,6 +70,7 @@ static node* node_copy(const hy_graph_node* from) {
     case HY_NODE_LAUNCH: return copy_launch(from);
     case HY_NODE_COPY:
     case HY_NODE_SET: return node_new(from, 0);
+    case HY_NODE_CHAIN: break;  // of providers that run chains
   }
   guarded_host->fail(HY_INVALID_ARGUMENT, "guarded: %d is no kind of node", (int)from->kind);
   return NULL;
@@ -183,7 +184,8 @@ static hy_status localize(guarded_device* device, node* n) {
       HY_TRY(guarded_memory_reach(memory, n->as.src, n->as.bytes, &at));
       n->as.src = at;
       break;
-    case HY_NODE_SET: break;
+    case HY_NODE_SET:
+    case HY_NODE_CHAIN: break;
   }
   HY_TRY(guarded_memory_reach(memory, n->as.dst, n->as.bytes, &at));
   n->as.dst = at;
@@ -196,6 +198,7 @@ static hy_status run(const node* n) {
     case HY_NODE_LAUNCH: guarded_launch_run(&n->local); break;
     case HY_NODE_COPY: memmove(n->as.dst, n->as.src, n->as.bytes); break;
     case HY_NODE_SET: memset(n->as.dst, n->as.value, n->as.bytes); break;
+    case HY_NODE_CHAIN: break;
   }
   return HY_OK;
 }

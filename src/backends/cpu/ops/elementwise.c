@@ -1,20 +1,12 @@
 // Elementwise arithmetic, functions and comparisons on f32, bf16 and f16, with broadcasting.
+#include "backends/cpu/ops/elementwise.h"
+
 #include <math.h>
 
-#include "backends/cpu/family.h"
 #include "backends/cpu/rows/nditer.h"
 #include "backends/cpu/simd/half.h"
 
 enum { ROW = 512, MOST = 4 };  // floats of a widened row; an output and three inputs
-
-// How an op maps to rows: a map, or a test of which a number may be the second operand.
-typedef struct mapping {
-  hy__map* const* map;
-  hy__test* test;
-  float p, q;
-  bool has_number;
-  int cost;  // of an element, in additions
-} mapping;
 
 static float scalar(hy_scalar s) {
   return (float)hy_scalar_f(s);
@@ -31,7 +23,7 @@ enum { HY__MAPS(HY__AS_COST) };
 #undef HY__AS_COST
 #define USE(m, rows, name) ((m)->map = (rows)->name, (m)->cost = COST_##name)
 
-static void map_power(const hy__rows* rows, double exponent, mapping* m) {
+static void map_power(const hy__rows* rows, double exponent, hy__mapping* m) {
   if (exponent == 2)
     USE(m, rows, square);
   else if (exponent == 3)
@@ -40,7 +32,7 @@ static void map_power(const hy__rows* rows, double exponent, mapping* m) {
     USE(m, rows, to_power);
 }
 
-static void map_numbers(const hy__rows* rows, const hy_call* call, mapping* m) {
+static void map_numbers(const hy__rows* rows, const hy_call* call, hy__mapping* m) {
   const hy_attrs* attrs = &call->attrs;
   hy_attrs_value_alpha both = attrs->value_alpha;
   double value = hy_scalar_f(both.value);  // the first field of each of these kinds
@@ -73,8 +65,8 @@ static void map_numbers(const hy__rows* rows, const hy_call* call, mapping* m) {
   }
 }
 
-static void map_op(const hy__rows* rows, const hy_call* call, mapping* m) {
-  *m = (mapping){.p = 1, .cost = 1};
+void hy__map_op(const hy__rows* rows, const hy_call* call, hy__mapping* m) {
+  *m = (hy__mapping){.p = 1, .cost = 1};
   switch (call->op) {
 #define MAPS(name, inputs, cost, value) \
   case HY_OP_##name: USE(m, rows, name); break;
@@ -105,7 +97,7 @@ static void map_op(const hy__rows* rows, const hy_call* call, mapping* m) {
 
 typedef struct job {
   const hy__cpu_kernels* kernels;
-  mapping m;
+  hy__mapping m;
   int n_in;
   hy_dtype dtype;  // of the inputs
   int64_t size;
@@ -180,7 +172,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   job j = {.kernels = kernels, .n_in = call->n_in, .dtype = call->in[0].dtype};
   j.size = (int64_t)hy_dtype_size(j.dtype);
   j.nontemporal = hy__use_nontemporal(call);
-  map_op(kernels->rows, call, &j.m);
+  hy__map_op(kernels->rows, call, &j.m);
   const hy_tensor* tensors[MOST] = {&call->out[0]};
   for (int k = 0; k < call->n_in; k++) tensors[k + 1] = &call->in[k];
   hy__nditer loop;

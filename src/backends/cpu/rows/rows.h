@@ -67,6 +67,14 @@
 
 #define HY__MAPS(X) HY__OP_MAPS(X) HY__OTHER_MAPS(X)
 
+// X(name, inputs): maps of a few instructions, which a chain runs one after another without leaving the registers.
+#define HY__LIGHT_MAPS(X)                                               \
+  X(add, 2) X(sub, 2) X(mul, 2) X(div, 2) X(maximum, 2) X(minimum, 2)   \
+  X(addcmul, 3) X(addcdiv, 3) X(clamp, 1) X(neg, 1) X(abs, 1)           \
+  X(relu, 1) X(sqrt, 1) X(reciprocal, 1) X(scale, 1) X(affine, 1)       \
+  X(divide_by, 1) X(square, 1) X(cube, 1) X(sigmoid_backward, 2)        \
+  X(tanh_backward, 2) X(relu_backward, 2)
+
 // X(name, inputs, flags): out = 1 where the flags are set, of f32. Each is an op of that name; a
 // comparison is also the op name_scalar, whose second input is a number.
 #define HY__COMPARISONS(X)                                              \
@@ -105,6 +113,21 @@ typedef void hy__map(int64_t n, const void* const* in, float p, float q, void* o
 enum { HY__ROW_F32, HY__ROW_BF16, HY__ROW_TYPES, HY__ROW_SPARE = 32 };
 typedef void hy__test(int64_t n, const float* const* in, uint8_t* out);
 
+typedef enum hy__light {
+#define HY__AS_ENUM(name, inputs) HY__LIGHT_##name,
+  HY__LIGHT_MAPS(HY__AS_ENUM)
+#undef HY__AS_ENUM
+      HY__LIGHTS
+} hy__light;
+
+// A light map of rows of f32 in a chain.
+typedef struct hy__light_step {
+  int32_t map;         // hy__light
+  const float* in[3];  // NULL: the result of the step before
+  float p, q;
+  float* out;  // NULL: only the next step wants it
+} hy__light_step;
+
 typedef struct hy__rows {
 #define HY__AS_MEMBER(name, inputs, cost, value) hy__map* name[HY__ROW_TYPES];
   HY__MAPS(HY__AS_MEMBER)
@@ -112,6 +135,9 @@ typedef struct hy__rows {
 #define HY__AS_MEMBER(name, inputs, value) hy__test* name;
   HY__TESTS(HY__AS_MEMBER)
 #undef HY__AS_MEMBER
+  // Values are those of the maps; `nontemporal` is of the last step's output. An output is apart
+  // from the inputs of later steps.
+  void (*light_chain)(int64_t n, const hy__light_step* steps, int n_steps, bool nontemporal);
   // Of rows of `dtype`, f32 or bf16. Where `next` is not 0, what is so many bytes further is
   // prefetched while the row is worked on.
   float (*sum)(int64_t n, const void* x, hy_dtype dtype);

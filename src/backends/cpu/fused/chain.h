@@ -1,0 +1,10 @@
+// Fused chains of elementwise ops on the cpu.
+#ifndef HALYARD_CPU_FUSED_CHAIN_H_
+#define HALYARD_CPU_FUSED_CHAIN_H_
+
+#include "backends/cpu/family.h"
+
+hy_support hy__cpu_supports_chain(const hy_chain* chain);
+hy_status hy__cpu_run_chain(const hy__cpu_kernels* kernels, const hy_chain* chain);
+
+#endif  // HALYARD_CPU_FUSED_CHAIN_H_

@@ -1,0 +1,295 @@
+// halyard bench graph: what graphs are worth. Chains beside the calls they are made of, decoding
+// steps beside the same steps by calls, and the memory of activations before and after planning.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "bench/call.h"
+#include "graph/graph.h"
+#include "model/adapter.h"
+#include "model/create.h"
+#include "model/shapes.h"
+#include "model/step_graph.h"
+#include "model/train.h"
+#include "ops/internal.h"
+
+enum {
+  ELEMENTS = 16 << 20,
+  ROUNDS = 7,
+  CONTEXT = 128,
+  LONG_PROMPT = 2048,
+  TINY_NODES = 1000,
+  TRAIN_BATCH = 2,
+  TRAIN_LENGTH = 256
+};
+
+static void least(double* best, double seconds) {
+  if (*best == 0 || seconds < *best) *best = seconds;
+}
+
+// ---- a chain of six ops ----
+
+static hy_status six_ops(hy_stream* stream, hy_tensor* t, const hy_tensor* x, const hy_tensor* y) {
+  HY_TRY(hy_mul_scalar(stream, &t[0], x, hy_float(0.5)));
+  HY_TRY(hy_add_scalar(stream, &t[1], &t[0], hy_float(1), hy_int(1)));
+  HY_TRY(hy_relu(stream, &t[2], &t[1]));
+  HY_TRY(hy_mul_scalar(stream, &t[3], &t[2], hy_float(3)));
+  HY_TRY(hy_neg(stream, &t[4], &t[3]));
+  hy_tensor out = *y;
+  return hy_add_scalar(stream, &out, &t[4], hy_float(2), hy_int(1));
+}
+
+static hy_status capture_six(hy_stream* stream, const hy_tensor* x, const hy_tensor* y,
+                             hy_graph** graph) {
+  hy_tensor t[5];
+  hy_status status = hy_capture_begin(stream);
+  if (status != HY_OK) return status;
+  for (int i = 0; i < 5 && status == HY_OK; i++) {
+    t[i] = *x;
+    status = hy_alloc(stream, hy_tensor_bytes(x), &t[i].data);
+  }
+  if (status == HY_OK) status = six_ops(stream, t, x, y);
+  for (int i = 0; i < 5 && status == HY_OK; i++)
+    status = hy_free(hy_stream_device(stream), t[i].data);
+  hy_status ended = hy_capture_end(stream, graph);
+  return status == HY_OK ? ended : status;
+}
+
+static hy_status bench_chain(hy_device* device) {
+  bench_session session;
+  const int64_t size[1] = {ELEMENTS};
+  hy_tensor x, y, t[5];
+  hy_graph* graph = NULL;
+  double calls = 0, fused = 0;
+  hy_status status = bench_begin(&session, device);
+  if (status == HY_OK) status = bench_tensor(&session, &x, HY_F32, 1, size);
+  if (status == HY_OK) status = bench_tensor(&session, &y, HY_F32, 1, size);
+  for (int i = 0; i < 5 && status == HY_OK; i++)
+    status = bench_tensor(&session, &t[i], HY_F32, 1, size);
+  if (status == HY_OK) status = capture_six(session.stream, &x, &y, &graph);
+  if (status == HY_OK) status = hy_graph_run_passes(graph, HY_PASS_ALL, NULL);
+  for (int round = 0; round <= ROUNDS && status == HY_OK; round++) {
+    double start = bench_now();
+    status = six_ops(session.stream, t, &x, &y);
+    if (status == HY_OK) status = hy_stream_sync(session.stream);
+    double middle = bench_now();
+    if (status == HY_OK) status = hy_graph_launch(graph, session.stream);
+    if (status == HY_OK) status = hy_stream_sync(session.stream);
+    if (round == 0) continue;
+    least(&calls, middle - start);
+    least(&fused, bench_now() - middle);
+  }
+  hy_graph_destroy(graph);
+  bench_end(&session);
+  HY_TRY(status);
+  bench_row row = {.name = "chain",
+                   .shape = "6 ops, 16M",
+                   .dtype = "f32",
+                   .value = 1e3 * fused,
+                   .unit = "ms",
+                   .peer = "by calls",
+                   .peer_value = 1e3 * calls,
+                   .ratio = calls / fused};
+  bench_print(&row);
+  return HY_OK;
+}
+
+// ---- decoding ----
+
+static const hy__config tiny_shape = {.vocab_size = 4096,
+                                      .hidden_size = 256,
+                                      .intermediate_size = 704,
+                                      .n_layers = 4,
+                                      .n_heads = 4,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 64,
+                                      .max_positions = 4096,
+                                      .norm_eps = 1e-6,
+                                      .tied_embeddings = true,
+                                      .qkv_bias = true,
+                                      .dtype = HY_BF16,
+                                      .rope_theta = 10000};
+
+// Seconds of a step, best of several rounds of all positions, by turns with those of the engine.
+typedef struct decode_times {
+  double engine, calls, graph;
+} decode_times;
+
+static hy_status time_steps(hy__step_graph* g, int n, hy_status (*step)(hy__step_graph* g),
+                            double* best) {
+  const int32_t first = 1;
+  int64_t token;
+  HY_TRY(hy__step_graph_begin(g, 0, &first));
+  double start = bench_now();
+  for (int i = 0; i < n; i++) {
+    HY_TRY(step(g));
+    HY_TRY(hy__step_graph_token(g, &token));
+  }
+  least(best, (bench_now() - start) / n);
+  return HY_OK;
+}
+
+static hy_status time_engine(hy_model* model, int n, double* best) {
+  const int32_t first = 1;
+  hy_generate_options options;
+  hy_generate_result result;
+  hy_generate_defaults(&options);
+  options.max_tokens = n + 1;
+  options.ignore_end = true;
+  HY_TRY(hy_model_generate(model, &first, 1, &options, NULL, NULL, NULL, &result));
+  least(best, result.decode_seconds / (double)n);
+  return HY_OK;
+}
+
+static hy_status time_decode(hy_model* model, int tokens, int rounds, decode_times* times,
+                             int* nodes) {
+  hy_generate_options options;
+  hy__step_graph* g;
+  hy_generate_defaults(&options);
+  *times = (decode_times){0};
+  HY_TRY(hy__step_graph_create(model, 1, CONTEXT, &options, &g));
+  hy_status status = hy_graph_run_passes(hy__step_graph_get(g), HY_PASS_ALL, NULL);
+  *nodes = hy_graph_node_count(hy__step_graph_get(g));
+  for (int round = 0; round < rounds && status == HY_OK; round++) {
+    status = time_engine(model, tokens, &times->engine);
+    if (status == HY_OK) status = time_steps(g, tokens, hy__step_graph_run, &times->calls);
+    if (status == HY_OK) status = time_steps(g, tokens, hy__step_graph_launch, &times->graph);
+  }
+  hy__step_graph_destroy(g);
+  return status;
+}
+
+static void print_decode(const char* shape, const char* dtype, const decode_times* t) {
+  bench_row row = {.name = "graph decode",
+                   .shape = shape,
+                   .dtype = dtype,
+                   .value = 1 / t->graph,
+                   .unit = "tok/s",
+                   .peer = "the engine",
+                   .peer_value = 1 / t->engine,
+                   .ratio = t->engine / t->graph};
+  bench_print(&row);
+  row.peer = "by calls";
+  row.peer_value = 1 / t->calls;
+  row.ratio = t->calls / t->graph;
+  bench_print(&row);
+}
+
+// What a replay costs beside the kernels: per node, of calls on one element, times the nodes.
+static hy_status print_overhead(hy_device* device, int nodes) {
+  hy_stream* stream;
+  hy_graph* graph = NULL;
+  float value = 1;
+  hy_tensor x;
+  double replayed = 0, plain = 0;
+  HY_TRY(hy_tensor_init(&x, &value, HY_F32, 0, NULL));
+  HY_TRY(hy_stream_create(device, &stream));
+  hy_status status = hy_capture_begin(stream);
+  for (int i = 0; i < TINY_NODES && status == HY_OK; i++) status = hy_neg(stream, &x, &x);
+  hy_status ended = hy_capture_end(stream, &graph);
+  if (status == HY_OK) status = ended;
+  for (int round = 0; round < 4 * ROUNDS && status == HY_OK; round++) {
+    double start = bench_now();
+    status = hy_graph_launch(graph, stream);
+    double middle = bench_now();
+    for (int i = 0; i < TINY_NODES && status == HY_OK; i++) {
+      const hy__graph_node* node = graph->nodes[i];
+      status = node->provider->run(device->handle, stream->handle, &node->call);
+    }
+    least(&replayed, middle - start);
+    least(&plain, bench_now() - middle);
+  }
+  hy_graph_destroy(graph);
+  hy_stream_destroy(stream);
+  HY_TRY(status);
+  double each = fmax(0, replayed - plain) / TINY_NODES;
+  char shape[40];
+  snprintf(shape, sizeof shape, "%d nodes", nodes);
+  bench_row row = {.name = "graph overhead",
+                   .shape = shape,
+                   .dtype = "",
+                   .value = 1e6 * each * nodes,
+                   .unit = "us"};
+  bench_print(&row);
+  return HY_OK;
+}
+
+// ---- memory ----
+
+static void print_memory(const char* name, const char* shape, const char* dtype,
+                         const hy_graph_report* r) {
+  bench_row row = {.name = name,
+                   .shape = shape,
+                   .dtype = dtype,
+                   .value = 1e-6 * (double)r->memory_after,
+                   .unit = "MB",
+                   .peer = "by calls",
+                   .peer_value = 1e-6 * (double)r->allocated_before,
+                   .ratio = (double)r->allocated_before / (double)r->memory_after,
+                   .floor = 1e-6 * (double)r->lower_bound,
+                   .of_floor = (double)r->lower_bound / (double)r->memory_after};
+  bench_print(&row);
+}
+
+static hy_status prefill_memory(hy_model* model, const char* shape, const char* dtype) {
+  hy_generate_options options;
+  hy__step_graph* g;
+  hy_graph_report report;
+  hy_generate_defaults(&options);
+  HY_TRY(hy__step_graph_create(model, LONG_PROMPT, LONG_PROMPT, &options, &g));
+  hy_status status = hy_graph_run_passes(hy__step_graph_get(g), HY_PASS_ALL, &report);
+  hy__step_graph_destroy(g);
+  if (status == HY_OK) print_memory("prefill 2048", shape, dtype, &report);
+  return status;
+}
+
+// Of a LoRA step by a captured forward and backward.
+static hy_status train_memory(hy_model* model, const char* shape, const char* dtype) {
+  enum { TOKENS = TRAIN_BATCH * TRAIN_LENGTH };
+  static int32_t tokens[TOKENS];
+  hy__train_options options = {.batch = TRAIN_BATCH,
+                               .length = TRAIN_LENGTH,
+                               .accumulate = 1,
+                               .steps = 100,
+                               .lr = 1e-4,
+                               .graph = true};
+  hy__adapter_options adapter = {.rank = 16, .alpha = 32, .targets = "q_proj,k_proj,v_proj,o_proj"};
+  hy__trainer* trainer;
+  double loss;
+  for (int i = 0; i < TOKENS; i++) tokens[i] = (int32_t)(i * 7919L % 4000);
+  HY_TRY(hy__adapter_create(model->stream, &adapter, HY_F32, 1, &model->transformer));
+  HY_TRY(hy__trainer_create(model->stream, &model->transformer, &options, &trainer));
+  hy_status status = hy__trainer_step(trainer, tokens, tokens, &loss);
+  if (status == HY_OK) print_memory("LoRA step 2x256", shape, dtype, hy__trainer_report(trainer));
+  hy__trainer_destroy(trainer);
+  return status;
+}
+
+// ---- all of it ----
+
+static hy_status with_model(hy_device* device, const hy__config* config, const char* shape,
+                            int tokens, int rounds, bool memory) {
+  hy_model* model;
+  decode_times times;
+  int nodes = 0;
+  if (!bench_wanted("graph", shape, hy_dtype_name(config->dtype))) return HY_OK;
+  HY_TRY(hy__model_create(device, config, NULL, -1, 1, &model));
+  hy_status status = time_decode(model, tokens, rounds, &times, &nodes);
+  if (status == HY_OK) print_decode(shape, hy_dtype_name(config->dtype), &times);
+  if (status == HY_OK && hy_device_is_host(device)) status = print_overhead(device, nodes);
+  if (status == HY_OK && memory)
+    status = prefill_memory(model, shape, hy_dtype_name(config->dtype));
+  if (status == HY_OK && memory) status = train_memory(model, shape, hy_dtype_name(config->dtype));
+  hy_model_free(model);
+  hy_empty_cache(device);
+  return status;
+}
+
+hy_status bench_graph(hy_device* device) {
+  hy__config tiny = tiny_shape;
+  tiny.arch = shape_qwen2_half_billion.arch;
+  if (bench_wanted("chain", "6 ops, 16M", "f32")) HY_TRY(bench_chain(device));
+  HY_TRY(with_model(device, &tiny, "256 x 4 layers", 100, ROUNDS, true));
+  return with_model(device, &shape_qwen2_half_billion, "Qwen2.5-0.5B", 24, 4, true);
+}
