@@ -63,6 +63,16 @@ static void elementwise(void** state) {
   }
 }
 
+// Where the cube of x overflows, the gradient is 0 or 1 and no NaN.
+static void gelu_gradient_of_large_numbers(void** state) {
+  (void)state;
+  float dy[8] = {1, 2, 1, 2, 1, 2, 1, 2},
+        x[8] = {1e13f, -1e13f, 1e20f, -1e20f, 3e38f, -3e38f, 9, -9};
+  hy_tensor in[2] = {tensor(dy, HY_F32, 8), tensor(x, HY_F32, 8)};
+  rows_agree(&hy__cpu_elementwise, HY_OP_gelu_backward, in, 2, in[0], (hy_attrs){.gelu = {true}},
+             4e-6);
+}
+
 static void along_rows(void** state) {
   (void)state;
   for (int d = 0; d < 3; d++) {
@@ -301,6 +311,7 @@ static void softmax_of_large_numbers(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(elementwise),
+      cmocka_unit_test(gelu_gradient_of_large_numbers),
       cmocka_unit_test(along_rows),
       cmocka_unit_test(rope_of_heads),
       cmocka_unit_test(adamw),
