@@ -83,3 +83,39 @@ def test_fusion_attention(layout, sparse_mode):
     torch.testing.assert_close(got.cpu(), want)
     with pytest.raises(NotImplementedError, match="layouts"):
         torch_npu.npu_fusion_attention(*there, 4, "SBH")
+
+
+def test_lightning(tmp_path):
+    lightning = pytest.importorskip("lightning.pytorch")
+    import torch.nn.functional as F
+    from models import LeNet
+    from torch_halyard.lightning import NPUAccelerator
+
+    class Classifier(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model, self.losses = LeNet(), []
+
+        def training_step(self, batch, index):
+            loss = F.cross_entropy(self.model(batch[0]), batch[1])
+            self.losses.append((loss.device.type, loss.item()))
+            return loss
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.05)
+
+    def losses(**device):
+        torch.manual_seed(0)
+        module = Classifier()
+        data = torch.utils.data.TensorDataset(torch.randn(16, 1, 28, 28), torch.randint(0, 10, (16,)))
+        trainer = lightning.Trainer(**device, devices=1, max_epochs=2, logger=False, enable_checkpointing=False,
+                                    enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path)
+        trainer.fit(module, torch.utils.data.DataLoader(data, batch_size=8))
+        return module.losses
+
+    want, got = losses(accelerator="cpu"), losses(accelerator="npu", strategy="npu")
+    assert {kind for kind, _ in got} == {"npu"} and len(got) == 4
+    assert [loss for _, loss in got] == pytest.approx([loss for _, loss in want], rel=1e-4)
+    assert NPUAccelerator.parse_devices("auto") == list(range(torch.npu.device_count()))
+    with pytest.raises(ValueError, match="devices of type npu"):
+        NPUAccelerator.parse_devices([99])

@@ -100,9 +100,13 @@ void set_warn(bool warn) {
 
 Tensor lend(const Tensor& t) {
   require_no_capture(t.get_device(), "a copy to or from the host");
-  c10::Storage storage(c10::Storage::use_byte_size_t(), t.storage().nbytes(),
-                       c10::DataPtr(const_cast<void*>(t.storage().data()), c10::DeviceType::CPU),
-                       c10::GetCPUAllocator(), true);
+  return lend(
+      t, c10::Storage(c10::Storage::use_byte_size_t(), t.storage().nbytes(),
+                      c10::DataPtr(const_cast<void*>(t.storage().data()), c10::DeviceType::CPU),
+                      c10::GetCPUAllocator(), true));
+}
+
+Tensor lend(const Tensor& t, c10::Storage storage) {
   auto alias = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), t.dtype());
   alias.unsafeGetTensorImpl()->set_storage_offset(t.storage_offset());
@@ -204,9 +208,18 @@ class Visit {
       passed.written = passed.written || written;
       return passed.host;
     }
-    Tensor here = is_host(t.get_device()) ? lend(t) : t.to(at::kCPU);
+    Tensor here = is_host(t.get_device()) ? lent(t) : t.to(at::kCPU);
     passed_.push_back({t, here, here.const_data_ptr(), written});
     return here;
+  }
+
+  // Tensors that share a storage still do, so that PyTorch sees which overlap.
+  Tensor lent(const Tensor& t) const {
+    for (auto& passed : passed_)
+      if (t.has_storage() && passed.device.has_storage() &&
+          passed.device.storage().is_alias_of(t.storage()))
+        return lend(t, passed.host.storage());
+    return lend(t);
   }
 
   Tensor device_tensor(const Tensor& t) {
