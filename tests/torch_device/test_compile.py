@@ -57,6 +57,18 @@ def test_qwen2_forward_and_lora_like_step(native_only):
     assert all(r["captured"] == r["nodes"] for r in torch_halyard.compile_report())
 
 
+def test_generation_with_a_static_cache(native_only):
+    """The cache is an input that every step writes; a step of decoding is one graph."""
+    model, ids = qwen2().eval().to("npu"), tokens(2, 9).to("npu")
+    want = model.generate(ids, max_new_tokens=8, do_sample=False)
+    model.generation_config.cache_implementation = "static"
+    model.forward = compiled(model.forward)
+    for _ in range(2):
+        assert model.generate(ids, max_new_tokens=8, do_sample=False).tolist() == want.tolist()
+    decode = torch_halyard.compile_report()[-1]
+    assert decode["captured"] == decode["nodes"] and decode["graphs"] == 1
+
+
 def test_outputs_are_not_overwritten_by_the_next_call():
     fast = compiled(lambda x: (x.exp() + 1, (x * 2).t()))
     kept = [(x, fast(x)) for x in torch.randn(6, 3, 4, device="npu")]
