@@ -8,6 +8,7 @@ run as they are. compile_report() tells where and why a graph was split.
 import functools
 import itertools
 import operator
+import threading
 import weakref
 
 import torch
@@ -21,6 +22,7 @@ from torch_halyard._library import native_ops, shim
 MAX_SHAPES = 8  # of one dynamic graph that are captured; further ones run node by node
 _compiled = []
 _numbers = itertools.count()
+_capturing = threading.Lock()  # the stream on which graphs are captured is one for all threads
 
 
 def compile_report():
@@ -154,7 +156,7 @@ class _Plan:
         uses = {node: sum(node in other.all_input_nodes for other in step.nodes) for node in step.nodes}
         uses.update(dict.fromkeys(step.outputs, len(step.nodes) + 1))
         node = None
-        with npu.stream(_side_stream(npu.current_device())):
+        with _capturing, npu.stream(_side_stream(npu.current_device())):
             torch.ops.halyard.capture_begin()
             try:
                 for node in step.nodes:
@@ -167,7 +169,10 @@ class _Plan:
             except Exception as error:
                 torch.ops.halyard.capture_drop()
                 return node, str(error).splitlines()[0]
-            step.number = torch.ops.halyard.capture_end(inputs, [inner[output] for output in step.outputs])
+            try:
+                step.number = torch.ops.halyard.capture_end(inputs, [inner[output] for output in step.outputs])
+            except RuntimeError as error:
+                return node, str(error).splitlines()[0]
         weakref.finalize(step, torch.ops.halyard.graph_release, step.number).atexit = False
         return None, None
 
