@@ -73,6 +73,7 @@ test-torch: setup-test all
 torch-device: setup-test all
 	HALYARD_LIBRARY=$(CURDIR)/$(BUILD)/lib/libhalyard.so HALYARD_TORCH_BUILD=$(CURDIR)/build/torch \
 	  $(PYTHON) -m pip install -q --no-build-isolation --no-deps ./torch
+	HALYARD_BUILD=$(CURDIR)/$(BUILD) $(PYTHON) -m pip install -q --no-build-isolation --no-deps ./python ./torch/npu
 
 test-torch-device: torch-device
 	$(PYTHON) -m pytest -q tests/torch_device
@@ -81,9 +82,9 @@ test-torch-device: torch-device
 test-opinfo: torch-device
 	$(PYTHON) tests/torch_device/opinfo.py --json build/opinfo.json
 
-# torch_halyard as a wheel for the torch in .venv, with libhalyard inside.
+# Wheels: torch_halyard for the torch in .venv and halyard, each with libhalyard inside, and the module torch_npu.
 wheel: setup-test
-	$(PYTHON) -m pip wheel -q --no-build-isolation --no-deps -w build/wheel/dist ./torch
+	$(PYTHON) -m pip wheel -q --no-build-isolation --no-deps -w build/wheel/dist ./python ./torch ./torch/npu
 	@ls build/wheel/dist
 
 npu: setup-test

@@ -1,4 +1,5 @@
 """PyTorch on npu against PyTorch on the cpu, in one run, in turns: a tiny add, copies, and a model of Qwen2.5-0.5B's shape.
+Then torch.compile(backend="halyard") against eager, both on npu.
 
     python bench/torch_device.py [--layers 24] [--dtype bfloat16] [--rounds 5]
 
@@ -83,6 +84,44 @@ def model(layers, dtype, rounds):
         line("decode, one token", *least([decode(host, "cpu"), decode(there, "npu")], max(rounds, 8)))
 
 
+def compiled(layers, dtype, rounds):
+    """torch.compile(backend="halyard") against eager, both on npu."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    shapes = {"tiny": dict(vocab_size=512, hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2),
+              f"0.5B, {layers} layers": dict(vocab_size=151936, hidden_size=896, intermediate_size=4864, num_hidden_layers=layers,
+                                             num_attention_heads=14, num_key_value_heads=2, tie_word_embeddings=True)}
+    for name, shape in shapes.items():
+        eager = Qwen2ForCausalLM(Qwen2Config(**shape)).to(dtype).to("npu")
+        fast = torch.compile(eager, backend="halyard")
+        for tokens in (1, 128):
+            ids = torch.randint(0, 500, (1, tokens)).to("npu")
+
+            def forward(model):
+                with torch.no_grad():
+                    model(ids, use_cache=False, logits_to_keep=1).logits.argmax(-1).item()
+
+            for _ in range(2):
+                forward(fast)
+            compare(f"{name}, forward of {tokens}", *least([lambda: forward(eager), lambda: forward(fast)], rounds))
+
+        def step(model):
+            eager.zero_grad()
+            model(ids, labels=ids, use_cache=False).loss.backward()
+            torch.npu.synchronize()
+
+        if name == "tiny":
+            for _ in range(2):
+                step(fast)
+            compare(f"{name}, forward and backward", *least([lambda: step(eager), lambda: step(fast)], rounds))
+    splits = [split for graph in torch_halyard.compile_report() for split in graph["splits"]]
+    print("split by:", splits or "nothing")
+
+
+def compare(what, eager, fast):
+    print(f"{what:34} eager {eager * 1e3:8.3f} ms   compiled {fast * 1e3:10.3f} ms   compiled/eager {fast / eager:5.2f}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--layers", type=int, default=24)
@@ -93,6 +132,7 @@ def main():
     small_ops(options.rounds)
     copies(options.rounds)
     model(options.layers, getattr(torch, options.dtype), options.rounds)
+    compiled(options.layers, getattr(torch, options.dtype), max(options.rounds, 10))
     print("fell back:", torch_halyard.fallback_report() or "nothing")
 
 

@@ -61,7 +61,7 @@ if [ -n "$packages" ]; then
 fi
 
 if [ "$1" = test ]; then
-  wanted="torch==2.13.0 transformers==5.22.0 peft==0.21.0 numpy pytest setuptools expecttest"
+  wanted="torch==2.13.0 transformers==5.22.0 peft==0.21.0 lightning==2.6.6 numpy pytest setuptools expecttest"
   if ! .venv/bin/python -c '
 import sys
 from importlib.metadata import version

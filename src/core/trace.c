@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/registry.h"
+#include "halyard/trace.h"
 
 static struct {
   pthread_mutex_t mutex;  // guards all of it

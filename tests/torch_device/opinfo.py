@@ -3,8 +3,9 @@
     python tests/torch_device/opinfo.py [--slice N] [--dtypes float32,int64] [--json FILE] [names ...]
 
 Counts by case (one sample of one op and type): passed, gap (in gaps.py, with its reason), failed, and skipped: PyTorch's
-CPU itself refuses the sample. And of the calls made below them, how many ran natively. An unlisted failure, or a listed
-op that passes, is an error.
+CPU itself refuses the sample. And of the calls made below them, how many ran natively. Malformed inputs (op_db's own) that
+the CPU refuses must be refused with the same type of error; how many read the same is counted. An unlisted failure, or a
+listed op that passes, is an error.
 """
 
 import argparse
@@ -15,9 +16,10 @@ import warnings
 
 import torch
 import torch_halyard
-from gaps import GAPS
+from gaps import ERROR_GAPS, GAPS
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_utils import set_default_dtype  # noqa: F401: initialises the module
+from torch.utils._pytree import tree_map_only
 
 DTYPES = [torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.float64, torch.complex64]
 # The values of these are not defined: uninitialised memory, or random numbers, which every device draws in its own way.
@@ -88,9 +90,40 @@ def evaluate(op, sample, device, gradients):
     return tensors(out), [g for g in torch.autograd.grad(total, leaves, allow_unused=True) if g is not None]
 
 
+def moved_together(value, device):
+    """Tensors that share memory still do."""
+    storages = {}
+
+    def there(t):
+        if t.layout != torch.strided or t.device.type != "cpu" or not t.untyped_storage().nbytes():
+            return t if t.device.type == "meta" else t.to(device)
+        key = t.untyped_storage().data_ptr()
+        if key not in storages:
+            storages[key] = torch.empty(0, dtype=torch.uint8).set_(t.untyped_storage()).to(device).untyped_storage()
+        return torch.empty(0, dtype=t.dtype, device=device).set_(storages[key], t.storage_offset(), t.size(), t.stride())
+
+    return tree_map_only(torch.Tensor, there, tree_map_only(torch.device, lambda _: torch.device(device), value))
+
+
+def refusal(op, x, args, kwargs):
+    """The error that the op raises, or None."""
+    torch.manual_seed(0)
+    try:
+        op(x, *args, **kwargs)
+    except Exception as error:  # noqa: BLE001
+        return error
+    return None
+
+
+def words(error):
+    """The message, whatever the device is called."""
+    lines = str(error).replace("npu:0", "cpu").strip().splitlines()
+    return lines[0] if lines else ""
+
+
 class Sweep:
     def __init__(self):
-        self.counts = dict(ran=0, passed=0, failed=0, gap=0, skipped=0)
+        self.counts = dict(ran=0, passed=0, failed=0, gap=0, skipped=0, malformed=0, refused=0, refused_in_the_same_words=0)
         self.failures, self.surprises, self.native_calls, self.fallback_calls = [], set(), 0, 0
         self.fallback_ops = {}
 
@@ -126,9 +159,32 @@ class Sweep:
         self.counts["passed"] += 1
         return True
 
+    def malformed(self, op, name):
+        """Whether npu refuses what the cpu refuses, with the same type of error."""
+        clean = True
+        torch.manual_seed(0)
+        for sample in (error.sample_input for error in op.error_inputs("cpu")):
+            want = refusal(op, sample.input, sample.args, sample.kwargs)
+            if want is None:
+                continue
+            self.counts["malformed"] += 1
+            got = refusal(op, *moved_together([sample.input, sample.args, sample.kwargs], "npu"))
+            if isinstance(got, type(want)):
+                self.counts["refused"] += 1
+                self.counts["refused_in_the_same_words"] += words(got) == words(want)
+                continue
+            clean = False
+            if name not in ERROR_GAPS:
+                self.failures.append(f"{name}: a malformed input gives {type(got).__name__ if got else 'a result'} ({words(got)}), not "
+                                     f"{type(want).__name__}: {words(want)}")
+        if name in ERROR_GAPS and clean:
+            self.surprises.add(f"{name} (malformed inputs)")
+
     def op(self, op, dtypes, limit):
         name = op.name + ("." + op.variant_test_name if op.variant_test_name else "")
         clean = True
+        if op.error_inputs_func is not None:
+            self.malformed(op, name)
         for dtype in dtypes:
             if dtype not in op.supported_dtypes("cpu"):
                 continue

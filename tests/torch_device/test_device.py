@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -272,3 +273,25 @@ def test_dataloader_and_fork():
         assert x.is_pinned()
         seen += (x.to(NPU, non_blocking=True).sum(1) + y.to(NPU)).cpu().tolist()
     assert seen == [4 * i + 1 + i for i in range(16)]
+
+
+def test_a_module_keeps_its_parameters_when_it_moves():
+    model = torch.nn.Linear(3, 2)
+    weight, optimizer = model.weight, torch.optim.SGD(model.parameters(), lr=0.1)
+    for device in ("npu", "cpu", torch.device("npu:0")):
+        assert model.to(device).weight is weight and weight.device.type == torch.device(device).type
+        before = weight.detach().clone()
+        optimizer.zero_grad()
+        model(torch.ones(1, 3, device=device)).sum().backward()
+        optimizer.step()
+        assert not torch.equal(weight, before)
+    assert model.cpu().weight is weight is model.npu().weight
+    assert weight.device.type == "npu" and model.to(torch.float64).weight is weight
+
+
+def test_a_module_whose_parameters_are_held_moves_with_a_warning():
+    model = torch.nn.Linear(3, 2)
+    held = weakref.ref(model.weight)
+    with pytest.warns(UserWarning, match="make its optimizer after the move"):
+        model.to("npu")
+    assert model.weight.device.type == model.bias.device.type == "npu" and held() is None

@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "generator.h"
+#include "graph.h"
 #include "report.h"
 #include "runtime.h"
 #include "storage.h"
@@ -26,6 +27,7 @@ thread_local std::string t_reason;
 
 struct Ledger {
   std::mutex mutex;
+  uint64_t total = 0;  // never cleared
   std::map<std::string, FallbackEntry> entries;
   bool strict = false, warn = true;
 };
@@ -54,6 +56,7 @@ void note_fallback(const std::string& op, int device) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         !ledger().strict, op, ": no native kernel on ", hy_device_selector(device_at(device)), " (",
         reason, "), and torch_halyard.strict(True) forbids the fallback to the CPU");
+    ledger().total++;
     first = entry.count++ == 0 && ledger().warn;
     if (entry.reason.empty()) entry.reason = reason;
   }
@@ -75,6 +78,11 @@ std::vector<FallbackEntry> fallback_entries() {
   return list;
 }
 
+uint64_t fallback_total() {
+  std::lock_guard<std::mutex> lock(ledger().mutex);
+  return ledger().total;
+}
+
 void clear_fallbacks() {
   std::lock_guard<std::mutex> lock(ledger().mutex);
   ledger().entries.clear();
@@ -91,9 +99,14 @@ void set_warn(bool warn) {
 }
 
 Tensor lend(const Tensor& t) {
-  c10::Storage storage(c10::Storage::use_byte_size_t(), t.storage().nbytes(),
-                       c10::DataPtr(const_cast<void*>(t.storage().data()), c10::DeviceType::CPU),
-                       c10::GetCPUAllocator(), true);
+  require_no_capture(t.get_device(), "a copy to or from the host");
+  return lend(
+      t, c10::Storage(c10::Storage::use_byte_size_t(), t.storage().nbytes(),
+                      c10::DataPtr(const_cast<void*>(t.storage().data()), c10::DeviceType::CPU),
+                      c10::GetCPUAllocator(), true));
+}
+
+Tensor lend(const Tensor& t, c10::Storage storage) {
   auto alias = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), t.dtype());
   alias.unsafeGetTensorImpl()->set_storage_offset(t.storage_offset());
@@ -195,9 +208,18 @@ class Visit {
       passed.written = passed.written || written;
       return passed.host;
     }
-    Tensor here = is_host(t.get_device()) ? lend(t) : t.to(at::kCPU);
+    Tensor here = is_host(t.get_device()) ? lent(t) : t.to(at::kCPU);
     passed_.push_back({t, here, here.const_data_ptr(), written});
     return here;
+  }
+
+  // Tensors that share a storage still do, so that PyTorch sees which overlap.
+  Tensor lent(const Tensor& t) const {
+    for (auto& passed : passed_)
+      if (t.has_storage() && passed.device.has_storage() &&
+          passed.device.storage().is_alias_of(t.storage()))
+        return lend(t, passed.host.storage());
+    return lend(t);
   }
 
   Tensor device_tensor(const Tensor& t) {
@@ -245,14 +267,15 @@ class Visit {
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& schema = op.schema();
   const size_t n = schema.arguments().size(), begin = stack->size() - n;
+  std::string name = schema.name();
+  if (!schema.overload_name().empty()) name += "." + schema.overload_name();
+  require_no_capture(current_device(), name.c_str());
   Visit visit;
   for (size_t i = 0; i < n; i++) {
     const auto* alias = schema.arguments()[i].alias_info();
     visit.host((*stack)[begin + i], alias && alias->isWrite());
   }
   visit.require_one_device(op);
-  std::string name = schema.name();
-  if (!schema.overload_name().empty()) name += "." + schema.overload_name();
   note_fallback(name, visit.device_index());
   c10::DeviceGuard guard(c10::Device(kType, static_cast<c10::DeviceIndex>(visit.device_index())));
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);

@@ -13,6 +13,8 @@ namespace halyard_torch {
 
 // The tensor's memory as a tensor of the host's, on a device whose memory the host shares.
 at::Tensor lend(const at::Tensor& t);
+// In a storage that was lent before.
+at::Tensor lend(const at::Tensor& t, c10::Storage storage);
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 

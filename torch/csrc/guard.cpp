@@ -116,6 +116,11 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
     return slot_of(stream).handle;
   }
 #endif
+#if TORCH_VERSION_MINOR >= 12
+  bool isStreamCapturing(const c10::Stream& stream) const override {
+    return hy_stream_is_capturing(slot_of(stream).handle);
+  }
+#endif
 
  private:
   static c10::DeviceIndex index_of(c10::Device device) {

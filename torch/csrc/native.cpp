@@ -3,6 +3,7 @@
 
 #include <ATen/native/Resize.h>
 
+#include "profiler.h"
 #include "stream_error.h"
 
 namespace halyard_torch {
@@ -83,6 +84,7 @@ Tensor Call::make() {
 void Call::run() {
   auto& slot = current_slot(device_.index());
   std::lock_guard<std::mutex> lock(slot.mutex);
+  ProfiledWork work(hy_op_name(call_.op), device_.index(), slot);
   hy_status status = hy_run(slot.handle, &call_);
   if (C10_UNLIKELY(status != HY_OK)) settle(status, call_, device_, &slot);
 }

@@ -26,6 +26,7 @@ Tensor& unary_(Tensor& x) {
 
 Tensor& run_gelu(hy_op op, const Tensor& x, c10::string_view approximate, Tensor& out) {
   hy_attrs attrs;
+  if (approximate != "none" && approximate != "tanh") decline("no such approximation");
   attrs.gelu.approximate = approximate == "tanh";
   return run_unary(op, Rule::kSame, x, out, &attrs);
 }
@@ -163,6 +164,24 @@ Tensor& floor_divide_out(const Tensor& a, const Tensor& b, Tensor& out) {
 }
 Tensor& floor_divide_(Tensor& a, const Tensor& b) {
   return run_div(a, b, HY_ROUND_FLOOR, a);
+}
+
+// Exact for integers alone; by zero it is an error, in PyTorch's words.
+Tensor& remainder_out(const Tensor& a, const Tensor& b, Tensor& out) {
+  if (!at::isIntegralType(at::result_type(a, b), false) || !is_number(b) || !a.is_privateuseone())
+    decline("only integers by a number");
+  return deliver(out, at::sub(a, at::mul(at::floor_divide(a, b), b)));
+}
+
+Tensor& is_infinity_out(const Tensor& x, double infinity, Tensor& out) {
+  if (!at::isFloatingType(x.scalar_type())) decline("no floating point number");
+  return deliver(out, at::eq(x, infinity));
+}
+Tensor& isposinf_out(const Tensor& x, Tensor& out) {
+  return is_infinity_out(x, std::numeric_limits<double>::infinity(), out);
+}
+Tensor& isneginf_out(const Tensor& x, Tensor& out) {
+  return is_infinity_out(x, -std::numeric_limits<double>::infinity(), out);
 }
 
 // A negative power of an integer is an error, in PyTorch's words.
@@ -517,6 +536,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   NATIVE(floor_divide, floor_divide);
   NATIVE(floor_divide_out, floor_divide_out);
   NATIVE(floor_divide__Tensor, floor_divide_);
+  NATIVE(remainder_Tensor_out, remainder_out);
+  NATIVE(isposinf_out, isposinf_out);
+  NATIVE(isneginf_out, isneginf_out);
   NATIVE(pow_Tensor_Scalar, pow_number);
   NATIVE(pow_Tensor_Scalar_out, pow_number_out);
   NATIVE(pow__Scalar, pow_number_);

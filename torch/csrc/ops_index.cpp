@@ -1,6 +1,8 @@
 // Embeddings, gathers, scatters, indexing and joining.
 #include <ATen/WrapDimUtils.h>
 
+#include <ATen/MemoryOverlap.h>
+
 #include "native.h"
 
 namespace halyard_torch {
@@ -28,13 +30,36 @@ Tensor embedding_dense_backward(const Tensor& dy, const Tensor& ids, int64_t row
   return out;
 }
 
+// An index out of range is a RuntimeError of gather and scatter, and an IndexError of others.
+void run_indexed(Call& call) {
+  try {
+    call.run();
+  } catch (const c10::IndexError& error) {
+    TORCH_CHECK(false, error.msg());
+  }
+}
+
+// PyTorch says in its own words what is wrong with an output that overlaps.
+void require_apart(const Tensor& out, const Tensor& in) {
+  if (at::has_internal_overlap(out) == at::MemOverlap::Yes ||
+      at::get_overlap_status(out, in) == at::MemOverlapStatus::Full ||
+      at::get_overlap_status(out, in) == at::MemOverlapStatus::Partial)
+    decline("an output that overlaps");
+}
+
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, bool) {
   Call call(HY_OP_gather, x.device());
   call.in(x).in(index);
   call.attrs().dim.dim = dim;
   Tensor out = call.make();
-  if (out.numel() > 0) call.run();
+  if (out.numel() > 0) run_indexed(call);
   return out;
+}
+Tensor& gather_out(const Tensor& x, int64_t dim, const Tensor& index, bool sparse, Tensor& out) {
+  require_apart(out, x);
+  require_apart(out, index);
+  if (out.scalar_type() != x.scalar_type()) decline("an output of another type");
+  return deliver(out, at::gather(x, dim, index, sparse));
 }
 
 void run_scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src,
@@ -43,7 +68,7 @@ void run_scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor
   call.in(x).in(index).in(src).out(out);
   call.attrs().scatter.dim = dim;
   call.attrs().scatter.mode = mode;
-  if (out.numel() > 0) call.run();
+  if (out.numel() > 0) run_indexed(call);
 }
 template <hy_scatter_mode mode>
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src) {
@@ -73,6 +98,11 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
   Tensor out = call.make();
   if (out.numel() > 0) call.run();
   return out;
+}
+
+Tensor& index_select_out(const Tensor& x, int64_t dim, const Tensor& index, Tensor& out) {
+  require_apart(out, x);
+  return deliver(out, at::index_select(x, dim, index));
 }
 
 void run_index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src,
@@ -185,23 +215,31 @@ Tensor roll(const Tensor& x, at::IntArrayRef shifts, at::IntArrayRef dims) {
   return at::cat({x.narrow(dims[0], n - shift, shift), x.narrow(dims[0], 0, n - shift)}, dims[0]);
 }
 
+Tensor& cat_out(const at::ITensorListRef& list, int64_t dim, Tensor& out) {
+  for (const Tensor& t : list.materialize()) require_apart(out, t);
+  return deliver(out, at::cat(list, dim));
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   NATIVE(embedding, embedding);
   NATIVE(embedding_dense_backward, embedding_dense_backward);
-  NATIVE_WITH_OUT(gather, gather_out, gather);
+  NATIVE(gather, gather);
+  NATIVE(gather_out, gather_out);
   NATIVE_WITH_OUT(scatter_src, scatter_src_out, scatter<HY_SCATTER_SET>);
   NATIVE(scatter__src, scatter_<HY_SCATTER_SET>);
   NATIVE_WITH_OUT(scatter_value, scatter_value_out, scatter_value);
   NATIVE(scatter__value, scatter_value_);
   NATIVE_WITH_OUT(scatter_add, scatter_add_out, scatter<HY_SCATTER_ADD>);
   NATIVE(scatter_add_, scatter_<HY_SCATTER_ADD>);
-  NATIVE_WITH_OUT(index_select, index_select_out, index_select);
+  NATIVE(index_select, index_select);
+  NATIVE(index_select_out, index_select_out);
   NATIVE_WITH_OUT(index_add, index_add_out, index_add);
   NATIVE(index_add_, index_add_);
   NATIVE_WITH_OUT(index_Tensor, index_Tensor_out, index);
   NATIVE(_index_put_impl_, index_put_);
   NATIVE_WITH_OUT(index_copy, index_copy_out, index_copy);
-  NATIVE_WITH_OUT(cat, cat_out, cat);
+  NATIVE(cat, cat);
+  NATIVE(cat_out, cat_out);
   NATIVE(flip, flip);
   NATIVE(roll, roll);
 }

@@ -96,16 +96,20 @@ Tensor dot(const Tensor& a, const Tensor& b) {
 
 // ---- attention ----
 
+// Also asked with symbolic shapes, while torch.compile traces.
 bool fits_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                     const std::optional<Tensor>& mask, double dropout, bool gqa) {
   bool grad_of_mask = mask && mask->defined() && mask->requires_grad();
-  return dropout == 0 && !grad_of_mask && q.dim() >= 3 && q.dim() == k.dim() &&
-         q.dim() == v.dim() && q.dim() < HY_MAX_DIMS && q.scalar_type() == k.scalar_type() &&
-         q.scalar_type() == v.scalar_type() && !q.is_nested() &&
-         dtype_of(q.scalar_type()) != HY_NONE && q.numel() > 0 && k.numel() > 0 && v.numel() > 0 &&
-         q.sizes().slice(0, q.dim() - 3) == k.sizes().slice(0, q.dim() - 3) &&
-         k.size(-2) == v.size(-2) && q.size(-1) == k.size(-1) && k.size(-3) == v.size(-3) &&
-         (gqa ? q.size(-3) % k.size(-3) == 0 : q.size(-3) == k.size(-3));
+  if (dropout != 0 || grad_of_mask || q.dim() < 3 || q.dim() != k.dim() || q.dim() != v.dim() ||
+      q.dim() >= HY_MAX_DIMS || q.scalar_type() != k.scalar_type() ||
+      q.scalar_type() != v.scalar_type() || q.is_nested() || dtype_of(q.scalar_type()) == HY_NONE)
+    return false;
+  if (q.sym_numel() == 0 || k.sym_numel() == 0 || v.sym_numel() == 0) return false;
+  for (int64_t d = 0; d < q.dim() - 3; d++)
+    if (q.sym_size(d) != k.sym_size(d)) return false;
+  return k.sym_size(-2) == v.sym_size(-2) && q.sym_size(-1) == k.sym_size(-1) &&
+         k.sym_size(-3) == v.sym_size(-3) &&
+         (gqa ? q.sym_size(-3) % k.sym_size(-3) == 0 : q.sym_size(-3) == k.sym_size(-3));
 }
 
 int64_t sdp_choice(const Tensor& q, const Tensor& k, const Tensor& v,

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "generator.h"
+#include "graph.h"
 #include "native.h"
 #include "report.h"
 
@@ -44,6 +45,11 @@ EXPORT int torch_halyard_device_count() {
   return device_count();
 }
 
+// What is found by the device's name, once it has it.
+EXPORT void torch_halyard_device_named() {
+  register_graphs();
+}
+
 EXPORT const char* torch_halyard_absence() {
   return keep(absence());
 }
@@ -71,6 +77,11 @@ EXPORT const char* torch_halyard_fallbacks() {
         << '}';
   out << ']';
   return keep(out.str());
+}
+
+// How many fallbacks there have been, of PyTorch's kind and of Halyard's.
+EXPORT uint64_t torch_halyard_fallback_total() {
+  return fallback_total() + hy_fallback_count();
 }
 
 EXPORT const char* torch_halyard_native_counts() {

@@ -13,6 +13,7 @@ struct FallbackEntry {
 };
 
 std::vector<FallbackEntry> fallback_entries();
+uint64_t fallback_total();
 void clear_fallbacks();
 void set_strict(bool strict);
 void set_warn(bool warn);

@@ -12,9 +12,16 @@ from torch_halyard import _library
 from torch_halyard._library import clear_report, fallback_report, native_report, strict, warn_fallback
 
 __version__ = _version("torch_halyard")
-__all__ = ["clear_report", "device_name", "fallback_report", "native_report", "strict", "warn_fallback"]
+__all__ = ["clear_report", "compile_report", "device_name", "fallback_report", "native_report", "strict", "warn_fallback"]
 
 device_name = os.environ.get("HALYARD_TORCH_DEVICE") or "npu"
+
+
+def compile_report():
+    """What torch.compile(backend="halyard") captured, graph by graph, and where and why it was split: see torch_halyard.compile."""
+    from torch_halyard import compile  # which loads Dynamo
+
+    return compile.compile_report()
 
 
 def _autoload():
@@ -37,6 +44,7 @@ def _register():
         raise RuntimeError(f"torch.{device_name} is there already; HALYARD_TORCH_DEVICE chooses another name")
     _library.load()
     torch.utils.rename_privateuse1_backend(device_name)
+    _library.shim().torch_halyard_device_named()
     from torch_halyard import npu, patches
 
     torch._register_device_module(device_name, npu)

@@ -24,7 +24,7 @@ def load():
     _shim = ctypes.CDLL(str(folder / "libtorch_halyard.so"))
     for name in ("absence", "fallbacks", "native_counts", "device_info"):
         getattr(_shim, f"torch_halyard_{name}").restype = ctypes.c_char_p
-    for name in ("initial_seed", "get_offset"):
+    for name in ("initial_seed", "get_offset", "fallback_total"):
         getattr(_shim, f"torch_halyard_{name}").restype = ctypes.c_uint64
     _shim.torch_halyard_manual_seed.argtypes = [ctypes.c_int, ctypes.c_uint64]
     _shim.torch_halyard_set_offset.argtypes = [ctypes.c_int, ctypes.c_uint64]
@@ -51,6 +51,11 @@ def fallback_report():
     device's backend lacks, run by Halyard's reference.
     """
     return sorted(json.loads(shim().torch_halyard_fallbacks()), key=lambda entry: -entry["count"])
+
+
+def native_ops():
+    """The names of the ATen ops with a native kernel."""
+    return list(json.loads(shim().torch_halyard_native_counts()))
 
 
 def native_report():

@@ -1,0 +1,196 @@
+"""torch.compile(backend="halyard") gives what eager gives, forward and backward; graphs are replayed, splits and shapes reported."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_halyard
+from models import ConvNet, LeNet, qwen2, tokens
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    from torch_halyard.compile import clear_compile_report
+
+    torch._dynamo.reset()
+    clear_compile_report()
+
+
+def compiled(thing, **options):
+    return torch.compile(thing, backend="halyard", **options)
+
+
+@pytest.mark.parametrize("make, data", [(LeNet, (4, 1, 28, 28)), (ConvNet, (4, 3, 16, 16))])
+def test_training_steps(make, data, native_only):
+    torch.manual_seed(0)
+    model, inputs, target = make().to("npu"), torch.randn(5, *data).to("npu"), torch.randint(0, 5, (4,)).to("npu")
+    twin = copy.deepcopy(model)
+    fast = compiled(twin)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9) for m in (model, twin)]
+    for x in inputs:
+        for run, optimizer in zip((model, fast), optimizers):
+            optimizer.zero_grad()
+            F.cross_entropy(run(x), target).backward()
+            optimizer.step()
+    for (name, p), q in zip(model.state_dict().items(), twin.state_dict().values()):
+        torch.testing.assert_close(q, p, rtol=1e-5, atol=1e-6, msg=lambda m: f"{name}: {m}")
+    forward, backward = torch_halyard.compile_report()
+    assert forward["graph"].startswith("forward") and backward["graph"].startswith("backward")
+    for report in (forward, backward):
+        assert report["captured"] == report["nodes"] and report["graphs"] == 1 and report["splits"] == []
+
+
+def test_qwen2_forward_and_lora_like_step(native_only):
+    model = qwen2().to("npu")
+    fast = compiled(copy.deepcopy(model))
+    for seed in range(4):
+        ids = torch.randint(3, 128, (2, 9), generator=torch.Generator().manual_seed(seed)).to("npu")
+        model.zero_grad()
+        fast.zero_grad()
+        want, got = (m(ids, labels=ids, use_cache=False) for m in (model, fast))
+        torch.testing.assert_close(got.logits, want.logits, rtol=1e-4, atol=1e-5)
+        want.loss.backward()
+        got.loss.backward()
+        for p, q in zip(model.parameters(), fast.parameters()):
+            torch.testing.assert_close(q.grad, p.grad, rtol=1e-3, atol=1e-5)
+    assert all(r["captured"] == r["nodes"] for r in torch_halyard.compile_report())
+
+
+def test_generation_with_a_static_cache(native_only):
+    """The cache is an input that every step writes; a step of decoding is one graph."""
+    model, ids = qwen2().eval().to("npu"), tokens(2, 9).to("npu")
+    want = model.generate(ids, max_new_tokens=8, do_sample=False)
+    model.generation_config.cache_implementation = "static"
+    model.forward = compiled(model.forward)
+    for _ in range(2):
+        assert model.generate(ids, max_new_tokens=8, do_sample=False).tolist() == want.tolist()
+    decode = torch_halyard.compile_report()[-1]
+    assert decode["captured"] == decode["nodes"] and decode["graphs"] == 1
+
+
+def test_outputs_are_not_overwritten_by_the_next_call():
+    fast = compiled(lambda x: (x.exp() + 1, (x * 2).t()))
+    kept = [(x, fast(x)) for x in torch.randn(6, 3, 4, device="npu")]
+    for x, (a, b) in kept:
+        torch.testing.assert_close(a, x.exp() + 1)
+        torch.testing.assert_close(b, (x * 2).t())
+
+
+def test_inputs_that_share_memory_and_views():
+    fast = compiled(lambda a, b: (a * b + 1).sum(0) - b.mean())
+    for seed in range(4):
+        base = torch.randn(6, 8, device="npu")
+        a, b = base.chunk(2, dim=1)
+        torch.testing.assert_close(fast(a, b), (a * b + 1).sum(0) - b.mean())
+    torch.testing.assert_close(fast(a, a), (a * a + 1).sum(0) - a.mean())
+
+
+def test_written_inputs():
+    def step(state, x):
+        state.mul_(0.5).add_(x)
+        return state.sum() * 2
+
+    fast, a, b = compiled(step), torch.zeros(4, device="npu"), torch.zeros(4, device="npu")
+    for _ in range(5):
+        x = torch.randn(4, device="npu")
+        torch.testing.assert_close(fast(a, x), step(b, x))
+        torch.testing.assert_close(a, b)
+
+
+def test_unsupported_nodes_split_the_graph_and_are_reported():
+    fast = compiled(lambda x: ((x * 2).tanh() + torch.special.bessel_j0(x)).sin() * x)
+    for _ in range(3):
+        x = torch.randn(8, device="npu")
+        torch.testing.assert_close(fast(x), ((x * 2).tanh() + torch.special.bessel_j0(x)).sin() * x)
+    report, = torch_halyard.compile_report()
+    assert [s["reason"] for s in report["splits"]] == ["falls back to the CPU"] and "bessel_j0" in report["splits"][0]["op"]
+    assert report["graphs"] >= 1 and report["captured"] < report["nodes"]
+
+
+def test_random_numbers_are_drawn_anew():
+    fast = compiled(lambda x: F.dropout(x * 2, 0.5) * 3 + 1)
+    x = torch.ones(1000, device="npu")
+    results = [fast(x) for _ in range(4)]
+    assert not any(torch.equal(a, b) for a, b in zip(results, results[1:]))
+    report, = torch_halyard.compile_report()
+    assert "draws random numbers" in {s["reason"] for s in report["splits"]}
+
+
+def test_dynamic_shapes_are_captured_up_to_a_bound():
+    from torch_halyard.compile import MAX_SHAPES
+
+    fast = compiled(lambda x: (x @ x.t()).relu().sum(1) * x.shape[0], dynamic=True)
+    for n in [*range(2, 2 + MAX_SHAPES + 2)] * 3:
+        x = torch.randn(n, 4, device="npu")
+        torch.testing.assert_close(fast(x), (x @ x.t()).relu().sum(1) * n)
+    report, = torch_halyard.compile_report()
+    assert report["shapes"] == MAX_SHAPES and report["captured"] > 0
+
+
+def test_options_are_refused():
+    with pytest.raises(Exception, match="takes no options"):
+        compiled(lambda x: x + 1, options={"speed": 9})(torch.ones(2, device="npu"))
+
+
+# ---- torch.accelerator.Graph ----
+
+def test_accelerator_graph():
+    x, y = torch.randn(4, 8, device="npu"), torch.zeros(4, 8, device="npu")
+    graph = torch.accelerator.Graph()
+    with graph:
+        y.add_(x).mul_(2)
+        kept = y + 1
+    assert y.count_nonzero().item() == 0
+    graph.replay()
+    x.fill_(1)
+    before = y.clone()
+    graph.replay()
+    torch.testing.assert_close(y, (before + 1) * 2)
+    torch.testing.assert_close(kept, y + 1)
+
+
+def test_what_the_host_does_cannot_be_captured():
+    x = torch.ones(4, device="npu")
+    for forbidden in (lambda: x.sum().item(), lambda: x.copy_(torch.zeros(4)), lambda: x.cpu(), lambda: torch.special.bessel_j0(x)):
+        graph = torch.accelerator.Graph()
+        with pytest.raises(RuntimeError, match="graph|captur"), graph:
+            forbidden()
+        assert x.sum().item() == 4  # the stream is usable
+
+
+def test_accelerator_graph_errors(tmp_path):
+    graph = torch.accelerator.Graph()
+    with pytest.raises(RuntimeError, match="nothing has been captured"):
+        graph.replay()
+    x = torch.ones(2, device="npu")
+    with graph:
+        x.add_(1)
+    with pytest.raises(RuntimeError, match="reset"):
+        graph.capture_begin()
+    graph.debug_dump(str(tmp_path / "graph.txt"))
+    assert "add" in (tmp_path / "graph.txt").read_text()
+    graph.reset()
+    with graph:
+        x.mul_(3)
+    graph.replay()
+    assert x.tolist() == [3, 3]
+
+
+# ---- torch.profiler ----
+
+def test_profiler_shows_the_devices_kernels(tmp_path):
+    import json
+
+    from torch.profiler import ProfilerActivity, profile
+
+    x = torch.randn(16, 16, device="npu")
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as profiler:
+        (x @ x).relu()
+    kernels = [event for event in profiler.events() if event.device_type.name == "NPU"]
+    assert [event.name for event in kernels] == ["mm", "relu"] and all(event.time_range.elapsed_us() > 0 for event in kernels)
+    averages = {event.key: event.device_time_total for event in profiler.key_averages()}
+    assert averages["aten::mm"] > 0 and averages["aten::relu"] > 0  # each kernel belongs to its op
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [event["name"] for event in events if event.get("cat") == "kernel"] == ["mm", "relu"]
