@@ -331,7 +331,7 @@ static hy_support multiply(hy__gpu_task* task, const hy_call* call) {
 }
 
 static hy_support supports(void* device, const hy_call* call) {
-  hy__gpu_task question = {device, NULL, call->op, HY_OK};
+  hy__gpu_task question = {.device = device, .op = call->op};
   return multiply(&question, call);
 }
 

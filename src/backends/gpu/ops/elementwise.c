@@ -23,7 +23,7 @@ static hy_gpu_elementwise begin(hy__gpu_task* task, const hy_call* call) {
       .walk = hy__gpu_walk(&call->out[0], 1 + call->n_in, tensors),
       .op = (int)call->op,
       .which = (int)call->op,
-      .fault = task->stream ? (hy_gpu_fault*)(uintptr_t)task->stream->fault_address : NULL,
+      .fault = task->stream ? (hy_gpu_fault*)(uintptr_t)task->stream->use.faults->address : NULL,
   };
   return e;
 }

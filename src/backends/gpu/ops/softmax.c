@@ -111,7 +111,7 @@ static loss loss_begin(hy__gpu_task* task, const hy_call* call) {
       .ignore_index = call->attrs.cross_entropy.ignore_index,
       .smoothing = call->attrs.cross_entropy.label_smoothing,
       .vectors = takes_vectors(logits.dtype, &s.l, logits.data, logits.data),
-      .fault = (hy_gpu_fault*)(uintptr_t)task->stream->fault_address,
+      .fault = (hy_gpu_fault*)(uintptr_t)task->stream->use.faults->address,
   };
   if (hy__gpu_present(weight)) s.e.weight = hy__gpu_contiguous(task, weight).data;
   size_t bytes = (size_t)s.l.count * hy_dtype_size(s.math);
