@@ -405,8 +405,9 @@ def sample(c):
     ids = []
     for row in range(c.x[0].shape[0]):
         logits = c.x[0][row].double()
-        penalty, temperature, top_k, top_p, min_p = c.x[1][row].double().tolist()
-        if c.x[3] is not None:
+        settings = [1, 0, 0, 1, 0] if c.x[1] is None else c.x[1][row].double().tolist()
+        penalty, temperature, top_k, top_p, min_p = settings
+        if c.x[1] is not None and c.x[3] is not None:
             punished = torch.where(logits < 0, logits * penalty, logits / penalty)
             logits = torch.where(c.x[3][row], punished, logits)
         logits = torch.where(logits.isnan(), -math.inf, logits)

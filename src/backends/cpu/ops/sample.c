@@ -154,8 +154,11 @@ static void sample_row(void* context, int64_t i) {
   const hy_tensor *in = j->call->in, *out = &j->call->out[0], *seen = &in[SEEN];
   row r = {.logits = (const float*)in[LOGITS].data + i * in[LOGITS].stride[0],
            .n = in[LOGITS].shape[1],
-           .draw = element(&in[DRAW], i, 0)};
-  for (int k = 0; k < 5; k++) r.setting[k] = element(&in[SETTINGS], i, k);
+           .setting[PENALTY] = 1};
+  if (in[SETTINGS].dtype != HY_NONE) {
+    r.draw = element(&in[DRAW], i, 0);
+    for (int k = 0; k < 5; k++) r.setting[k] = element(&in[SETTINGS], i, k);
+  }
   if (seen->dtype != HY_NONE && r.setting[PENALTY] != 1) {
     r.seen = (const char*)seen->data + i * seen->stride[0];
     r.seen_step = seen->stride[1];
