@@ -62,6 +62,62 @@ KERNEL void norm_forward(const hy_gpu_norm p) {
   }
 }
 
+// The same for rows that a block holds in registers, HELD vectors a thread: x is read once, and all
+// of it is under way before the first sum.
+enum { HELD = 4 };
+KERNEL void __launch_bounds__(512) norm_forward_held(const hy_gpu_norm p) {
+  __shared__ M partial[32];
+  const i64 vectors = p.columns / N;
+  for (i64 r = blockIdx.x; r < p.rows; r += gridDim.x) {
+    const V* x = (const V*)((const T*)p.x + r * p.columns);
+    V* out = (V*)((T*)p.out + r * p.columns);
+    V held[HELD];
+#pragma unroll
+    for (int h = 0; h < HELD; h++) {
+      i64 i = threadIdx.x + h * (i64)blockDim.x;
+      if (i < vectors) held[h] = x[i];
+    }
+    M mean = 0, squares = 0;
+    if (p.centred) {
+#pragma unroll
+      for (int h = 0; h < HELD; h++)
+        if (threadIdx.x + h * (i64)blockDim.x < vectors)
+#pragma unroll
+          for (int k = 0; k < N; k++) mean += to<M>(held[h].at[k]);
+      mean = block_reduce<add_op>(mean, partial) / (M)p.columns;
+    }
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+      if (threadIdx.x + h * (i64)blockDim.x < vectors)
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+          M v = to<M>(held[h].at[k]) - mean;
+          squares += v * v;
+        }
+    M scale = 1 / m_sqrt(block_reduce<add_op>(squares, partial) / (M)p.columns + (M)p.eps);
+#pragma unroll
+    for (int h = 0; h < HELD; h++) {
+      i64 i = threadIdx.x + h * (i64)blockDim.x;
+      if (i >= vectors) break;
+      V w, b;
+      if (p.weight) w = ((const V*)p.weight)[i];
+      if (p.bias) b = ((const V*)p.bias)[i];
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        M v = (to<M>(held[h].at[k]) - mean) * scale;
+        if (p.weight) v *= to<M>(w.at[k]);
+        if (p.bias) v += to<M>(b.at[k]);
+        held[h].at[k] = from<T>(v);
+      }
+      out[i] = held[h];
+    }
+    if (threadIdx.x == 0) {
+      if (p.mean) ((M*)p.mean)[r] = mean;
+      if (p.rstd) ((M*)p.rstd)[r] = scale;
+    }
+  }
+}
+
 // With h = (x - mean) rstd and g = dy w: dx = rstd (g - mean(g) - h mean(g h)), where an rms norm has
 // neither mean.
 KERNEL void norm_backward(const hy_gpu_norm p) {

@@ -107,6 +107,50 @@ KERNEL void softmax_block(T* out, const T* x, i64 lanes, i64 length, i64 inner, 
   }
 }
 
+// exp where the result is rounded to half a float anyway.
+DEVICE M quick_exp(M x) { return sizeof(T) == 2 ? (M)__expf((f32)x) : m_exp(x); }
+
+// Lanes that a block holds in registers, HELD vectors a thread: x is read once.
+enum { HELD = 4 };
+KERNEL void __launch_bounds__(512) softmax_held(T* out, const T* x, i64 lanes, i64 length,
+                                                int log_form) {
+  __shared__ M partial[32];
+  const i64 vectors = length / N;
+  for (i64 lane = blockIdx.x; lane < lanes; lane += gridDim.x) {
+    V held[HELD];
+#pragma unroll
+    for (int h = 0; h < HELD; h++) {
+      i64 i = threadIdx.x + h * (i64)blockDim.x;
+      if (i < vectors) held[h] = ((const V*)(x + lane * length))[i];
+    }
+    M most = lowest(), sum = 0;
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+      if (threadIdx.x + h * (i64)blockDim.x < vectors)
+#pragma unroll
+        for (int k = 0; k < N; k++) most = max_op::of(most, to<M>(held[h].at[k]));
+    most = block_reduce<max_op>(most, partial);
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+      if (threadIdx.x + h * (i64)blockDim.x < vectors)
+#pragma unroll
+        for (int k = 0; k < N; k++) sum += quick_exp(to<M>(held[h].at[k]) - most);
+    sum = block_reduce<add_op>(sum, partial);
+    M by = log_form ? m_log(sum) : 1 / sum;
+#pragma unroll
+    for (int h = 0; h < HELD; h++) {
+      i64 i = threadIdx.x + h * (i64)blockDim.x;
+      if (i >= vectors) break;
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        M v = to<M>(held[h].at[k]);
+        held[h].at[k] = from<T>(log_form ? v - most - by : quick_exp(v - most) * by);
+      }
+      ((V*)(out + lane * length))[i] = held[h];
+    }
+  }
+}
+
 // Lanes of at most 1024 elements that lie together: each warp has one in registers.
 enum { WARP_LANE = 1024 / HY_WARP };
 KERNEL void softmax_warp(T* out, const T* x, i64 lanes, i64 length, int log_form) {

@@ -43,6 +43,24 @@ static void launch_rows(hy__gpu_task* task, const char* entry, hy_gpu_norm* p, h
                  hy__gpu_1d(threads), 0, HY__GPU_ARGS(p));
 }
 
+// In registers where the row, its parameters and their alignment allow it.
+static void launch_forward(hy__gpu_task* task, hy_gpu_norm* p, hy_dtype dtype) {
+  enum { HELD = 4, LEAST = 64, MOST = 512 };
+  long long vectors = p->columns / (16 / (long long)hy_dtype_size(dtype));
+  bool held = p->vectors && !p->wide && vectors >= LEAST && vectors <= (long long)HELD * MOST &&
+              (((uintptr_t)p->weight | (uintptr_t)p->bias) & 15) == 0;
+  if (!held) {
+    launch_rows(task, "norm_forward", p, dtype);
+    return;
+  }
+  unsigned threads = LEAST;
+  while (threads < MOST && threads * 2 < vectors) threads *= 2;
+  while (threads * HELD < vectors) threads *= 2;
+  hy__gpu_launch(task, hy__gpu_kernel(task, "norm", "norm_forward_held", hy__gpu_option(dtype)),
+                 hy__gpu_1d(hy__gpu_blocks(task, p->rows * threads, (int)threads, 1)),
+                 hy__gpu_1d(threads), 0, HY__GPU_ARGS(p));
+}
+
 hy_support hy__gpu_norm(hy__gpu_task* task, const hy_call* call) {
   bool centred = call->op == HY_OP_layer_norm;
   HY__GPU_NEED(strided(&call->in[0]), NO_LAYOUT);
@@ -61,7 +79,7 @@ hy_support hy__gpu_norm(hy__gpu_task* task, const hy_call* call) {
   p.mean = mean_out.data;
   p.rstd = rstd_out.data;
   decide_vectors(&p, x.dtype);
-  launch_rows(task, "norm_forward", &p, x.dtype);
+  launch_forward(task, &p, x.dtype);
   hy__gpu_out_end(task, &call->out[0], &out);
   if (p.mean) hy__gpu_out_end(task, mean, &mean_out);
   if (p.rstd) hy__gpu_out_end(task, rstd, &rstd_out);
