@@ -116,7 +116,7 @@ void hy__gpu_faults_release(hy__gpu_device* device, hy__gpu_fault_cell* cell);
 
 // Memory that kernels which may still run write: the last kernel launched in the usual way, and
 // those launched behind it by hy__gpu_launch_dependent.
-#define HY__GPU_WRITTEN 16
+#define HY__GPU_WRITTEN 256
 typedef struct hy__gpu_written {
   const char *first[HY__GPU_WRITTEN], *last[HY__GPU_WRITTEN];
   int count;

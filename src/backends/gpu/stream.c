@@ -322,19 +322,23 @@ bool hy__gpu_readable_early(const hy__gpu_task* task, const hy_tensor* const* te
   return true;
 }
 
+static void add_written(hy__gpu_written* w, const char* first, const char* last) {
+  for (int i = 0; i < w->count; i++)
+    if (w->first[i] == first && w->last[i] == last) return;
+  w->unknown |= w->count == HY__GPU_WRITTEN;
+  if (w->unknown) return;
+  w->first[w->count] = first;
+  w->last[w->count++] = last;
+}
+
 void hy__gpu_note_written(hy__gpu_task* task, const hy_call* call) {
   hy__gpu_written* w = &task->stream->written;
   if (task->independent) *w = (hy__gpu_written){0};
   for (int i = 0; i < call->n_out; i++) {
     if (call->out[i].dtype == HY_NONE) continue;
-    if (w->count == HY__GPU_WRITTEN) {
-      w->unknown = true;
-      return;
-    }
     int64_t first, last;
     hy_tensor_extent(&call->out[i], &first, &last);
-    w->first[w->count] = (const char*)call->out[i].data + first;
-    w->last[w->count++] = (const char*)call->out[i].data + last;
+    add_written(w, (const char*)call->out[i].data + first, (const char*)call->out[i].data + last);
   }
 }
 

@@ -5,12 +5,12 @@
 // for the one that makes x (see dependent.cuh): memory does not idle between kernels. The norm's
 // factor is applied to the sums, so that x passes through shared memory once.
 //
-// options: -DT=bf16 -DW=bf16 -DDEPTH=896 -DROWS=1 -DPER=2 -DGATED=0 -DLOOP=1
-// options: -DT=bf16 -DW=bf16 -DDEPTH=896 -DROWS=1 -DPER=2 -DGATED=1 -DLOOP=1
-// options: -DT=bf16 -DW=bf16 -DDEPTH=4864 -DROWS=4 -DPER=1 -DGATED=0 -DLOOP=0
-// options: -DT=f32 -DW=f32 -DDEPTH=896 -DROWS=2 -DPER=1 -DGATED=0 -DLOOP=0
-// options: -DT=bf16 -DW=i8 -DDEPTH=4864 -DROWS=1 -DPER=1 -DGATED=0 -DLOOP=1
-// options: -DT=f16 -DW=i4 -DDEPTH=896 -DROWS=1 -DPER=2 -DGATED=1 -DLOOP=1
+// options: -DT=bf16 -DW=bf16 -DDEPTH=896 -DROWS=1 -DPER=2 -DGATED=0 -DLOOP=1 -DNORM=1
+// options: -DT=bf16 -DW=bf16 -DDEPTH=896 -DROWS=1 -DPER=2 -DGATED=1 -DLOOP=1 -DNORM=1
+// options: -DT=bf16 -DW=bf16 -DDEPTH=4864 -DROWS=4 -DPER=1 -DGATED=0 -DLOOP=0 -DNORM=0
+// options: -DT=f32 -DW=f32 -DDEPTH=896 -DROWS=2 -DPER=1 -DGATED=0 -DLOOP=0 -DNORM=1
+// options: -DT=bf16 -DW=i8 -DDEPTH=4864 -DROWS=1 -DPER=1 -DGATED=0 -DLOOP=1 -DNORM=0
+// options: -DT=f16 -DW=i4 -DDEPTH=896 -DROWS=1 -DPER=2 -DGATED=1 -DLOOP=1 -DNORM=1
 // PER: rows of the weight that a warp takes at once (gated: row n of either half). LOOP: warps take
 // several, and load the next while they compute.
 #include "params.h"
@@ -25,10 +25,6 @@ enum {
   STEPS = (PER * LINES + HY_WARP - 1) / HY_WARP,         // lines that a lane holds
   QUADS = EACH / 4,                                      // float4 of x that a line meets
   SCALED = !same<W, T>::value,
-};
-
-struct quad {
-  f32 at[4];
 };
 
 // ---- A line of the weight times x ----
@@ -133,6 +129,47 @@ DEVICE void prefetch(const hy_fused_linear& p, int group) {
     prefetch_l2((const char*)p.weight + row_of(p, group, r == 1) * bytes, bytes);
 }
 
+// ---- x ----
+
+// Rows of x and of the norm in lines of 16 bytes, each thread's in registers: all of them are under
+// way at once.
+struct spread {
+  enum { X_EACH = 16 / (int)sizeof(T), X_LINES = DEPTH / X_EACH, THREADS = WARPS * HY_WARP };
+  typedef vec<T, X_EACH> x_line;
+  x_line at[(X_LINES + THREADS - 1) / THREADS];
+
+  __device__ __forceinline__ void load(const T* row) {
+#pragma unroll
+    for (int u = 0; u * THREADS < X_LINES; u++) {
+      int i = u * THREADS + threadIdx.x;
+      if (i < X_LINES) at[u] = ((const x_line*)row)[i];
+    }
+  }
+  // To shared memory as weights meet it, times `by` where there is a norm; gives the sum of squares
+  // of this thread's.
+  __device__ __forceinline__ f32 store(float4* to_shared, const spread& by) const {
+    f32 square = 0;
+#pragma unroll
+    for (int u = 0; u * THREADS < X_LINES; u++) {
+      int i = u * THREADS + threadIdx.x;
+      if (i >= X_LINES) break;
+#pragma unroll
+      for (int q = 0; q < X_EACH; q += 4) {
+        f32 v[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          v[e] = to<f32>(at[u].at[q + e]);
+          square += v[e] * v[e];
+          if (NORM) v[e] *= to<f32>(by.at[u].at[q + e]);
+        }
+        int k = i * X_EACH + q;
+        to_shared[k % EACH / 4 * LINES + k / EACH] = make_float4(v[0], v[1], v[2], v[3]);
+      }
+    }
+    return square;
+  }
+};
+
 // ---- The kernel ----
 
 // Grid: blocks of 4 warps, which take groups of PER rows in turn.
@@ -146,34 +183,20 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP, STEPS > 12 ? 4 : 5) fused_gemv(hy_
   if (!p.early) wait_for_previous();
   held now;
   if (group < groups) load(p, group, lane, &now);
+  spread norm;
+  if (NORM) norm.load((const T*)p.norm);
   if (p.prefetch && lane == 0)
     for (int next = group + step; next < groups; next += step) prefetch(p, next);
   if (p.early) wait_for_previous();
 
   f32 square[ROWS];
 #pragma unroll
-  for (int m = 0; m < ROWS; m++) square[m] = 0;
-  for (int i = threadIdx.x; i < DEPTH / 4; i += WARPS * HY_WARP) {
-    quad by = {{1, 1, 1, 1}};
-    if (p.norm) {
-#pragma unroll
-      for (int e = 0; e < 4; e++) by.at[e] = to<f32>(((const vec<T, 4>*)p.norm)[i].at[e]);
-    }
-    // Line i / QUADS, its float4 i % QUADS.
-    float4* to_shared = shared + i % QUADS * LINES + i / QUADS;
-#pragma unroll
-    for (int m = 0; m < ROWS; m++) {
-      if (m >= p.m) break;
-      vec<T, 4> x = ((const vec<T, 4>*)((const T*)p.x + m * p.x_row))[i];
-      quad v;
-#pragma unroll
-      for (int e = 0; e < 4; e++) {
-        f32 value = to<f32>(x.at[e]);
-        square[m] += value * value;
-        v.at[e] = value * by.at[e];
-      }
-      to_shared[m * QUADS * LINES] = make_float4(v.at[0], v.at[1], v.at[2], v.at[3]);
-    }
+  for (int m = 0; m < ROWS; m++) {
+    square[m] = 0;
+    if (m >= p.m) break;
+    spread x;
+    x.load((const T*)p.x + m * p.x_row);
+    square[m] = x.store(shared + m * QUADS * LINES, norm);
   }
 #pragma unroll
   for (int m = 0; m < ROWS; m++) {
@@ -185,7 +208,7 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP, STEPS > 12 ? 4 : 5) fused_gemv(hy_
 #pragma unroll
   for (int m = 0; m < ROWS; m++) {
     f32 sum = (squares[m][0] + squares[m][1]) + (squares[m][2] + squares[m][3]);
-    factor[m] = p.norm ? rsqrtf(sum / DEPTH + (f32)p.eps) : 1;
+    factor[m] = NORM ? rsqrtf(sum / DEPTH + (f32)p.eps) : 1;
   }
 
   const int outs = GATED ? 1 : PER;

@@ -1,27 +1,34 @@
 // One decoding step of attention in one kernel: rotary positions, the write to the paged cache, and
-// attention of one new token a sequence, a warp for each query head of a key head. A long context is
-// split among blocks (split-K); the last of them to finish joins the parts.
+// attention of one new token a sequence. A block has HEADS query heads of one key head, and its warps
+// share out heads and keys: one head a block where sequences are few, so that a context of TILE keys
+// needs one pass; eight where they are many, so that keys are read once. A longer context is split
+// among blocks (split-K); the last of them to finish joins the parts.
 //
 // Keys and values of earlier tokens come into shared memory before the kernel waits for the one that
 // makes q, k and v (see dependent.cuh).
 //
-// options: -DT=bf16 -DHEAD=64 -DTILE=64 -DWIDE=1
-// options: -DT=f16 -DHEAD=128 -DTILE=64 -DWIDE=0
-// options: -DT=f32 -DHEAD=32 -DTILE=64 -DWIDE=1
-// options: -DT=f64 -DHEAD=256 -DTILE=32 -DWIDE=0
+// options: -DT=bf16 -DHEAD=64 -DTILE=512 -DWIDE=1 -DHEADS=1
+// options: -DT=bf16 -DHEAD=64 -DTILE=64 -DWIDE=1 -DHEADS=8
+// options: -DT=f16 -DHEAD=128 -DTILE=256 -DWIDE=0 -DHEADS=1
+// options: -DT=f32 -DHEAD=32 -DTILE=64 -DWIDE=1 -DHEADS=8
+// options: -DT=f64 -DHEAD=256 -DTILE=32 -DWIDE=0 -DHEADS=1
 // HEAD: a multiple of 32 that holds a head. WIDE: heads are HEAD long and aligned to 16 bytes.
 #include "params.h"
 #include "dependent.cuh"
+#include "tensor_core.cuh"
 
 typedef traits<T>::math acc;
 enum {
   WARPS = 8,
+  PER_HEAD = WARPS / HEADS,    // warps of a head
   EACH = 16 / (int)sizeof(T),  // numbers of 16 bytes
   STRIDE = HEAD + EACH,        // of a row in shared memory: rows begin in different banks
-  KEYS = TILE / HY_WARP,       // that a lane scores
-  DIMS = HEAD / HY_WARP,       // that a lane sums
+  SHARE = TILE / PER_HEAD,     // keys of a warp, at most
+  KEYS = (SHARE + HY_WARP - 1) / HY_WARP,  // of a lane
+  DIMS = HEAD / HY_WARP,       // that a lane sums, side by side
 };
 typedef vec<T, EACH> line;
+typedef vec<T, DIMS> pair;
 
 DEVICE acc exp_of(f32 x) { return __expf(x); }
 DEVICE acc exp_of(f64 x) { return exp(x); }
@@ -35,10 +42,11 @@ struct largest_op {  // NaN never wins
 
 struct tile {
   T k[TILE * STRIDE], v[TILE * STRIDE];
-  T fresh[2][HEAD];          // k and v of the new token
-  acc angle[2][HEAD / 2];    // cosines and sines of its position
-  acc q[WARPS][HEAD];        // turned and scaled
-  acc share[WARPS][TILE];    // exp of the scores
+  T fresh[2][HEAD];                // k and v of the new token
+  acc angle[2][HEAD / 2];          // cosines and sines of its position
+  acc q[HEADS][HEAD];              // turned and scaled
+  acc share[WARPS][KEYS * HY_WARP];  // exp of the scores
+  acc sum[WARPS][HEAD], top[WARPS], total[WARPS];  // of the warps of one head
 };
 
 struct faults {
@@ -60,7 +68,7 @@ DEVICE i64 place_of(const hy_decode& p, const faults& f, int b, int kv_head, int
   return ((block * p.block + key % p.block) * p.kv_heads + kv_head) * p.size;
 }
 
-// Keys and values first .. end - 1 of the cache.
+// Keys and values first .. end - 1 of the cache; there after copy_async_wait<0>() and a barrier.
 DEVICE void load_tile(const hy_decode& p, const faults& f, int b, int kv_head, int first, int end,
                       tile* s) {
   const int each = WIDE ? EACH : 1, pieces = WIDE ? HEAD / EACH : p.size;
@@ -69,8 +77,8 @@ DEVICE void load_tile(const hy_decode& p, const faults& f, int b, int kv_head, i
     i64 at = place_of(p, f, b, kv_head, first + row);
     if (at < 0) continue;
     if (WIDE) {
-      *(line*)&s->k[row * STRIDE + column] = *(const line*)((const T*)p.k + at + column);
-      *(line*)&s->v[row * STRIDE + column] = *(const line*)((const T*)p.v + at + column);
+      copy_async_16(&s->k[row * STRIDE + column], (const T*)p.k + at + column, 16);
+      copy_async_16(&s->v[row * STRIDE + column], (const T*)p.v + at + column, 16);
     } else {
       s->k[row * STRIDE + column] = ((const T*)p.k)[at + column];
       s->v[row * STRIDE + column] = ((const T*)p.v)[at + column];
@@ -122,12 +130,14 @@ struct mixture {
   acc top, total, sum[DIMS];
 };
 
-DEVICE void attend(const hy_decode& p, tile* s, int warp, int lane, int keys, mixture* m) {
+// The keys first .. first + keys - 1 of the tile, for head h of the block.
+DEVICE void attend(const hy_decode& p, tile* s, int h, int warp, int lane, int first, int keys,
+                   mixture* m) {
   acc mine[KEYS], high = m->top;
 #pragma unroll
   for (int u = 0; u < KEYS; u++) {
     int key = u * HY_WARP + lane;
-    mine[u] = key < keys ? score(s->q[warp], s->k + key * STRIDE, p.size) : (acc)-INF_F32;
+    mine[u] = key < keys ? score(s->q[h], s->k + (first + key) * STRIDE, p.size) : (acc)-INF_F32;
     high = largest_op::of(high, mine[u]);
   }
   high = warp_reduce<largest_op>(high);
@@ -147,24 +157,58 @@ DEVICE void attend(const hy_decode& p, tile* s, int warp, int lane, int keys, mi
 #pragma unroll 8
   for (int key = 0; key < keys; key++) {
     acc share = s->share[warp][key];
+    const T* v = s->v + (first + key) * STRIDE + lane * DIMS;
     // A key without weight has no influence, not even by NaN.
     if (share != 0) {
+      if (WIDE) {
+        pair all = *(const pair*)v;
 #pragma unroll
-      for (int i = 0; i < DIMS; i++) {
-        int d = i * HY_WARP + lane;
-        if (WIDE || d < p.size) m->sum[i] += share * to<acc>(s->v[key * STRIDE + d]);
+        for (int i = 0; i < DIMS; i++) m->sum[i] += share * to<acc>(all.at[i]);
+      } else {
+#pragma unroll
+        for (int i = 0; i < DIMS; i++)
+          if (lane * DIMS + i < p.size) m->sum[i] += share * to<acc>(v[i]);
       }
     }
+  }
+  __syncwarp();
+}
+
+// Warp `warp` of a head's gets what all of them have; the others nothing.
+DEVICE void meet(tile* s, int warp, int lane, mixture* m) {
+  if (PER_HEAD == 1) return;
+  if (lane == 0) {
+    s->top[warp] = m->top;
+    s->total[warp] = m->total;
+  }
+#pragma unroll
+  for (int i = 0; i < DIMS; i++) s->sum[warp][lane * DIMS + i] = m->sum[i];
+  __syncthreads();
+  if (warp % PER_HEAD != 0) return;
+  acc top = (acc)-INF_F32;
+#pragma unroll
+  for (int w = 0; w < PER_HEAD; w++) top = largest_op::of(top, s->top[warp + w]);
+  const acc base = top == (acc)-INF_F32 ? (acc)0 : top;
+  m->top = top;
+  m->total = 0;
+#pragma unroll
+  for (int i = 0; i < DIMS; i++) m->sum[i] = 0;
+#pragma unroll
+  for (int w = 0; w < PER_HEAD; w++) {
+    acc by = exp_of(s->top[warp + w] - base);
+    if (by == 0) continue;
+    m->total += by * s->total[warp + w];
+#pragma unroll
+    for (int i = 0; i < DIMS; i++) m->sum[i] += by * s->sum[warp + w][lane * DIMS + i];
   }
 }
 
 DEVICE void put(const hy_decode& p, int b, int head, int lane, const mixture& m) {
-  T* out = (T*)p.out + ((i64)b * p.heads + head) * p.size;
+  T* out = (T*)p.out + ((i64)b * p.heads + head) * p.size + lane * DIMS;
 #pragma unroll
-  for (int i = 0; i < DIMS; i++) {
-    int d = i * HY_WARP + lane;
-    if (WIDE || d < p.size) out[d] = from<T>(m.total == 0 ? (acc)0 : m.sum[i] / m.total);
-  }
+  for (int i = 0; i < DIMS; i++)
+    if (WIDE || lane * DIMS + i < p.size)
+      out[i] = from<T>(m.total == 0 ? (acc)0 : m.sum[i] / m.total);
 }
 
 DEVICE f32* part_of(const hy_decode& p, int b, int head, int split) {
@@ -182,17 +226,15 @@ DEVICE void join(const hy_decode& p, int b, int head, int lane, int parts, mixtu
   for (int i = 0; i < DIMS; i++) m->sum[i] = 0;
 #pragma unroll 4
   for (int s = 0; s < parts; s++) {
-    const f32* part = part_of(p, b, head, s);
+    const f32* part = part_of(p, b, head, s) + lane * DIMS;
     f32 by = SHFL(share, s);
 #pragma unroll
-    for (int i = 0; i < DIMS; i++) {
-      int d = i * HY_WARP + lane;
-      if (by != 0 && (WIDE || d < p.size)) m->sum[i] += by * part[d];
-    }
+    for (int i = 0; i < DIMS; i++)
+      if (by != 0 && (WIDE || lane * DIMS + i < p.size)) m->sum[i] += by * part[i];
   }
 }
 
-// Grid: splits; key heads, each with its query heads in chunks of WARPS; sequences.
+// Grid: splits; key heads, each with its query heads in chunks of HEADS; sequences.
 KERNEL void __launch_bounds__(WARPS* HY_WARP)
     rope_paged_attention(hy_decode p, hy_gpu_fault* where, int op) {
   extern __shared__ __align__(16) char shared[];
@@ -200,10 +242,10 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP)
   tile* s = (tile*)shared;
   const faults f = {where, op};
   const int warp = threadIdx.x / HY_WARP, lane = threadIdx.x % HY_WARP;
-  const int per_key_head = p.heads / p.kv_heads, chunks = (per_key_head + WARPS - 1) / WARPS;
+  const int per_key_head = p.heads / p.kv_heads, chunks = (per_key_head + HEADS - 1) / HEADS;
   const int kv_head = blockIdx.y / chunks, chunk = blockIdx.y % chunks, b = blockIdx.z;
-  const int head = kv_head * per_key_head + chunk * WARPS;
-  const int heads = min(WARPS, per_key_head - chunk * WARPS);
+  const int head = kv_head * per_key_head + chunk * HEADS;
+  const int heads = min((int)HEADS, per_key_head - chunk * HEADS), mine = warp / PER_HEAD;
   launch_dependents();
   if (!p.early) wait_for_previous();
 
@@ -220,6 +262,8 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP)
   }
   const int parts = (keys + part - 1) / part;
   const bool has_new = end == keys;
+  load_tile(p, f, b, kv_head, begin, min(min(begin + TILE, end), now), s);
+  copy_async_commit();
   const i64 place = has_new ? place_of(p, f, b, kv_head, now) : -1;
   for (int i = threadIdx.x; i < p.size; i += WARPS * HY_WARP) {
     int half = p.size / 2;
@@ -227,11 +271,9 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP)
         load_any<acc>(p.angle_dtype, (const char*)(i >= half ? p.sine : p.cosine),
                       (i64)now * half + i % half);
   }
-  load_tile(p, f, b, kv_head, begin, min(min(begin + TILE, end), now), s);
   if (p.early) wait_for_previous();
   __syncthreads();
   load_new(p, b, head, heads, kv_head, place >= 0, place, s);
-  __syncthreads();
 
   mixture m;
   m.top = (acc)-INF_F32;
@@ -239,31 +281,38 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP)
 #pragma unroll
   for (int i = 0; i < DIMS; i++) m.sum[i] = 0;
   for (int first = begin; first < end; first += TILE) {
-    const int last = min(first + TILE, end);
+    const int last = min(first + TILE, end), count = last - first;
     if (first > begin) {
       __syncthreads();
       load_tile(p, f, b, kv_head, first, min(last, now), s);
+      copy_async_commit();
     }
+    copy_async_wait<0>();
+    __syncthreads();
     if (has_new && last == end) {
       for (int i = threadIdx.x; i < p.size; i += WARPS * HY_WARP) {
         s->k[(now - first) * STRIDE + i] = s->fresh[0][i];
         s->v[(now - first) * STRIDE + i] = s->fresh[1][i];
       }
+      __syncthreads();
     }
-    __syncthreads();
-    if (warp < heads) attend(p, s, warp, lane, last - first, &m);
+    // Every warp of a head takes as many keys as the others.
+    const int share = (count + PER_HEAD - 1) / PER_HEAD, from_key = warp % PER_HEAD * share;
+    const int to_key = min(from_key + share, count);
+    if (mine < heads && from_key < to_key)
+      attend(p, s, mine, warp, lane, from_key, to_key - from_key, &m);
   }
+  meet(s, warp, lane, &m);
+  const bool speaks = mine < heads && warp % PER_HEAD == 0;
   if (parts == 1) {
-    if (warp < heads) put(p, b, head + warp, lane, m);
+    if (speaks) put(p, b, head + mine, lane, m);
     return;
   }
-  if (warp < heads) {
-    f32* to_part = part_of(p, b, head + warp, blockIdx.x);
+  if (speaks) {
+    f32* to_part = part_of(p, b, head + mine, blockIdx.x);
 #pragma unroll
-    for (int i = 0; i < DIMS; i++) {
-      int d = i * HY_WARP + lane;
-      if (WIDE || d < p.size) to_part[d] = (f32)m.sum[i];
-    }
+    for (int i = 0; i < DIMS; i++)
+      if (WIDE || lane * DIMS + i < p.size) to_part[lane * DIMS + i] = (f32)m.sum[i];
     if (lane == 0) {
       to_part[p.size] = (f32)m.top;
       to_part[p.size + 1] = (f32)m.total;
@@ -277,7 +326,7 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP)
   if (arrived != (unsigned)parts - 1) return;
   if (threadIdx.x == 0) *counter = 0;
   __threadfence();
-  if (warp >= heads) return;
-  join(p, b, head + warp, lane, parts, &m);
-  put(p, b, head + warp, lane, m);
+  if (!speaks) return;
+  join(p, b, head + mine, lane, parts, &m);
+  put(p, b, head + mine, lane, m);
 }

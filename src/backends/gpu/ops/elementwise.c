@@ -97,7 +97,11 @@ hy_support hy__gpu_unary(hy__gpu_task* task, const hy_call* call) {
   bool gelu = op == HY_OP_gelu || op == HY_OP_gelu_backward;
   e.attribute = gelu && call->attrs.gelu.approximate;
   if (!is_plain(&e, type, type)) {
-    launch_any(task, "unary", &e, type);
+    bool still = e.walk.count == 2 && e.walk.stride[1][e.walk.ndim - 1] == 0;
+    if (e.walk.count == 2 && !still && has_rows(&e, type))
+      launch_rows(task, "unary", &e, type);
+    else
+      launch_any(task, "unary", &e, type);
     return HY_SUPPORT_YES;
   }
   char entry[48];

@@ -41,8 +41,9 @@ static void run_gemv(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtyp
   p->prefetch = rounds > 1 && (int64_t)p->rows * lines * 16 <= PREFETCH;
   char options[128];
   snprintf(options, sizeof options,
-           "-DT=%s -DW=%s -DDEPTH=%d -DROWS=%d -DPER=%d -DGATED=%d -DLOOP=%d", hy__gpu_type_name(x),
-           hy__gpu_type_name(w), p->k, rows, per, p->gated, rounds > 1 && steps <= 12);
+           "-DT=%s -DW=%s -DDEPTH=%d -DROWS=%d -DPER=%d -DGATED=%d -DLOOP=%d -DNORM=%d",
+           hy__gpu_type_name(x), hy__gpu_type_name(w), p->k, rows, per, p->gated,
+           rounds > 1 && steps <= 12, p->norm != NULL);
   hy__gpu_launch_dependent(task, hy__gpu_kernel(task, "fused_gemv", "fused_gemv", options),
                            hy__gpu_1d((unsigned)((warps + WARPS - 1) / WARPS)),
                            hy__gpu_1d(WARPS * WARP), (size_t)rows * (size_t)p->k * 4,

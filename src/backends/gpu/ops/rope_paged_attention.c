@@ -8,10 +8,27 @@
 enum { K_CACHE, V_CACHE, QKV, COSINE, SINE, TABLE, LENGTH };
 enum { WARPS = 8, MOST_SPLITS = 32 };
 
+// What a block does; the macros of the kernel.
+typedef struct shape {
+  int head, tile, heads;
+} shape;
+
 // Bytes of the kernel's tile, as it lays it out.
-static size_t shared_bytes(int64_t head, int64_t tile, int64_t size, int64_t wide) {
-  int64_t rows = 2 * tile * (head * size + 16) + 2 * head * size;
-  return (size_t)((rows + 15) / 16 * 16 + (head + WARPS * (head + tile)) * wide);
+static size_t shared_bytes(const shape* s, int64_t size, int64_t wide) {
+  int64_t head = s->head, share = s->tile * s->heads / WARPS, keys = (share + 31) / 32 * 32;
+  int64_t rows = 2 * s->tile * (head * size + 16) + 2 * head * size;
+  int64_t sums = head + s->heads * head + WARPS * (keys + head + 2);
+  return (size_t)((rows + 15) / 16 * 16 + sums * wide);
+}
+
+// A block for each head where all of them together are few, with all that shared memory holds of
+// its keys; else a block for a key head.
+static shape shape_for(const hy__gpu_task* task, const hy_decode* p, int64_t size) {
+  int head = p->size <= 32 ? 32 : p->size <= 64 ? 64 : p->size <= 128 ? 128 : 256;
+  int64_t row = head * size;
+  if ((int64_t)p->sequences * p->heads <= task->device->multiprocessors)
+    return (shape){head, row <= 128 ? 512 : row <= 256 ? 256 : row <= 512 ? 128 : 32, 1};
+  return (shape){head, row <= 256 ? 64 : 32, WARPS};
 }
 
 // Few sequences are split until they fill the device, in parts of a tile or more.
@@ -24,24 +41,25 @@ static int splits_for(const hy__gpu_task* task, const hy_decode* p, int64_t bloc
 
 static void run(hy__gpu_task* task, hy_decode* p, hy_dtype dtype) {
   int64_t size = (int64_t)hy_dtype_size(dtype), wide = dtype == HY_F64 ? 8 : 4;
-  int head = p->size <= 32 ? 32 : p->size <= 64 ? 64 : p->size <= 128 ? 128 : 256;
-  int tile = head * size <= 256 ? 64 : 32, op = task->op;
-  bool aligned = head == p->size && ((uintptr_t)p->k | (uintptr_t)p->v) % 16 == 0;
-  int per_key_head = p->heads / p->kv_heads, chunks = (per_key_head + WARPS - 1) / WARPS;
+  shape s = shape_for(task, p, size);
+  int op = task->op, per_key_head = p->heads / p->kv_heads;
+  bool aligned = s.head == p->size && ((uintptr_t)p->k | (uintptr_t)p->v) % 16 == 0;
+  int chunks = (per_key_head + s.heads - 1) / s.heads;
   int64_t blocks = (int64_t)p->sequences * p->kv_heads * chunks;
-  p->splits = dtype == HY_F64 || blocks > HY__GPU_COUNTERS ? 1 : splits_for(task, p, blocks, tile);
+  p->splits =
+      dtype == HY_F64 || blocks > HY__GPU_COUNTERS ? 1 : splits_for(task, p, blocks, s.tile);
   if (p->splits > 1) {
     size_t parts = (size_t)p->sequences * (size_t)p->heads * (size_t)p->splits;
     p->partial = (float*)(uintptr_t)hy__gpu_workspace(task, parts * (size_t)(p->size + 2) * 4);
     p->counters = (unsigned*)(uintptr_t)hy__gpu_counters(task);
   }
-  char options[64];
-  snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DTILE=%d -DWIDE=%d",
-           hy__gpu_type_name(dtype), head, tile, aligned);
+  char options[96];
+  snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DTILE=%d -DWIDE=%d -DHEADS=%d",
+           hy__gpu_type_name(dtype), s.head, s.tile, aligned, s.heads);
   hy__gpu_launch_dependent(
       task, hy__gpu_kernel(task, "rope_paged_attention", "rope_paged_attention", options),
       (hy__gpu_dim3){(unsigned)p->splits, (unsigned)(p->kv_heads * chunks), (unsigned)p->sequences},
-      hy__gpu_1d(WARPS * 32), shared_bytes(head, tile, size, wide),
+      hy__gpu_1d(WARPS * 32), shared_bytes(&s, size, wide),
       HY__GPU_ARGS(p, &task->stream->use.faults->address, &op));
 }
 
