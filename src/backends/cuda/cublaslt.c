@@ -11,7 +11,7 @@
 
 #include "backends/cuda/cuda.h"
 
-enum { LEAST_ROWS = 65, WORKSPACE = 32 << 20 };
+enum { LEAST_ROWS = 33, WORKSPACE = 32 << 20 };
 
 enum {
   TYPE_F32 = 0,

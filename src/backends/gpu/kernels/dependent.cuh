@@ -19,14 +19,6 @@ DEVICE void wait_for_previous() {
 #endif
 }
 
-// Brings `bytes`, a multiple of 16, from `at`, aligned likewise, to the L2 cache. Always safe: what
-// is written later is written there.
-DEVICE void prefetch_l2(const void* at, int bytes) {
-#if HY_PTX && __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes));
-#endif
-}
-
 // 16 bytes that are read once and that no kernel under way writes.
 DEVICE vec<u32, 4> load_once(const void* at) {
 #if HY_PTX

@@ -45,8 +45,8 @@ typedef struct hy_fused_linear {
   void* out;
   int m, n, k, rows;  // rows of the weight: n, or twice that where `gated`
   int group, groups, gated;
-  int wide;             // out is f32 whatever x is
-  int early, prefetch;  // what may be read, and is worth reading, before the kernel before is done
+  int wide;   // out is f32 whatever x is
+  int early;  // weight and norm may be read before the kernel before is done
   long long x_row, out_row, residual_row;
   double eps;
 } hy_fused_linear;

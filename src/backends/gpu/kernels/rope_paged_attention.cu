@@ -7,10 +7,10 @@
 // Keys and values of earlier tokens come into shared memory before the kernel waits for the one that
 // makes q, k and v (see dependent.cuh).
 //
-// options: -DT=bf16 -DHEAD=64 -DTILE=512 -DWIDE=1 -DHEADS=1
-// options: -DT=bf16 -DHEAD=64 -DTILE=64 -DWIDE=1 -DHEADS=8
-// options: -DT=f16 -DHEAD=128 -DTILE=256 -DWIDE=0 -DHEADS=1
-// options: -DT=f32 -DHEAD=32 -DTILE=64 -DWIDE=1 -DHEADS=8
+// options: -DT=bf16 -DHEAD=64 -DTILE=128 -DWIDE=1 -DHEADS=1
+// options: -DT=bf16 -DHEAD=64 -DTILE=256 -DWIDE=1 -DHEADS=8
+// options: -DT=f16 -DHEAD=128 -DTILE=128 -DWIDE=0 -DHEADS=1
+// options: -DT=f32 -DHEAD=32 -DTILE=256 -DWIDE=1 -DHEADS=8
 // options: -DT=f64 -DHEAD=256 -DTILE=32 -DWIDE=0 -DHEADS=1
 // HEAD: a multiple of 32 that holds a head. WIDE: heads are HEAD long and aligned to 16 bytes.
 #include "params.h"

@@ -98,7 +98,9 @@ hy_support hy__gpu_unary(hy__gpu_task* task, const hy_call* call) {
   e.attribute = gelu && call->attrs.gelu.approximate;
   if (!is_plain(&e, type, type)) {
     bool still = e.walk.count == 2 && e.walk.stride[1][e.walk.ndim - 1] == 0;
-    if (e.walk.count == 2 && !still && has_rows(&e, type))
+    bool activation =
+        hy_dtype_is_float(type) && (op == HY_OP_silu || op == HY_OP_gelu || op == HY_OP_relu);
+    if (activation && !still && has_rows(&e, type))
       launch_rows(task, "unary", &e, type);
     else
       launch_any(task, "unary", &e, type);
@@ -122,7 +124,9 @@ hy_support hy__gpu_unary(hy__gpu_task* task, const hy_call* call) {
 
 static void launch_binary(hy__gpu_task* task, hy_gpu_elementwise* e, hy_dtype type,
                           hy_dtype out_type, const char* name) {
-  bool arithmetic = e->walk.count == 3 && e->which < HY_OP_eq;
+  bool arithmetic = e->walk.count == 3 &&
+                    (e->which == HY_OP_add || e->which == HY_OP_sub || e->which == HY_OP_mul ||
+                     e->which == HY_OP_maximum || e->which == HY_OP_minimum);
   if (!is_plain(e, type, out_type)) {
     if (arithmetic && has_rows(e, type))
       launch_rows(task, "binary", e, type);

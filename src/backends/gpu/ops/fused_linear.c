@@ -28,7 +28,7 @@ static bool takes_gemv(const hy_fused_linear* p, const hy_tensor* t, hy_dtype x,
 }
 
 static void run_gemv(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
-  enum { BLOCKS = 5, PREFETCH = 32 << 20 };
+  enum { BLOCKS = 5 };  // of a multiprocessor
   int lines = p->k / line_of(w);
   // Two rows at once where one would leave lanes idle.
   int per = p->gated || (lines % WARP != 0 && lines <= 8 * WARP) ? 2 : 1;
@@ -38,7 +38,6 @@ static void run_gemv(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtyp
   int64_t rounds = (groups + room * WARPS - 1) / (room * WARPS);
   int64_t warps = (groups + rounds - 1) / rounds;
   int rows = p->m == 1 ? 1 : p->m == 2 ? 2 : FEW;
-  p->prefetch = rounds > 1 && (int64_t)p->rows * lines * 16 <= PREFETCH;
   char options[128];
   snprintf(options, sizeof options,
            "-DT=%s -DW=%s -DDEPTH=%d -DROWS=%d -DPER=%d -DGATED=%d -DLOOP=%d -DNORM=%d",
@@ -48,6 +47,25 @@ static void run_gemv(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtyp
                            hy__gpu_1d((unsigned)((warps + WARPS - 1) / WARPS)),
                            hy__gpu_1d(WARPS * WARP), (size_t)rows * (size_t)p->k * 4,
                            HY__GPU_ARGS(p));
+}
+
+// A row to a block: long rows, few of them, and no norm to compute from all of x.
+static void run_split(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
+  char options[96];
+  snprintf(options, sizeof options, "-DT=%s -DW=%s -DDEPTH=%d -DROWS=%d", hy__gpu_type_name(x),
+           hy__gpu_type_name(w), p->k, p->m == 1 ? 1 : FEW);
+  hy__gpu_launch_dependent(
+      task, hy__gpu_kernel(task, "fused_gemv_split", "fused_gemv_split", options),
+      hy__gpu_1d((unsigned)p->rows), hy__gpu_1d(WARPS * WARP), 0, HY__GPU_ARGS(p));
+}
+
+// Lines that a lane would hold of a row alone, and whether all rows are under way at once.
+static bool takes_split(const hy__gpu_task* task, const hy_fused_linear* p, hy_dtype x,
+                        hy_dtype w) {
+  enum { LONG = 8, BLOCKS = 8 };
+  int lines = p->k / line_of(w);
+  return !p->norm && !p->gated && x != HY_F32 && lines >= LONG * WARP &&
+         p->rows <= BLOCKS * task->device->multiprocessors;
 }
 
 static void run_any(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
@@ -104,7 +122,10 @@ hy_support hy__gpu_fused_linear(hy__gpu_task* task, const hy_call* call) {
                        .residual_row = n,
                        .eps = call->attrs.fused_linear.eps};
   hy_dtype x = in[X].dtype, w = in[WEIGHT].dtype;
-  if (takes_gemv(&p, t, x, w))
+  bool gemv = takes_gemv(&p, t, x, w);
+  if (gemv && takes_split(task, &p, x, w))
+    run_split(task, &p, x, w);
+  else if (gemv)
     run_gemv(task, &p, x, w);
   else
     run_any(task, &p, x, w);

@@ -27,8 +27,8 @@ static shape shape_for(const hy__gpu_task* task, const hy_decode* p, int64_t siz
   int head = p->size <= 32 ? 32 : p->size <= 64 ? 64 : p->size <= 128 ? 128 : 256;
   int64_t row = head * size;
   if ((int64_t)p->sequences * p->heads <= task->device->multiprocessors)
-    return (shape){head, row <= 128 ? 512 : row <= 256 ? 256 : row <= 512 ? 128 : 32, 1};
-  return (shape){head, row <= 256 ? 64 : 32, WARPS};
+    return (shape){head, row <= 512 ? 128 : 32, 1};
+  return (shape){head, row <= 128 ? 256 : row <= 256 ? 128 : row <= 512 ? 64 : 32, WARPS};
 }
 
 // Few sequences are split until they fill the device, in parts of a tile or more.
