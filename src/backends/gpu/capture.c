@@ -67,7 +67,7 @@ hy_status hy__gpu_capture_end(void* device, void* stream, void** out) {
   hy__gpu_leave(d, entered);
   if (!g) status = hy__backend_host->fail(HY_OUT_OF_MEMORY, "%s: no host memory", d->api->name);
   if (error && out) status = hy__gpu_fail(d, error, "ending a capture");
-  if (!out || status != HY_OK) {
+  if (!out || !g || status != HY_OK) {
     hy__gpu_resources_destroy(d, &use);
     free(g);
     return status;

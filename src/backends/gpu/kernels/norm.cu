@@ -62,42 +62,41 @@ KERNEL void norm_forward(const hy_gpu_norm p) {
   }
 }
 
-// The same for rows that a block holds in registers, HELD vectors a thread: x is read once, and all
-// of it is under way before the first sum.
-enum { HELD = 4 };
-KERNEL void __launch_bounds__(512) norm_forward_held(const hy_gpu_norm p) {
-  __shared__ M partial[32];
-  const i64 vectors = p.columns / N;
-  for (i64 r = blockIdx.x; r < p.rows; r += gridDim.x) {
+// The same for rows that a warp holds in registers, HELD vectors a lane: x is read once, all of a row
+// is under way at once, and no warp waits for another.
+enum { HELD = 16 };
+KERNEL void __launch_bounds__(128) norm_forward_held(const hy_gpu_norm p) {
+  const int lane = threadIdx.x % HY_WARP, vectors = (int)(p.columns / N);
+  const i64 warps = (i64)gridDim.x * (blockDim.x / HY_WARP);
+  for (i64 r = (i64)blockIdx.x * (blockDim.x / HY_WARP) + threadIdx.x / HY_WARP; r < p.rows;
+       r += warps) {
     const V* x = (const V*)((const T*)p.x + r * p.columns);
     V* out = (V*)((T*)p.out + r * p.columns);
     V held[HELD];
 #pragma unroll
-    for (int h = 0; h < HELD; h++) {
-      i64 i = threadIdx.x + h * (i64)blockDim.x;
-      if (i < vectors) held[h] = x[i];
-    }
+    for (int h = 0; h < HELD; h++)
+      if (h * HY_WARP + lane < vectors) held[h] = x[h * HY_WARP + lane];
     M mean = 0, squares = 0;
     if (p.centred) {
 #pragma unroll
       for (int h = 0; h < HELD; h++)
-        if (threadIdx.x + h * (i64)blockDim.x < vectors)
+        if (h * HY_WARP + lane < vectors)
 #pragma unroll
           for (int k = 0; k < N; k++) mean += to<M>(held[h].at[k]);
-      mean = block_reduce<add_op>(mean, partial) / (M)p.columns;
+      mean = warp_reduce<add_op>(mean) / (M)p.columns;
     }
 #pragma unroll
     for (int h = 0; h < HELD; h++)
-      if (threadIdx.x + h * (i64)blockDim.x < vectors)
+      if (h * HY_WARP + lane < vectors)
 #pragma unroll
         for (int k = 0; k < N; k++) {
           M v = to<M>(held[h].at[k]) - mean;
           squares += v * v;
         }
-    M scale = 1 / m_sqrt(block_reduce<add_op>(squares, partial) / (M)p.columns + (M)p.eps);
+    M scale = 1 / m_sqrt(warp_reduce<add_op>(squares) / (M)p.columns + (M)p.eps);
 #pragma unroll
     for (int h = 0; h < HELD; h++) {
-      i64 i = threadIdx.x + h * (i64)blockDim.x;
+      int i = h * HY_WARP + lane;
       if (i >= vectors) break;
       V w, b;
       if (p.weight) w = ((const V*)p.weight)[i];
@@ -111,7 +110,7 @@ KERNEL void __launch_bounds__(512) norm_forward_held(const hy_gpu_norm p) {
       }
       out[i] = held[h];
     }
-    if (threadIdx.x == 0) {
+    if (lane == 0) {
       if (p.mean) ((M*)p.mean)[r] = mean;
       if (p.rstd) ((M*)p.rstd)[r] = scale;
     }

@@ -43,22 +43,19 @@ static void launch_rows(hy__gpu_task* task, const char* entry, hy_gpu_norm* p, h
                  hy__gpu_1d(threads), 0, HY__GPU_ARGS(p));
 }
 
-// In registers where the row, its parameters and their alignment allow it.
+// In a warp's registers where the row, its parameters and their alignment allow it.
 static void launch_forward(hy__gpu_task* task, hy_gpu_norm* p, hy_dtype dtype) {
-  enum { HELD = 4, LEAST = 64, MOST = 512 };
+  enum { HELD = 16, WARP = 32, THREADS = 128 };
   long long vectors = p->columns / (16 / (long long)hy_dtype_size(dtype));
-  bool held = p->vectors && !p->wide && vectors >= LEAST && vectors <= (long long)HELD * MOST &&
+  bool held = p->vectors && !p->wide && vectors <= (long long)HELD * WARP &&
               (((uintptr_t)p->weight | (uintptr_t)p->bias) & 15) == 0;
   if (!held) {
     launch_rows(task, "norm_forward", p, dtype);
     return;
   }
-  unsigned threads = LEAST;
-  while (threads < MOST && threads * 2 < vectors) threads *= 2;
-  while (threads * HELD < vectors) threads *= 2;
   hy__gpu_launch(task, hy__gpu_kernel(task, "norm", "norm_forward_held", hy__gpu_option(dtype)),
-                 hy__gpu_1d(hy__gpu_blocks(task, p->rows * threads, (int)threads, 1)),
-                 hy__gpu_1d(threads), 0, HY__GPU_ARGS(p));
+                 hy__gpu_1d(hy__gpu_blocks(task, p->rows * WARP, THREADS, 1)), hy__gpu_1d(THREADS),
+                 0, HY__GPU_ARGS(p));
 }
 
 hy_support hy__gpu_norm(hy__gpu_task* task, const hy_call* call) {

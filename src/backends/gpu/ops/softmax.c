@@ -31,11 +31,11 @@ static bool takes_vectors(hy_dtype dtype, const lanes* l, const void* a, const v
          (((uintptr_t)a | (uintptr_t)b) & 15) == 0;
 }
 
-// Whether a block holds a lane in registers, HELD vectors a thread.
-enum { HELD = 4, MOST_HELD_THREADS = 512 };
+// Whether a warp holds a lane in registers, HELD vectors a thread.
 static bool is_held(hy_dtype dtype, const lanes* l, const void* a, const void* b) {
+  enum { HELD = 16, WARP = 32 };
   long long vectors = l->length / (16 / (long long)hy_dtype_size(dtype));
-  return takes_vectors(dtype, l, a, b) && vectors <= (long long)HELD * MOST_HELD_THREADS;
+  return takes_vectors(dtype, l, a, b) && vectors <= (long long)HELD * WARP;
 }
 
 // A block for each lane.
@@ -60,11 +60,8 @@ hy_support hy__gpu_softmax(hy__gpu_task* task, const hy_call* call) {
                    hy__gpu_1d(hy__gpu_blocks(task, l.count, 128, 1)), hy__gpu_1d(128), 0,
                    HY__GPU_ARGS(&out.data, &x.data, &l.count, &l.length, &l.inner, &log_form));
   } else if (is_held(x.dtype, &l, x.data, out.data)) {
-    unsigned threads = 128;
-    long long vectors = l.length / (16 / (long long)hy_dtype_size(x.dtype));
-    while (threads < MOST_HELD_THREADS && threads * 2 < vectors) threads *= 2;
     hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", "softmax_held", option),
-                   lane_blocks(task, &l, threads), hy__gpu_1d(threads), 0,
+                   hy__gpu_1d(hy__gpu_blocks(task, l.count * 32, 128, 1)), hy__gpu_1d(128), 0,
                    HY__GPU_ARGS(&out.data, &x.data, &l.count, &l.length, &log_form));
   } else {
     unsigned threads = threads_for(l.length);
