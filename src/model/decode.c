@@ -89,8 +89,8 @@ static void step(hy_scope* s, hy__decoder* d) {
   hy_array* logits = hy__decode_logits(s, &d->model->transformer, &d->state);
   hy_array* ids = hy__sampler_apply(s, d->sampler, logits, d->how, d->row, d->batch);
   d->chosen = hy_scope_give(s, ids);
-  const hy_attrs at_least_0 = {.clamp = {hy_int(0), hy_no_scalar()}};
-  hy_s_apply_into(s, HY_OP_clamp, &ids, 1, &at_least_0, d->state.tokens);
+  hy_array* zero = hy_s_slice(s, d->state.starts, 0, 0, 1, 1);
+  hy_s_apply_into(s, HY_OP_maximum, (hy_array*[]){ids, zero}, 2, NULL, d->state.tokens);
   const hy_attrs one_more = {.value_alpha = {hy_int(1), hy_int(1)}};
   hy_s_apply_into(s, HY_OP_add_scalar, &d->state.lengths, 1, &one_more, d->state.lengths);
 }

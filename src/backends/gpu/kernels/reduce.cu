@@ -131,42 +131,42 @@ DEVICE void reduce_in_thread(const hy_gpu_reduce& r) {
   }
 }
 
-// N outputs that lie side by side, a thread; AHEAD rows of them in flight.
+// Sums of N outputs that lie side by side, a thread; AHEAD rows of them in flight.
 enum { AHEAD = 4 };
-template <class Fn>
-DEVICE void reduce_columns(const hy_gpu_reduce& r) {
+KERNEL void columns_sum(const hy_gpu_reduce r) {
+  const i64 step = r.stride[0];
   GRID_STRIDE(group, r.kept.n / N) {
     i64 split = blockIdx.y, out_at, output = group * N;
     region a = region_of(r, output, split, &out_at);
     M total[N];
 #pragma unroll
-    for (int k = 0; k < N; k++) total[k] = Fn::begin();
+    for (int k = 0; k < N; k++) total[k] = 0;
     i64 j = a.first;
     for (; j + AHEAD <= a.last; j += AHEAD) {
       V v[AHEAD];
 #pragma unroll
-      for (int u = 0; u < AHEAD; u++) v[u] = *(const V*)(a.x + element(r, j + u));
+      for (int u = 0; u < AHEAD; u++) v[u] = *(const V*)(a.x + (j + u) * step);
 #pragma unroll
       for (int u = 0; u < AHEAD; u++)
 #pragma unroll
-        for (int k = 0; k < N; k++)
-          total[k] = Fn::of(total[k], Fn::enter(to<M>(v[u].at[k]), centre_of(r, output + k)));
+        for (int k = 0; k < N; k++) total[k] = sum_fn::of(total[k], to<M>(v[u].at[k]));
     }
     for (; j < a.last; j++) {
-      V v = *(const V*)(a.x + element(r, j));
+      V v = *(const V*)(a.x + j * step);
 #pragma unroll
-      for (int k = 0; k < N; k++)
-        total[k] = Fn::of(total[k], Fn::enter(to<M>(v.at[k]), centre_of(r, output + k)));
+      for (int k = 0; k < N; k++) total[k] = sum_fn::of(total[k], to<M>(v.at[k]));
     }
+    if (r.splits > 1) {
 #pragma unroll
-    for (int k = 0; k < N; k++) finish<Fn>(r, output + k, split, out_at + k * r.out_step, total[k]);
+      for (int k = 0; k < N; k++) ((M*)r.partial)[(output + k) * r.splits + split] = total[k];
+    } else {
+#pragma unroll 1
+      for (int k = 0; k < N; k++) finish<sum_fn>(r, output + k, split, out_at + k * r.out_step, total[k]);
+    }
   }
 }
 
 #define AS_KERNEL(name, start, entering, meeting)                            \
-  KERNEL void columns_##name(const hy_gpu_reduce r) {                        \
-    reduce_columns<name##_fn>(r);                                            \
-  }                                                                          \
   KERNEL void block_##name(const hy_gpu_reduce r) {                          \
     reduce_in_block<name##_fn>(r);                                           \
   }                                                                          \

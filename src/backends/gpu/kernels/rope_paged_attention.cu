@@ -7,9 +7,9 @@
 // Keys and values of earlier tokens come into shared memory before the kernel waits for the one that
 // makes q, k and v (see dependent.cuh).
 //
-// options: -DT=bf16 -DHEAD=64 -DTILE=128 -DWIDE=1 -DHEADS=1
+// options: -DT=bf16 -DHEAD=64 -DTILE=256 -DWIDE=1 -DHEADS=1
 // options: -DT=bf16 -DHEAD=64 -DTILE=256 -DWIDE=1 -DHEADS=8
-// options: -DT=f16 -DHEAD=128 -DTILE=128 -DWIDE=0 -DHEADS=1
+// options: -DT=f16 -DHEAD=128 -DTILE=256 -DWIDE=0 -DHEADS=1
 // options: -DT=f32 -DHEAD=32 -DTILE=256 -DWIDE=1 -DHEADS=8
 // options: -DT=f64 -DHEAD=256 -DTILE=32 -DWIDE=0 -DHEADS=1
 // HEAD: a multiple of 32 that holds a head. WIDE: heads are HEAD long and aligned to 16 bytes.
@@ -110,19 +110,30 @@ DEVICE void load_new(const hy_decode& p, int b, int head, int heads, int kv_head
   }
 }
 
-DEVICE acc score(const acc* q, const T* k, int size) {
-  acc sum = 0;
+// Scores of a lane's keys, a warp's step apart; q is read once for all of them.
+DEVICE void score(const acc* q, const T* k, int lane, int keys, int size, acc* mine) {
+#pragma unroll
+  for (int u = 0; u < KEYS; u++) mine[u] = 0;
   if (WIDE) {
 #pragma unroll
     for (int d = 0; d < HEAD; d += EACH) {
-      line y = *(const line*)(k + d);
+      vec<acc, EACH> by;
 #pragma unroll
-      for (int e = 0; e < EACH; e++) sum += q[d + e] * to<acc>(y.at[e]);
+      for (int e = 0; e < EACH; e += 2) *(vec<acc, 2>*)&by.at[e] = *(const vec<acc, 2>*)(q + d + e);
+#pragma unroll
+      for (int u = 0; u < KEYS; u++) {
+        int key = u * HY_WARP + lane;
+        if (key >= keys) break;
+        line y = *(const line*)(k + key * STRIDE + d);
+#pragma unroll
+        for (int e = 0; e < EACH; e++) mine[u] += by.at[e] * to<acc>(y.at[e]);
+      }
     }
   } else {
-    for (int d = 0; d < size; d++) sum += q[d] * to<acc>(k[d]);
+    for (int u = 0; u < KEYS && u * HY_WARP + lane < keys; u++)
+      for (int d = 0; d < size; d++)
+        mine[u] += q[d] * to<acc>(k[(u * HY_WARP + lane) * STRIDE + d]);
   }
-  return sum;
 }
 
 // What a warp has of its head so far: online softmax.
@@ -134,10 +145,10 @@ struct mixture {
 DEVICE void attend(const hy_decode& p, tile* s, int h, int warp, int lane, int first, int keys,
                    mixture* m) {
   acc mine[KEYS], high = m->top;
+  score(s->q[h], s->k + first * STRIDE, lane, keys, p.size, mine);
 #pragma unroll
   for (int u = 0; u < KEYS; u++) {
-    int key = u * HY_WARP + lane;
-    mine[u] = key < keys ? score(s->q[h], s->k + (first + key) * STRIDE, p.size) : (acc)-INF_F32;
+    if (u * HY_WARP + lane >= keys) mine[u] = (acc)-INF_F32;
     high = largest_op::of(high, mine[u]);
   }
   high = warp_reduce<largest_op>(high);
@@ -159,16 +170,15 @@ DEVICE void attend(const hy_decode& p, tile* s, int h, int warp, int lane, int f
     acc share = s->share[warp][key];
     const T* v = s->v + (first + key) * STRIDE + lane * DIMS;
     // A key without weight has no influence, not even by NaN.
-    if (share != 0) {
-      if (WIDE) {
-        pair all = *(const pair*)v;
+    const bool heard = share != 0;
+    if (WIDE) {
+      pair all = *(const pair*)v;
 #pragma unroll
-        for (int i = 0; i < DIMS; i++) m->sum[i] += share * to<acc>(all.at[i]);
-      } else {
+      for (int i = 0; i < DIMS; i++) m->sum[i] += share * (heard ? to<acc>(all.at[i]) : (acc)0);
+    } else {
 #pragma unroll
-        for (int i = 0; i < DIMS; i++)
-          if (lane * DIMS + i < p.size) m->sum[i] += share * to<acc>(v[i]);
-      }
+      for (int i = 0; i < DIMS; i++)
+        if (heard && lane * DIMS + i < p.size) m->sum[i] += share * to<acc>(v[i]);
     }
   }
   __syncwarp();

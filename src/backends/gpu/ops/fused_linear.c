@@ -49,27 +49,6 @@ static void run_gemv(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtyp
                            HY__GPU_ARGS(p));
 }
 
-// One row of x that a warp holds in registers.
-static bool takes_short(const hy_fused_linear* p, hy_dtype x) {
-  enum { HELD = 1024 };
-  return p->m == 1 && p->k <= HELD && x != HY_F32;
-}
-
-static void run_short(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
-  enum { BLOCKS = 4 };  // of a multiprocessor
-  int steps = (p->k / line_of(w) + WARP - 1) / WARP, at_once = steps >= 2 ? 2 : 4;
-  int64_t outs = p->gated ? at_once / 2 : at_once, groups = (p->n + outs - 1) / outs;
-  int64_t room = (int64_t)task->device->multiprocessors * BLOCKS * WARPS;
-  int64_t rounds = (groups + room - 1) / room, warps = (groups + rounds - 1) / rounds;
-  char options[128];
-  snprintf(options, sizeof options, "-DT=%s -DW=%s -DDEPTH=%d -DGATED=%d -DLOOP=%d -DNORM=%d",
-           hy__gpu_type_name(x), hy__gpu_type_name(w), p->k, p->gated, rounds > 1, p->norm != NULL);
-  hy__gpu_launch_dependent(task,
-                           hy__gpu_kernel(task, "fused_gemv_short", "fused_gemv_short", options),
-                           hy__gpu_1d((unsigned)((warps + WARPS - 1) / WARPS)),
-                           hy__gpu_1d(WARPS * WARP), 0, HY__GPU_ARGS(p));
-}
-
 // A row to a block: long rows, few of them, and no norm to compute from all of x.
 static void run_split(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
   char options[96];
@@ -144,9 +123,7 @@ hy_support hy__gpu_fused_linear(hy__gpu_task* task, const hy_call* call) {
                        .eps = call->attrs.fused_linear.eps};
   hy_dtype x = in[X].dtype, w = in[WEIGHT].dtype;
   bool gemv = takes_gemv(&p, t, x, w);
-  if (gemv && takes_short(&p, x))
-    run_short(task, &p, x, w);
-  else if (gemv && takes_split(task, &p, x, w))
+  if (gemv && takes_split(task, &p, x, w))
     run_split(task, &p, x, w);
   else if (gemv)
     run_gemv(task, &p, x, w);

@@ -57,7 +57,7 @@ static int64_t clamp(int64_t value, int64_t low, int64_t high) {
 static bool has_columns(const hy_gpu_reduce* r, int64_t n) {
   const hy_gpu_walk* kept = &r->kept;
   int last = kept->ndim - 1;
-  bool fits = kept->stride[1][last] == 1 && kept->shape[last] % n == 0 &&
+  bool fits = r->ndim == 1 && kept->stride[1][last] == 1 && kept->shape[last] % n == 0 &&
               ((uintptr_t)kept->data[1] & 15) == 0;
   for (int d = 0; d < last; d++) fits = fits && kept->stride[1][d] % n == 0;
   for (int d = 0; d < r->ndim; d++) fits = fits && r->stride[d] % n == 0;
@@ -72,7 +72,7 @@ static bool has_runs(const hy_gpu_reduce* r, int64_t n) {
   return fits;
 }
 
-static cut cut_work(const hy__gpu_task* task, hy_gpu_reduce* r, bool vectors) {
+static cut cut_work(const hy__gpu_task* task, hy_gpu_reduce* r, bool vectors, bool columns) {
   const hy_gpu_walk* kept = &r->kept;
   int64_t n = 16 / (int64_t)hy_dtype_size((hy_dtype)kept->dtype[1]);
   int64_t outputs = kept->n, wanted = (int64_t)task->device->multiprocessors * 2048;
@@ -80,7 +80,7 @@ static cut cut_work(const hy__gpu_task* task, hy_gpu_reduce* r, bool vectors) {
   bool outputs_close =
       kept->stride[1][last] == 1 && kept->shape[last] >= 32 && r->stride[r->ndim - 1] != 1;
   cut c = {.by_thread = r->length <= 32 || outputs_close};
-  if (outputs_close && vectors && has_columns(r, n)) {
+  if (outputs_close && columns && has_columns(r, n)) {
     // 64 rows a part at least; the parts are summed in a second launch.
     c.columns = true;
     c.threads = 64;
@@ -134,7 +134,7 @@ void hy__gpu_reduce(hy__gpu_task* task, const char* function, const hy_tensor* x
   r.divisor = divisor ? *divisor : 1;
   r.centre = centre;
   if (r.kept.n == 0) return;
-  cut c = cut_work(task, &r, true);
+  cut c = cut_work(task, &r, true, strcmp(function, "sum") == 0);
   if (r.splits == 1) {
     launch(task, &r, &c, function, x->dtype);
     return;
@@ -206,7 +206,7 @@ hy_support hy__gpu_extremum(hy__gpu_task* task, const hy_call* call) {
   r.kept = hy__gpu_walk(&kept_x, 3, (const hy_tensor*[]){&out, &kept_x, &index});
   if (!values) r.kept.data[0] = NULL;
   if (r.kept.n == 0) return HY_SUPPORT_YES;
-  cut c = cut_work(task, &r, false);
+  cut c = cut_work(task, &r, false, false);
   const char* option = hy__gpu_option(x->dtype);
   if (r.splits > 1) {
     size_t parts = (size_t)(r.kept.n * r.splits);

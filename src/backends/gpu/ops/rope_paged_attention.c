@@ -27,7 +27,7 @@ static shape shape_for(const hy__gpu_task* task, const hy_decode* p, int64_t siz
   int head = p->size <= 32 ? 32 : p->size <= 64 ? 64 : p->size <= 128 ? 128 : 256;
   int64_t row = head * size;
   if ((int64_t)p->sequences * p->heads <= task->device->multiprocessors)
-    return (shape){head, row <= 512 ? 128 : 32, 1};
+    return (shape){head, row <= 256 ? 256 : row <= 512 ? 128 : 32, 1};
   return (shape){head, row <= 128 ? 256 : row <= 256 ? 128 : row <= 512 ? 64 : 32, WARPS};
 }
 
@@ -42,6 +42,8 @@ static int splits_for(const hy__gpu_task* task, const hy_decode* p, int64_t bloc
 static void run(hy__gpu_task* task, hy_decode* p, hy_dtype dtype) {
   int64_t size = (int64_t)hy_dtype_size(dtype), wide = dtype == HY_F64 ? 8 : 4;
   shape s = shape_for(task, p, size);
+  while (s.tile > 32 && shared_bytes(&s, size, wide) > (size_t)task->device->max_shared)
+    s.tile /= 2;
   int op = task->op, per_key_head = p->heads / p->kv_heads;
   bool aligned = s.head == p->size && ((uintptr_t)p->k | (uintptr_t)p->v) % 16 == 0;
   int chunks = (per_key_head + s.heads - 1) / s.heads;
