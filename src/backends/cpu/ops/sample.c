@@ -126,10 +126,11 @@ static int64_t take_kept(const row* r, candidate* heap, int64_t n, candidate* ke
   return count;
 }
 
+// `memory` is NULL without a temperature: the largest.
 static int64_t choose(row* r, candidate* memory) {
   r->largest = find_largest(r);
   if (r->largest == -INFINITY) return -1;
-  if (!(r->setting[TEMPERATURE] > 0)) return find_first(r, r->largest);
+  if (!memory) return find_first(r, r->largest);
   candidate* kept = memory + r->n;
   double sum;
   int64_t n = take_kept(r, memory, gather(r, memory), kept, &sum), i = 0;
