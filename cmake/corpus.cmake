@@ -15,3 +15,9 @@ endforeach()
 set_source_files_properties(src/cli/corpus.c PROPERTIES
   OBJECT_DEPENDS "${HALYARD_CORPUS}/code.txt;${HALYARD_CORPUS}/verilog.txt"
   COMPILE_DEFINITIONS "HALYARD_CORPUS=\"${HALYARD_CORPUS}\"")
+
+# What `halyard new-plugin` writes: the example plugins under another name.
+set(HALYARD_TEMPLATES ${PROJECT_SOURCE_DIR}/examples/plugin)
+set_source_files_properties(src/cli/new_plugin.c PROPERTIES
+  OBJECT_DEPENDS "${HALYARD_TEMPLATES}/tiny.c;${HALYARD_TEMPLATES}/lazy.c"
+  COMPILE_DEFINITIONS "HALYARD_TEMPLATES=\"${HALYARD_TEMPLATES}\"")

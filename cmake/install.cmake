@@ -14,6 +14,9 @@ if(TARGET halyard_cli)
 endif()
 install(DIRECTORY include/halyard DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY DESTINATION ${HALYARD_PLUGIN_DIR})
+# For whoever brings up a chip with the installed library alone.
+install(FILES docs/tutorial-plugin.md docs/ops.md docs/semantics.md docs/graphs.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY examples/plugin DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
 
 install(EXPORT halyardTargets NAMESPACE halyard:: DESTINATION ${HALYARD_PACKAGE_DIR})
 configure_package_config_file(cmake/halyardConfig.cmake.in ${PROJECT_BINARY_DIR}/generated/halyardConfig.cmake

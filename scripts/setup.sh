@@ -39,6 +39,7 @@ fi
 if [ "$1" = test ]; then
   missing pkg-config pkg-config
   missing verilator verilator
+  missing yosys yosys
   missing gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
   missing libc6-dev-arm64-cross /usr/aarch64-linux-gnu/include/stdio.h
   missing qemu-user qemu-aarch64

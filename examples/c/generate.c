@@ -17,7 +17,7 @@ static bool print_text(void* context, int32_t id, const char* text, size_t lengt
 static hy_status answer(hy_model* model, const char* prompt) {
   int64_t n;
   // The first call counts, the second writes.
-  HY_TRY(hy_model_encode(model, prompt, strlen(prompt), NULL, 0, &n));
+  HY_TRY(hy_model_encode(model, prompt, strlen(prompt), HY_ENCODE_DEFAULT, NULL, 0, &n));
   int32_t* ids = malloc((size_t)(n + 1) * sizeof *ids);
   if (!ids) return hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)n);
   hy_generate_options options;
@@ -26,7 +26,7 @@ static hy_status answer(hy_model* model, const char* prompt) {
   options.temperature = 0.7;
   options.top_p = 0.9;
   hy_generate_result result;
-  hy_status status = hy_model_encode(model, prompt, strlen(prompt), ids, n, &n);
+  hy_status status = hy_model_encode(model, prompt, strlen(prompt), HY_ENCODE_DEFAULT, ids, n, &n);
   if (status == HY_OK)
     status = hy_model_generate(model, ids, n, &options, print_text, stdout, NULL, &result);
   if (status == HY_OK)

@@ -31,6 +31,19 @@ HY_API hy_status hy_array_from_host(hy_stream* stream, hy_array** out, hy_dtype 
                                     const int64_t* shape, const void* data);
 // A 0-dimensional array with this value.
 HY_API hy_status hy_array_scalar(hy_stream* stream, hy_array** out, hy_dtype dtype, double value);
+// Every element `value`.
+HY_API hy_status hy_array_full(hy_stream* stream, hy_array** out, hy_dtype dtype, int ndim,
+                               const int64_t* shape, hy_scalar value);
+// start, start + step, ...: n of them, 1-dimensional.
+HY_API hy_status hy_array_range(hy_stream* stream, hy_array** out, hy_dtype dtype, int64_t n,
+                                hy_scalar start, hy_scalar step);
+// Random numbers of [low, high), whole ones for integer types; the same for the same seed on every
+// device, up to rounding.
+HY_API hy_status hy_array_rand(hy_stream* stream, hy_array** out, hy_dtype dtype, int ndim,
+                               const int64_t* shape, uint64_t seed, double low, double high);
+// Normally distributed.
+HY_API hy_status hy_array_randn(hy_stream* stream, hy_array** out, hy_dtype dtype, int ndim,
+                                const int64_t* shape, uint64_t seed, double mean, double deviation);
 // Wraps device memory that the caller allocated. `release` (may be NULL) is called once with
 // `context` when the last array over it is gone; on failure it is not called and the memory remains
 // the caller's.
@@ -48,11 +61,29 @@ HY_API hy_device* hy_array_device(const hy_array* array);
 // the new ones.
 HY_API void hy_array_touch(hy_array* array);
 
-// Synchronises the stream. `bytes` must be exactly the size of the elements, row-major.
+// A contiguous copy on the stream's device, of an array on another one, directly where the devices
+// can and through the host where not; waits for both. An array of the same device is shared, not
+// copied. Without history on a tape.
+HY_API hy_status hy_array_to(hy_stream* stream, hy_array** out, hy_array* array);
+// The stream is of the array's device, and is synchronised. `bytes` must be exactly the size of the
+// elements, row-major.
 HY_API hy_status hy_array_to_host(hy_stream* stream, const hy_array* array, void* data,
                                   size_t bytes);
 // The value of a one-element array of any type except packed ones. Synchronises the stream.
 HY_API hy_status hy_array_item(hy_stream* stream, const hy_array* array, double* value);
+
+// ---- Files ----
+
+// Writes arrays to one file in the safetensors format, whole or not at all. Of any type but packed
+// ones; the stream is of their device.
+HY_API hy_status hy_arrays_save(hy_stream* stream, const char* path, const char* const* names,
+                                hy_array* const* arrays, int n);
+// Called for each array of a file, in the order of their names; the array is the visitor's only
+// until it returns (hy_array_retain keeps it). Another status than HY_OK ends the reading with it.
+typedef hy_status (*hy_array_visitor)(void* context, const char* name, hy_array* array);
+// Reads a safetensors file onto the stream's device.
+HY_API hy_status hy_arrays_load(hy_stream* stream, const char* path, hy_array_visitor visit,
+                                void* context);
 
 // ---- Gradients of arrays ----
 
@@ -129,6 +160,8 @@ HY_API hy_status hy_array_slice(hy_tape* tape, hy_array** out, hy_array* x, int 
                                 int64_t stop, int64_t step);
 HY_API hy_status hy_array_select(hy_tape* tape, hy_array** out, hy_array* x, int dim,
                                  int64_t index);
+// A dimension in reverse order.
+HY_API hy_status hy_array_flip(hy_tape* tape, hy_array** out, hy_array* x, int dim);
 // The same array if it is contiguous already, otherwise a copy.
 HY_API hy_status hy_array_contiguous(hy_tape* tape, hy_array** out, hy_array* x);
 

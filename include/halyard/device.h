@@ -29,7 +29,9 @@ HY_API const char* hy_backend_type_name(hy_backend_type type);  // NULL for a nu
 
 // Optional: the library initialises itself on first use. Finds plugins in HALYARD_PLUGIN_PATH
 // (absolute paths of files and folders, separated by colons) and in the folder `halyard` next to
-// the library; each is loaded when its backend is first needed.
+// the library, or, for a program that has the library inside, next to where that was to be
+// installed; each is loaded when its backend is first needed. A plugin that others than its user
+// and root may write is refused, and so is one in a folder that they may write.
 HY_API hy_status hy_init(void);
 // Closes all devices and frees all memory. No other call may be running, and no handle may be used
 // afterwards; the library itself can be used again.

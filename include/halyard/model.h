@@ -31,15 +31,47 @@ HY_API hy_status hy_model_load(hy_device* device, const char* folder, const char
 // folder: read if the file was made from the folder's current weights, written otherwise.
 HY_API hy_status hy_model_load_cached(hy_device* device, const char* folder, const char* adapter,
                                       hy_weight_format format, hy_model** model);
+
+// Called now and then while something long goes on, from the thread that asked for it; `share` is
+// how much of it is done, from 0 to 1. Returning false cancels it.
+typedef bool (*hy_on_progress)(void* context, double share);
+
+typedef struct hy_load_options {
+  const char* adapter;  // NULL: none
+  hy_weight_format format;
+  bool cached;                 // as hy_model_load_cached
+  hy_on_progress on_progress;  // NULL, or called with each weight; HY_CANCELLED where it says so
+  void* context;
+} hy_load_options;
+// hy_model_load with more to say; zeroed options load the weights as they are.
+HY_API hy_status hy_model_load_with(hy_device* device, const char* folder,
+                                    const hy_load_options* options, hy_model** model);
 HY_API void hy_model_free(hy_model* model);  // NULL is fine
 
 HY_API int64_t hy_model_vocab_size(const hy_model* model);
 HY_API int64_t hy_model_max_positions(const hy_model* model);
 
-// Writes up to `capacity` ids; `count` receives how many there are. Special tokens in the text are
-// recognised.
+typedef enum hy_encode_flags {
+  HY_ENCODE_DEFAULT = 0,
+  // Control tokens that the text spells out, such as <|im_end|>, are letters like others. For every
+  // text that comes from elsewhere: words must not be able to end a message or begin another.
+  HY_ENCODE_PLAIN = 1,
+  HY_ENCODE_BARE = 2,  // without the tokens that the model puts around a text
+} hy_encode_flags;
+// Writes up to `capacity` ids; `count` receives how many there are. Tokens that the text spells out
+// are recognised, unless `flags`, hy_encode_flags or-ed together, say otherwise.
 HY_API hy_status hy_model_encode(const hy_model* model, const char* text, size_t length,
-                                 int32_t* ids, int64_t capacity, int64_t* count);
+                                 unsigned flags, int32_t* ids, int64_t capacity, int64_t* count);
+
+typedef struct hy_message {
+  const char* role;  // "system", "user", "assistant" or "tool"
+  const char* content;
+} hy_message;
+// A conversation in Qwen's chat format, for models that have its markers: they are put in by their
+// ids, and the messages are plain text. `answer`: followed by the beginning of the assistant's next
+// message. Writes and counts as hy_model_encode.
+HY_API hy_status hy_model_encode_chat(const hy_model* model, const hy_message* messages, int n,
+                                      bool answer, int32_t* ids, int64_t capacity, int64_t* count);
 // Writes up to `capacity` bytes including the terminator; `length` receives how many there are
 // without it. Bytes that do not form a UTF-8 character are copied as they are.
 HY_API hy_status hy_model_decode(const hy_model* model, const int32_t* ids, int64_t n, char* text,
@@ -58,6 +90,11 @@ typedef struct hy_generate_options {
   const char* const* stops;  // strings that end the answer; not part of it
   int n_stops;
   bool ignore_end;  // continue past the model's end-of-text token
+  // NULL, or asked between the layers of a prompt and before each token (the share is of
+  // max_tokens): false ends the generation, before the first token with HY_CANCELLED, later as
+  // HY_STOP_CALLER.
+  hy_on_progress on_progress;
+  void* progress_context;
 } hy_generate_options;
 // 256 tokens, greedy, no penalties, seed 0.
 HY_API void hy_generate_defaults(hy_generate_options* options);

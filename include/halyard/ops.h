@@ -88,7 +88,7 @@ typedef struct hy_placement {
   hy_support reason;  // why the first provider refused; YES if it runs there
 } hy_placement;
 
-// Where hy_run would run this call, without running it.
+// Where hy_run would run this call, without running it; a call that hy_run would refuse is refused.
 HY_API hy_status hy_place(hy_device* device, const hy_call* call, hy_placement* placement);
 // Where calls of this op and type run, according to what the device's providers declare.
 HY_API hy_status hy_place_op(hy_device* device, hy_op op, hy_dtype dtype, hy_placement* placement);

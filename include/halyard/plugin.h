@@ -123,7 +123,8 @@ typedef struct hy_device_info {
   X(NO_LAYOUT, 3, "the kernel lacks this layout or these strides") \
   X(NO_SHAPE, 4, "the kernel lacks this shape or rank")            \
   X(NO_ATTRIBUTE, 5, "the kernel lacks this attribute value")      \
-  X(NO_HARDWARE, 6, "this device lacks the instructions")
+  X(NO_HARDWARE, 6, "this device lacks the instructions")          \
+  X(NO_OUTPUT, 7, "the kernel lacks an optional output")
 
 typedef enum hy_support {
 #define HY_AS_ENUM(name, value, text) HY_SUPPORT_##name = value,
@@ -136,8 +137,16 @@ typedef enum hy_support {
 // nor a cast. A provider may run more than it declares, never less.
 typedef struct hy_declaration {
   hy_op op;
-  uint32_t dtypes;  // HY_DTYPE_BIT set
+  uint32_t dtypes;  // HY_DTYPE_BIT set, and what follows
 } hy_declaration;
+// Among a declaration's types: promised are only the calls whose optional outputs are absent. The
+// others may be refused with HY_SUPPORT_NO_OUTPUT.
+#define HY_WITHOUT_OPTIONAL_OUTPUTS (1u << 31)
+// The same for elementwise ops with two inputs: promised are only the calls whose tensors have one
+// shape, and whose alpha is 1. The others may be refused with HY_SUPPORT_NO_SHAPE or
+// HY_SUPPORT_NO_ATTRIBUTE: the library spreads broadcasts by copies on the device, and multiplies
+// by alpha with mul_scalar or mul.
+#define HY_FLAT_ONLY (1u << 30)
 
 typedef enum hy_provider_flag {
   // Used, and probed, only if a user names it: for libraries that are costly to load or that

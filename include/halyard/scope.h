@@ -75,6 +75,7 @@ HY_API hy_array* hy_s_expand(hy_scope* s, hy_array* x, int ndim, const int64_t* 
 HY_API hy_array* hy_s_slice(hy_scope* s, hy_array* x, int dim, int64_t start, int64_t stop,
                             int64_t step);
 HY_API hy_array* hy_s_select(hy_scope* s, hy_array* x, int dim, int64_t index);
+HY_API hy_array* hy_s_flip(hy_scope* s, hy_array* x, int dim);
 HY_API hy_array* hy_s_contiguous(hy_scope* s, hy_array* x);  // x itself where it is
 
 // ---- Ops ----

@@ -31,7 +31,8 @@ extern "C" {
   X(IO, 14, "a file could not be read or written")                        \
   X(FORMAT, 15, "a file is not in the expected format")                   \
   X(ABI_MISMATCH, 16, "a plugin speaks another version of the interface") \
-  X(INTERNAL, 17, "a defect in the library")
+  X(INTERNAL, 17, "a defect in the library")                              \
+  X(CANCELLED, 18, "the caller cancelled it")
 
 typedef enum hy_status {
 #define HY_AS_ENUM(name, value, text) HY_##name = value,

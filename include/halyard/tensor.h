@@ -186,6 +186,8 @@ HY_API hy_status hy_expand(hy_tensor* out, const hy_tensor* t, int ndim,
 HY_API hy_status hy_slice(hy_tensor* out, const hy_tensor* t, int dim, int64_t start, int64_t stop,
                           int64_t step);
 HY_API hy_status hy_select(hy_tensor* out, const hy_tensor* t, int dim, int64_t index);
+// The dimension in reverse order: its stride changes sign.
+HY_API hy_status hy_flip(hy_tensor* out, const hy_tensor* t, int dim);
 // Arbitrary shape and strides, `offset` elements from t's element 0. The result must stay within
 // t's extent.
 HY_API hy_status hy_as_strided(hy_tensor* out, const hy_tensor* t, int ndim, const int64_t* shape,

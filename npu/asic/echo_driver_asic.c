@@ -187,6 +187,7 @@ static int open_asic(int index, echo_board* board, void** device, char* reason, 
   }
   d->container = d->group = d->device = -1;
   d->pcie.to_device = d->pcie.from_device = d->pcie.interrupt = -1;
+  d->pcie.event_bytes = sizeof(uint64_t);  // an eventfd
   int result = -1;
   if (standin())
     result = open_standin(d, standin(), reason, size);

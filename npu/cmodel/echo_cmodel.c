@@ -19,7 +19,7 @@ struct echo_cmodel {
   echo_timing timing;
 
   int frozen;  // memory does not answer
-  uint32_t control, status, watchdog, last_cycles, irq_status, irq_enable;
+  uint32_t clock_mhz, control, status, watchdog, last_cycles, irq_status, irq_enable;
   uint32_t fault_index;
   echo_fault fault;
   uint64_t ring_base;
@@ -195,6 +195,7 @@ uint32_t echo_cmodel_read(echo_cmodel* m, uint32_t offset) {
              ECHO_NPU_LANES << ECHO_NPU_CONFIG_LANES_SHIFT |
              (uint32_t)__builtin_ctz(m->timing.bus_bytes) << ECHO_NPU_CONFIG_BUS_SHIFT |
              m->timing.fma_latency << ECHO_NPU_CONFIG_LATENCY_SHIFT;
+    case ECHO_NPU_REG_CLOCK_MHZ: return m->clock_mhz;
     case ECHO_NPU_REG_CONTROL: return m->control;
     case ECHO_NPU_REG_STATUS: return m->status;
     case ECHO_NPU_REG_FAULT_CODE: return m->fault.code;
@@ -235,8 +236,10 @@ static void doorbell(echo_cmodel* m, uint32_t tail) {
     raise_fault(m, (echo_fault){ECHO_NPU_FAULT_RING, 0});
   else if (tail != m->head)
     m->status = ECHO_NPU_STATUS_BUSY;
-  else if (m->status == ECHO_NPU_STATUS_BUSY)
+  else if (m->status == ECHO_NPU_STATUS_BUSY) {
     m->status = ECHO_NPU_STATUS_DONE;
+    m->repeat_pending = 0;
+  }
 }
 
 void echo_cmodel_write(echo_cmodel* m, uint32_t offset, uint32_t value) {
@@ -248,6 +251,9 @@ void echo_cmodel_write(echo_cmodel* m, uint32_t offset, uint32_t value) {
       else
         m->control = value & ECHO_NPU_CONTROL_ENABLE;
       if (value & ECHO_NPU_CONTROL_CLEAR_COUNTERS) memset(m->counter, 0, sizeof m->counter);
+      return;
+    case ECHO_NPU_REG_CLOCK_MHZ:
+      if (!enabled) m->clock_mhz = value & 0xffff;
       return;
     case ECHO_NPU_REG_WATCHDOG: m->watchdog = value; return;
     case ECHO_NPU_REG_RING_BASE_LO:

@@ -21,7 +21,7 @@ static int shape_of(uint32_t opcode, shape* s) {
     case ECHO_NPU_OP_NOP: *s = (shape){COMMON, 0, 0, 0, 0x00}; return 1;
     case ECHO_NPU_OP_MATMUL: *s = (shape){COMMON | T1 | T2 | TD | 0x1c00, 1, 1, 1, 0x3f}; return 1;
     case ECHO_NPU_OP_ADD_TENSOR:
-      *s = (shape){COMMON | T1 | T2 | TD | 0x3c00, 1, 1, 1, 0x7f};
+      *s = (shape){COMMON | T1 | T2 | TD | 0x3c00, 1, 1, 1, 0x3f};
       return 1;
     case ECHO_NPU_OP_VECTOR:
       *s = (shape){COMMON | T1 | T2 | TD | 0x3c00 | 0xff0000, 1, 1, 1, 0x7f};
@@ -210,7 +210,7 @@ echo_fault echo_decode(const echo_npu_packet* packet, int after_repeat, echo_com
   if (packet->opcode == ECHO_NPU_OP_VECTOR || packet->opcode == ECHO_NPU_OP_ADD_TENSOR) {
     uint32_t id = packet->opcode == ECHO_NPU_OP_VECTOR
                       ? packet->flags >> ECHO_NPU_FLAG_FN_SHIFT & 0xff
-                      : ECHO_NPU_FN_ADD;
+                      : ECHO_NPU_FN_AXPY;
     out->fn = echo_ucode_find(id);
     if (!out->fn) return (echo_fault){ECHO_NPU_FAULT_FUNCTION, 0};
   }

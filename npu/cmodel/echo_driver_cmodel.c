@@ -10,7 +10,10 @@ static int open_model(int index, echo_board* board, void** device, char* reason,
   echo_area areas[ECHO_NPU_AREAS];
   echo_simulated_areas(board, areas);
   *device = echo_cmodel_create(areas, board->memory_fd);
-  if (*device) return 0;
+  if (*device) {
+    echo_cmodel_write(*device, ECHO_NPU_REG_CLOCK_MHZ, board->clock_mhz);
+    return 0;
+  }
   snprintf(reason, size, "cmodel: no memory or threads for the simulated board");
   return -1;
 }

@@ -4,7 +4,8 @@
 //   xdmaN_user       the AXI4-Lite BAR; mapped, it is the register file
 //   xdmaN_h2c_0      host to card; the file offset is the AXI address
 //   xdmaN_c2h_0      card to host
-//   xdmaN_events_0   a read returns when the card has raised user interrupt 0
+//   xdmaN_events_0   a read of exactly 4 bytes returns when the card has raised user interrupt 0;
+//                    the driver answers any other length with EPROTO
 // They are looked for in ECHO_NPU_FPGA_DIR, /dev by default.
 #define _GNU_SOURCE
 #include <errno.h>
@@ -61,6 +62,7 @@ static int open_card(int index, echo_board* board, void** device, char* reason, 
   d->to_device = open_node(index, "h2c_0", O_WRONLY);
   d->from_device = open_node(index, "c2h_0", O_RDONLY);
   d->interrupt = open_node(index, "events_0", O_RDONLY | O_NONBLOCK);
+  d->event_bytes = sizeof(uint32_t);
   int user = open_node(index, "user", O_RDWR);
   if (user < 0 || d->to_device < 0 || d->from_device < 0) {
     snprintf(reason, size, "%s/xdma%d_*: %s", directory(), index, strerror(errno));

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #define ECHO_NPU_ID 0x4543484f
-#define ECHO_NPU_HW_VERSION 0x00010000
+#define ECHO_NPU_HW_VERSION 0x00010001
 
 // ---- Architecture constants -------------------------------------------------------------------
 // Fixed for every implementation: results depend on them. The matrix array size N, the bus width
@@ -255,6 +255,7 @@ typedef struct echo_npu_packet {
 #define ECHO_NPU_REG_ID 0x000
 #define ECHO_NPU_REG_VERSION 0x004
 #define ECHO_NPU_REG_CONFIG 0x008
+#define ECHO_NPU_REG_CLOCK_MHZ 0x00c
 #define ECHO_NPU_REG_CONTROL 0x010
 #define ECHO_NPU_REG_STATUS 0x014
 #define ECHO_NPU_REG_FAULT_CODE 0x018

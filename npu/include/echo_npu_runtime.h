@@ -75,15 +75,24 @@ typedef struct echoNpuBackendInfo {
   char missing[512];   // the other backends and why each is not usable
 } echoNpuBackendInfo;
 
-// The backend in use: ECHO_NPU_BACKEND, or the build's default.
+#define ECHO_NPU_BACKENDS 4
+
+// The default backend: what echoNpuSetDefaultBackend said, or ECHO_NPU_BACKEND, or the build's.
+// Numbers of devices are counted in it.
 ECHO_NPU_API const char* echoNpuGetBackendName(void);
 ECHO_NPU_API echoNpuError echoNpuGetBackendInfo(echoNpuBackendInfo* info);
+// The names of the backends that have a device here.
+ECHO_NPU_API echoNpuError echoNpuListBackends(const char* names[ECHO_NPU_BACKENDS], int* count);
+// Several backends live in one process: memory, streams and events stay with the device they were
+// made on, and a thread with the device it has used or set. The calling thread goes to device 0 of
+// the new default. NULL: the environment's again.
+ECHO_NPU_API echoNpuError echoNpuSetDefaultBackend(const char* name);
 
 typedef struct echoNpuDeviceProperties {
   char name[64];
   uint64_t memory_total, memory_free;
   uint32_t array_size, vector_lanes, bus_bytes, hw_version;
-  uint32_t clock_mhz;  // nominal, for turning cycles into time
+  uint32_t clock_mhz;  // for turning cycles into time; 0: the card does not say; 1000 on models
   uint32_t status;     // ECHO_NPU_STATUS_*, as the register said between two jobs
 } echoNpuDeviceProperties;
 
@@ -180,6 +189,9 @@ ECHO_NPU_API void echoNpuSetLabel(const char* label);
 
 ECHO_NPU_API echoNpuError echoNpuAddTensor(float* out, const float* a, const float* b, size_t n,
                                            echoNpuStream stream);
+// out = a + alpha b, rounded once.
+ECHO_NPU_API echoNpuError echoNpuAddTensorAlpha(float* out, const float* a, const float* b,
+                                                float alpha, size_t n, echoNpuStream stream);
 ECHO_NPU_API echoNpuError echoNpuAddScalar(float* out, const float* a, float s, size_t n,
                                            echoNpuStream stream);
 ECHO_NPU_API echoNpuError echoNpuSubTensor(float* out, const float* a, const float* b, size_t n,
@@ -219,6 +231,10 @@ ECHO_NPU_UNARY(Clone)
 // Conversion between types (ECHO_NPU_F32, BF16, I8, I32), rounding to nearest even, saturating.
 ECHO_NPU_API echoNpuError echoNpuCast(void* out, int out_type, const void* a, int a_type, size_t n,
                                       echoNpuStream stream);
+
+// out = a * (1 / scale) + zero_point, rounded to nearest even and saturated.
+ECHO_NPU_API echoNpuError echoNpuQuantize(int8_t* out, const float* a, float scale, int zero_point,
+                                          size_t n, echoNpuStream stream);
 
 // ---- Rows (float, rows x cols contiguous) -------------------------------------------------------
 

@@ -171,6 +171,11 @@ static void print_sweep(const echo_report* r, FILE* f) {
   fprintf(f, "timing model of the functional model; cells of Yosys, generic gates\n");
 }
 
+// Bytes of the bus for each token.
+static double per_token(const echo_report* r, uint64_t beats) {
+  return r->options.tokens ? (double)beats * 64 / (double)r->options.tokens : 0;
+}
+
 void echo_report_text(const echo_report* r, FILE* f) {
   const int counted = strcmp(r->backend, "cmodel") != 0;
   fprintf(f, "%s\n%llu packets, %llu cycles %s, N = %u, memory latency %u\n", r->options.title,
@@ -182,7 +187,12 @@ void echo_report_text(const echo_report* r, FILE* f) {
   if (r->options.tokens)
     fprintf(f, ", %.2f tokens/s (%llu token%s)", echo_report_rate(r, &r->total),
             (unsigned long long)r->options.tokens, r->options.tokens == 1 ? "" : "s");
-  fprintf(f, "; the host's time is not in it\n\n");
+  fprintf(f, "; the host's time is not in it\n");
+  if (r->options.tokens)
+    fprintf(f, "per token: %.1f packets, %.3f MB read, %.3f MB written\n",
+            (double)r->packets / (double)r->options.tokens,
+            per_token(r, r->total.read_beats) * 1e-6, per_token(r, r->total.write_beats) * 1e-6);
+  fprintf(f, "\n");
   print_units(r, f);
   print_ops(r, f);
   if (r->n_points) print_sweep(r, f);
@@ -220,6 +230,8 @@ void echo_report_json(const echo_report* r, FILE* f) {
           (unsigned long long)r->packets);
   fprintf(f, "\"tokens_per_second\":%.6g,\"mac_share\":%.6g,", echo_report_rate(r, &r->total),
           echo_report_mac_share(r->array, &r->total));
+  fprintf(f, "\"bytes_read_per_token\":%.17g,\"bytes_written_per_token\":%.17g,",
+          per_token(r, r->total.read_beats), per_token(r, r->total.write_beats));
   json_cost(f, &r->total);
   fprintf(f, ",\"ops\":[");
   for (int i = 0; i < r->n_ops; ++i) {

@@ -37,6 +37,7 @@ module echo_npu_check (
   wire [1:0] t1 = flags[5:4], t2 = flags[7:6], td = flags[9:8];
 
   wire is_nop = opcode == `ECHO_NPU_OP_NOP;
+  wire is_add = opcode == `ECHO_NPU_OP_ADD_TENSOR;
   wire is_matmul = opcode == `ECHO_NPU_OP_MATMUL;
   wire is_memcpy = opcode == `ECHO_NPU_OP_MEMCPY;
   wire is_copy = opcode == `ECHO_NPU_OP_COPY;
@@ -45,10 +46,11 @@ module echo_npu_check (
   wire is_scatter = opcode == `ECHO_NPU_OP_SCATTER_ADD;
   wire is_repeat = opcode == `ECHO_NPU_OP_REPEAT;
   wire is_sync = opcode == `ECHO_NPU_OP_SYNC;
-  wire is_vector = opcode == `ECHO_NPU_OP_VECTOR || opcode == `ECHO_NPU_OP_ADD_TENSOR;
+  wire is_vector = opcode == `ECHO_NPU_OP_VECTOR || is_add;
   wire known = is_nop | is_matmul | is_memcpy | is_copy | is_fill | is_gather | is_scatter | is_repeat |
       is_sync | is_vector;
-  wire [7:0] fn = opcode == `ECHO_NPU_OP_VECTOR ? flags[23:16] : 8'd0;
+  localparam [31:0] ADD32 = `ECHO_NPU_FN_ADD, AXPY32 = `ECHO_NPU_FN_AXPY;
+  wire [7:0] fn = is_add ? AXPY32[7:0] : is_scatter ? ADD32[7:0] : flags[23:16];
 
   assign first_pass_index = entry[7:0];
 
@@ -75,15 +77,15 @@ module echo_npu_check (
       strides = 8'h1c;
       {src1_used, src2_used, dst_used} = 3'b111;
     end else if (is_vector) begin
-      flags_used = opcode == `ECHO_NPU_OP_VECTOR ? 32'h00ff3ff3 : 32'h00003ff3;
-      params_used = 8'h7f;
+      flags_used = is_add ? 32'h00003ff3 : 32'h00ff3ff3;
+      params_used = is_add ? 8'h3f : 8'h7f;
       strides = 8'h1c;
       {src1_used, src2_used, dst_used} = 3'b111;
       if (!loads_y) flags_used = flags_used & ~32'h1cc0;
       if (imm) flags_used = flags_used & ~32'h04c0;
       if (!loads_y || imm) begin
         src2_used = 0;
-        params_used = 8'h77;
+        params_used[3] = 0;
       end
       if (paired) flags_used = flags_used & ~32'h1c00;
       if ({24'd0, fn} >= `ECHO_NPU_FN_MOVE) flags_used = flags_used & ~32'h1000;

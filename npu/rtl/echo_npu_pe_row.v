@@ -51,13 +51,22 @@ module echo_npu_pe_row #(
       .wdata(z1 ? z : load_data), .re(r1 || (unload && unload_bank)), .raddr(r1 ? read_slot : unload_slot),
       .rdata(acc1));
 
+  // The product has 16 bits; synthesis would build a 32-bit multiplier for wider operands.
+  function automatic [31:0] multiply(input signed [7:0] x, input signed [7:0] y);
+    reg signed [15:0] p;
+    begin
+      p = x * y;
+      multiply = {{16{p[15]}}, p};
+    end
+  endfunction
+
   reg [32*N-1:0] sums;
   reg [31:0] lane;
   always @* begin
     sums = 0;
     if (valid && integers)
       for (lane = 0; lane < N; lane = lane + 1)
-        sums[32*lane+:32] = c[32*lane+:32] + {{24{a[7]}}, a[7:0]} * {{24{b[32*lane+7]}}, b[32*lane+:8]};
+        sums[32*lane+:32] = c[32*lane+:32] + multiply(a[7:0], b[32*lane+:8]);
   end
 
   echo_npu_fma #(.W(N), .AW(1)) fma (

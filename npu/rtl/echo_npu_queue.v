@@ -2,7 +2,7 @@
 // engine (once, or in the loops of a REPEAT), and retires it when memory has acknowledged its writes.
 //
 // One packet is in work at a time; OVERLAP is accepted and not used. A fault or a reset raises `flush` until
-// the bus is quiet.
+// the bus is quiet; work that comes meanwhile waits, and the watchdog ends its wait too.
 module echo_npu_queue (
     input wire clk,
     input wire reset,
@@ -121,9 +121,9 @@ module echo_npu_queue (
 
   // ---- Watchdog ----
   reg [31:0] stalled;
-  wire timeout = watchdog != 0 && stalled >= watchdog && state != IDLE && state != FLUSH;
+  wire timeout = watchdog != 0 && stalled >= watchdog && state != IDLE;
   always @(posedge clk)
-    if (reset || bus_progress || !bus_waiting || state == FLUSH) stalled <= 0;
+    if (reset || bus_progress || !bus_waiting || (flush && !run) || fault) stalled <= 0;
     else stalled <= stalled + 1;
 
   // ---- Sequence ----
@@ -228,6 +228,7 @@ module echo_npu_queue (
       FLUSH: begin
         active <= 0;
         if (bus_quiet) state <= IDLE;
+        else if (timeout && run && !fault) fail(4'd14, 0);
       end
       default: state <= IDLE;
     endcase

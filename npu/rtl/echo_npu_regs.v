@@ -4,23 +4,24 @@
 module echo_npu_regs #(
     parameter N = 16,
     parameter BUS_LOG2 = 6,
-    parameter FMA_LATENCY = 4
+    parameter FMA_LATENCY = 4,
+    parameter CLOCK_MHZ = 0
 ) (
     input wire clk,
     input wire reset,
     // AXI4-Lite
     input wire s_awvalid,
-    output wire s_awready,
+    output reg s_awready,
     input wire [15:0] s_awaddr,
     input wire s_wvalid,
-    output wire s_wready,
+    output reg s_wready,
     input wire [31:0] s_wdata,
     input wire [3:0] s_wstrb,
     output reg s_bvalid,
     input wire s_bready,
     output wire [1:0] s_bresp,
     input wire s_arvalid,
-    output wire s_arready,
+    output reg s_arready,
     input wire [15:0] s_araddr,
     output reg s_rvalid,
     input wire s_rready,
@@ -56,6 +57,7 @@ module echo_npu_regs #(
   localparam [31:0] SIZE_N = N;
   localparam [31:0] SIZE_BUS = BUS_LOG2;
   localparam [31:0] SIZE_FMA = FMA_LATENCY;
+  localparam [31:0] CLOCK = CLOCK_MHZ;
   localparam [31:0] CONFIG = (SIZE_N << `ECHO_NPU_CONFIG_N_SHIFT) |
       (`ECHO_NPU_LANES << `ECHO_NPU_CONFIG_LANES_SHIFT) | (SIZE_BUS << `ECHO_NPU_CONFIG_BUS_SHIFT) |
       (SIZE_FMA << `ECHO_NPU_CONFIG_LATENCY_SHIFT);
@@ -68,6 +70,7 @@ module echo_npu_regs #(
 
   reg enable;
   reg [1:0] status;
+  reg [15:0] clock_mhz;
   reg [31:0] tail, fault_index, last_cycles;
   reg [3:0] fault_code;
   reg [63:0] fault_addr;
@@ -82,21 +85,39 @@ module echo_npu_regs #(
   assign areas = {area[5], area[4], area[3], area[2], area[1], area[0]};
   assign busy_cycles = counter[1];
 
-  // ---- Writes ----
-  wire write = s_awvalid && s_wvalid && !s_bvalid;
-  wire whole = s_wstrb == 4'hf;
-  wire [31:0] waddr = {16'd0, s_awaddr};
-  wire [31:0] wdata = s_wdata;
+  // ---- Writes: address and data are taken in either order, each into a register of its own ----
+  reg aw_held, w_held;
+  reg [15:0] held_addr;
+  reg [31:0] wdata;
+  reg [3:0] wstrb;
+  wire write = aw_held && w_held && !s_bvalid;
+  wire keep_aw = (aw_held && !write) || (s_awvalid && s_awready);
+  wire keep_w = (w_held && !write) || (s_wvalid && s_wready);
+  wire whole = wstrb == 4'hf;
+  wire [31:0] waddr = {16'd0, held_addr};
   wire we = write && whole;
   wire is_area = waddr >= `ECHO_NPU_REG_AREA && waddr < `ECHO_NPU_REG_AREA + 48 && waddr[1:0] == 0;
   wire [2:0] area_word = {1'b0, waddr[5:4]} + {1'b0, waddr[5:4]} + {2'd0, waddr[3]};
   wire we_control = we && waddr == `ECHO_NPU_REG_CONTROL;
   wire do_reset = we_control && wdata[1];
   wire doorbell = we && waddr == `ECHO_NPU_REG_RING_TAIL && !is_error;
-  wire overfull = ring_log2 <= `ECHO_NPU_RING_LOG2_MAX && wdata - head > (32'd1 << ring_log2[4:0]);
 
-  assign s_awready = write;
-  assign s_wready = write;
+  // In the cycle of soft_reset the queue still tells of what it did before it heard.
+  wire retired = retire && !is_error && !soft_reset;
+  wire faulted = fault && !is_error && !soft_reset;
+  wire [31:0] next_head = head + {31'd0, retired};
+  wire [31:0] next_tail = doorbell ? wdata : tail;
+  wire overfull = doorbell && ring_log2 <= `ECHO_NPU_RING_LOG2_MAX && wdata - next_head > (32'd1 << ring_log2[4:0]);
+  wire withdrawn = doorbell && status == BUSY && wdata == next_head;
+
+  always @(posedge clk)
+    if (reset) {s_awready, s_wready, aw_held, w_held} <= 0;
+    else begin
+      {aw_held, s_awready} <= {keep_aw, !keep_aw};
+      {w_held, s_wready} <= {keep_w, !keep_w};
+      if (s_awvalid && s_awready) held_addr <= s_awaddr;
+      if (s_wvalid && s_wready) {wdata, wstrb} <= {s_wdata, s_wstrb};
+    end
   assign s_bresp = 2'b00;
   assign s_rresp = 2'b00;
 
@@ -106,6 +127,7 @@ module echo_npu_regs #(
       s_bvalid <= 0;
       soft_reset <= 0;
       watchdog <= 0;
+      clock_mhz <= CLOCK[15:0];
       area[0] <= {16'd0, `ECHO_NPU_WEIGHT_BASE};
       area[1] <= {16'd0, `ECHO_NPU_WEIGHT_BASE + `ECHO_NPU_WEIGHT_MAX};
       area[2] <= {16'd0, `ECHO_NPU_ACT_BASE};
@@ -115,8 +137,9 @@ module echo_npu_regs #(
     end else begin
       if (s_bready) s_bvalid <= 0;
       if (write) s_bvalid <= 1;
-      soft_reset <= do_reset || (doorbell && overfull);
+      soft_reset <= do_reset || overfull || withdrawn;
       if (we && waddr == `ECHO_NPU_REG_WATCHDOG) watchdog <= wdata;
+      if (we && waddr == `ECHO_NPU_REG_CLOCK_MHZ && !enable) clock_mhz <= wdata[15:0];
       if (we && is_area && !enable) begin
         if (waddr[2]) area[area_word] <= {wdata[15:0], area[area_word][31:0]};
         else area[area_word] <= {area[area_word][47:32], wdata};
@@ -144,27 +167,21 @@ module echo_npu_regs #(
       if (we && !enable && waddr == `ECHO_NPU_REG_RING_LOG2) ring_log2 <= wdata;
       if (we && waddr == `ECHO_NPU_REG_IRQ_ENABLE) irq_enable <= wdata[2:0];
       if (we && waddr == `ECHO_NPU_REG_IRQ_STATUS) irq_status <= irq_status & ~wdata[2:0];
-      if (retire && !is_error) begin
-        head <= head + 1;
+      if (retired) begin
         last_cycles <= retire_cycles;
         if (retire_irq) irq_status[0] <= 1;
-        if (head + 1 == (doorbell ? wdata : tail)) begin
-          status <= DONE;
-          irq_status[2] <= 1;
-        end
+        if (next_head == next_tail) irq_status[2] <= 1;
       end
-      if (doorbell) begin
-        tail <= wdata;
-        if (!retire) begin
-          if (wdata != head) status <= BUSY;
-          else if (status == BUSY) status <= DONE;
-        end else if (wdata != head + 1) status <= BUSY;
-      end
-      if (fault || (doorbell && overfull)) begin
+      head <= next_head;
+      tail <= next_tail;
+      if (next_head != next_tail) status <= BUSY;
+      else if (status == BUSY) status <= DONE;
+      if (is_error) status <= ERROR;
+      if (faulted || overfull) begin
         status <= ERROR;
-        fault_code <= fault ? fault_code_in : RING32[3:0];
-        fault_addr <= fault ? fault_addr_in : 64'd0;
-        fault_index <= head;
+        fault_code <= faulted ? fault_code_in : RING32[3:0];
+        fault_addr <= faulted ? fault_addr_in : 64'd0;
+        fault_index <= next_head;
         irq_status[1] <= 1;
       end
     end
@@ -175,7 +192,7 @@ module echo_npu_regs #(
     else begin
       counter[0] <= counter[0] + 1;
       if (status == BUSY) counter[1] <= counter[1] + 1;
-      if (retire && !is_error) counter[2] <= counter[2] + 1;
+      if (retired) counter[2] <= counter[2] + 1;
       if (count_matrix) counter[3] <= counter[3] + 1;
       if (count_matrix) counter[4] <= counter[4] + {48'd0, count_macs};
       if (count_vector) counter[5] <= counter[5] + 1;
@@ -186,23 +203,24 @@ module echo_npu_regs #(
     end
 
   // ---- Reads ----
-  wire read = s_arvalid && !s_rvalid;
+  wire read = s_arvalid && s_arready;
   wire [31:0] raddr = {16'd0, s_araddr};
   wire is_counter = raddr >= `ECHO_NPU_REG_COUNTER && raddr < `ECHO_NPU_REG_COUNTER + 80;
   wire is_area_r = raddr >= `ECHO_NPU_REG_AREA && raddr < `ECHO_NPU_REG_AREA + 48;
   wire [2:0] area_word_r = {1'b0, raddr[5:4]} + {1'b0, raddr[5:4]} + {2'd0, raddr[3]};
-  assign s_arready = read;
 
   always @(posedge clk)
-    if (reset) s_rvalid <= 0;
+    if (reset) {s_arready, s_rvalid} <= 0;
     else begin
       if (s_rready) s_rvalid <= 0;
+      s_arready <= !read && (!s_rvalid || s_rready);
       if (read) begin
         s_rvalid <= 1;
         case (raddr)
           `ECHO_NPU_REG_ID: s_rdata <= `ECHO_NPU_ID;
           `ECHO_NPU_REG_VERSION: s_rdata <= `ECHO_NPU_HW_VERSION;
           `ECHO_NPU_REG_CONFIG: s_rdata <= CONFIG;
+          `ECHO_NPU_REG_CLOCK_MHZ: s_rdata <= {16'd0, clock_mhz};
           `ECHO_NPU_REG_CONTROL: s_rdata <= {31'd0, enable};
           `ECHO_NPU_REG_STATUS: s_rdata <= {30'd0, status};
           `ECHO_NPU_REG_FAULT_CODE: s_rdata <= {28'd0, fault_code};

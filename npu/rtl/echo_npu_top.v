@@ -5,10 +5,11 @@
 module echo_npu_top #(
     parameter N = 16,  // the matrix array is N x N: 4, 8, 16 or 32
     parameter NL = 4,  // log2 N
-    parameter BUS_LOG2 = 6  // log2 of the bytes of the data bus: 4, 5 or 6
+    parameter BUS_LOG2 = 6,  // log2 of the bytes of the data bus: 4, 5 or 6
+    parameter CLOCK_MHZ = 0  // of clk, for the host to read; 0: firmware writes the register, or nobody
 ) (
     input wire clk,
-    input wire resetn,
+    input wire resetn,  // asynchronous; at power-up low for at least 4 cycles
     output wire irq,
     input wire s_axil_awvalid,
     output wire s_axil_awready,
@@ -55,8 +56,15 @@ module echo_npu_top #(
 );
   localparam FMA_LATENCY = 4;
 
-  reg reset;
-  always @(posedge clk) reset <= !resetn;
+  // resetn knows no clock: it is caught however short it is, and two registers bring it to the clock.
+  reg caught;
+  (* ASYNC_REG = "TRUE" *)
+  reg [1:0] synchronised;
+  always @(posedge clk or negedge resetn)
+    if (!resetn) caught <= 1;
+    else caught <= 0;
+  always @(posedge clk) synchronised <= {synchronised[0], caught};
+  wire reset = synchronised[1];
 
   assign m_axi_arsize = BUS_LOG2[2:0];
   assign m_axi_awsize = BUS_LOG2[2:0];
@@ -73,7 +81,7 @@ module echo_npu_top #(
   wire [2:0] active;
   wire [15:0] count_macs;
   wire [4:0] count_uops;
-  echo_npu_regs #(.N(N), .BUS_LOG2(BUS_LOG2), .FMA_LATENCY(FMA_LATENCY)) regs (
+  echo_npu_regs #(.N(N), .BUS_LOG2(BUS_LOG2), .FMA_LATENCY(FMA_LATENCY), .CLOCK_MHZ(CLOCK_MHZ)) regs (
       .clk(clk), .reset(reset), .s_awvalid(s_axil_awvalid), .s_awready(s_axil_awready), .s_awaddr(s_axil_awaddr),
       .s_wvalid(s_axil_wvalid), .s_wready(s_axil_wready), .s_wdata(s_axil_wdata), .s_wstrb(s_axil_wstrb),
       .s_bvalid(s_axil_bvalid), .s_bready(s_axil_bready), .s_bresp(s_axil_bresp), .s_arvalid(s_axil_arvalid),

@@ -1,5 +1,6 @@
 // echo_axi_memory.h - the memory side of the simulated bus: answers AXI4 bursts from an echo_ram
-// after a latency, one beat a cycle in each direction, in order.
+// after a latency, one beat a cycle in each direction, in order; and watches that the device keeps
+// the rules of AXI4.
 #ifndef ECHO_AXI_MEMORY_H
 #define ECHO_AXI_MEMORY_H
 
@@ -35,16 +36,27 @@ class EchoAxiMemory {
     ring_bytes_ = bytes;
   }
 
+  // The first rule that was broken; nullptr: none.
+  const char* violation() const { return violation_; }
+
   // Before the clock edge of `cycle`: looks at what the device drives, decides what the memory
   // drives.
   void drive(uint64_t cycle) {
+    watch();
+    answer(cycle);
+    remember();
+  }
+
+ private:
+  void answer(uint64_t cycle) {
     if (bus_.freeze_at && cycle >= bus_.freeze_at) {
       top_->m_axi_arready = top_->m_axi_awready = top_->m_axi_wready = 0;
       top_->m_axi_rvalid = top_->m_axi_bvalid = 0;
       return;
     }
     top_->m_axi_rvalid = 0;
-    if (!reads_.empty() && reads_.front().ready <= cycle && moves()) {
+    const bool open_write = bus_.serial && !writes_.empty();
+    if (!reads_.empty() && reads_.front().ready <= cycle && !open_write && moves()) {
       Burst& burst = reads_.front();
       top_->m_axi_rvalid = 1;
       top_->m_axi_rresp = load(burst.addr);
@@ -62,6 +74,8 @@ class EchoAxiMemory {
       Burst& burst = writes_.front();
       burst.response |= store(burst.addr);
       burst.addr += kBeat;
+      expect(top_->m_axi_wlast == (burst.beats == 1),
+             "WLAST is with the last beat, and only there");
       if (--burst.beats == 0) {
         burst.ready = cycle + bus_.latency;
         answers_.push_back(burst);
@@ -76,7 +90,6 @@ class EchoAxiMemory {
       writes_.push_back({top_->m_axi_awaddr, top_->m_axi_awlen + 1u, 0, 0});
   }
 
- private:
   static constexpr uint64_t kBeat = sizeof(Vecho_npu_top::m_axi_rdata);
   static constexpr uint8_t kSlaveError = 2, kDecodeError = 3;
   struct Burst {
@@ -85,6 +98,47 @@ class EchoAxiMemory {
     uint64_t ready;
     uint8_t response;
   };
+
+  // What a channel showed in the cycle before, where it was not taken: it must show the same again.
+  struct Held {
+    bool waits;
+    uint64_t addr;    // or the strobes
+    uint32_t length;  // or WLAST
+  };
+
+  void expect(bool kept, const char* rule) {
+    if (!kept && !violation_) violation_ = rule;
+  }
+
+  void watch_address(bool valid, uint64_t addr, uint32_t length, const Held& held) {
+    if (held.waits)
+      expect(valid && addr == held.addr && length == held.length,
+             "an address stays until it is taken");
+    if (valid)
+      expect(addr / 4096 == (addr + (length + 1) * kBeat - 1) / 4096, "a burst stays inside 4 KiB");
+  }
+
+  // A device in reset shows nothing.
+  void watch() {
+    if (!top_->resetn) {
+      read_ = write_ = data_ = {};
+      return;
+    }
+    watch_address(top_->m_axi_arvalid, top_->m_axi_araddr, top_->m_axi_arlen, read_);
+    watch_address(top_->m_axi_awvalid, top_->m_axi_awaddr, top_->m_axi_awlen, write_);
+    if (data_.waits)
+      expect(top_->m_axi_wvalid && top_->m_axi_wstrb == data_.addr &&
+                 top_->m_axi_wlast == data_.length &&
+                 !memcmp(&top_->m_axi_wdata, held_data_, kBeat),
+             "data stays until it is taken");
+  }
+
+  void remember() {
+    read_ = {top_->m_axi_arvalid && !top_->m_axi_arready, top_->m_axi_araddr, top_->m_axi_arlen};
+    write_ = {top_->m_axi_awvalid && !top_->m_axi_awready, top_->m_axi_awaddr, top_->m_axi_awlen};
+    data_ = {top_->m_axi_wvalid && !top_->m_axi_wready, top_->m_axi_wstrb, top_->m_axi_wlast};
+    if (data_.waits) memcpy(held_data_, &top_->m_axi_wdata, kBeat);
+  }
 
   bool moves() {
     if (!bus_.stall_percent) return true;
@@ -134,7 +188,10 @@ class EchoAxiMemory {
 
   Vecho_npu_top* top_;
   const echo_ram* ram_;
-  echo_rtl_bus bus_{40, 0, 0, 0, 0, 0};
+  echo_rtl_bus bus_{40, 0, 0, 0, 0, 0, 0};
+  const char* violation_ = nullptr;
+  Held read_ = {}, write_ = {}, data_ = {};
+  uint8_t held_data_[kBeat];
   uint64_t random_ = 1;
   uint64_t ring_base_ = 0, ring_bytes_ = 0;
   std::mutex lock_;  // guards the next two

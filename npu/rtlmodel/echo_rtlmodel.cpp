@@ -57,6 +57,7 @@ echo_rtl_bus default_bus() {
       bus.error_base = a;
       bus.error_limit = a + b;
     }
+    if (sscanf(rest, "serial=%llu", &a) == 1) bus.serial = a != 0;
     rest = strchr(rest, ',');
     if (rest) ++rest;
   }
@@ -102,11 +103,14 @@ void echo_rtlmodel_destroy(echo_rtlmodel* m) {
 uint32_t echo_rtlmodel_read(echo_rtlmodel* m, uint32_t offset) {
   m->top->s_axil_araddr = static_cast<uint16_t>(offset);
   m->top->s_axil_arvalid = 1;
-  m->top->s_axil_rready = 0;
-  m->tick();
-  m->top->s_axil_arvalid = 0;
-  uint32_t value = m->top->s_axil_rdata;
   m->top->s_axil_rready = 1;
+  for (bool taken = false; !taken;) {
+    taken = m->top->s_axil_arready;
+    m->tick();
+  }
+  m->top->s_axil_arvalid = 0;
+  while (!m->top->s_axil_rvalid) m->tick();
+  uint32_t value = m->top->s_axil_rdata;
   m->tick();
   return value;
 }
@@ -117,8 +121,13 @@ void echo_rtlmodel_write(echo_rtlmodel* m, uint32_t offset, uint32_t value) {
   m->top->s_axil_wstrb = 0xf;
   m->top->s_axil_awvalid = m->top->s_axil_wvalid = 1;
   m->top->s_axil_bready = 1;
-  m->tick();
-  m->top->s_axil_awvalid = m->top->s_axil_wvalid = 0;
+  while (m->top->s_axil_awvalid || m->top->s_axil_wvalid) {
+    const bool address = m->top->s_axil_awready, data = m->top->s_axil_wready;
+    m->tick();
+    if (address) m->top->s_axil_awvalid = 0;
+    if (data) m->top->s_axil_wvalid = 0;
+  }
+  while (!m->top->s_axil_bvalid) m->tick();
   m->tick();
 }
 
@@ -155,6 +164,7 @@ int echo_rtlmodel_run(echo_rtlmodel* m, uint64_t limit) {
 }
 
 uint64_t echo_rtlmodel_cycles(const echo_rtlmodel* m) { return m->cycle; }
+const char* echo_rtlmodel_violation(const echo_rtlmodel* m) { return m->memory->violation(); }
 int echo_rtlmodel_irq(const echo_rtlmodel* m) { return m->top->irq; }
 
 }  // extern "C"

@@ -20,12 +20,13 @@ typedef struct echo_rtl_bus {
   uint64_t seed;                     // of the stalls
   uint64_t error_base, error_limit;  // beats that touch this range are answered with SLVERR
   uint64_t freeze_at;                // cycle from which nothing moves; 0: never
+  uint32_t serial;  // reads are answered when no write is open: announced, data missing
 } echo_rtl_bus;
 
 // With fd >= 0 the memory is that file (see echo_ram.h). ECHO_NPU_TRACE names a file for a waveform
 // (FST); ECHO_NPU_RAM_LATENCY sets the latency (default 40), ECHO_NPU_RTL_BUS the rest, in one or
-// more of "stall=PERCENT", "freeze=CYCLE", "error=ADDRESS+BYTES" joined by commas. NULL when memory
-// cannot be had.
+// more of "stall=PERCENT", "freeze=CYCLE", "error=ADDRESS+BYTES", "serial=1" joined by commas. NULL
+// when memory cannot be had.
 echo_rtlmodel* echo_rtlmodel_create(const echo_area* areas, int fd);
 void echo_rtlmodel_destroy(echo_rtlmodel* model);
 
@@ -44,6 +45,8 @@ void echo_rtlmodel_step(echo_rtlmodel* model, uint64_t cycles);
 // Runs until STATUS is not BUSY or `limit` cycles have passed; returns whether it is not BUSY.
 int echo_rtlmodel_run(echo_rtlmodel* model, uint64_t limit);
 uint64_t echo_rtlmodel_cycles(const echo_rtlmodel* model);
+// The first rule of AXI4 that the device has broken, in words; NULL: none.
+const char* echo_rtlmodel_violation(const echo_rtlmodel* model);
 int echo_rtlmodel_irq(const echo_rtlmodel* model);
 
 #ifdef __cplusplus

@@ -14,9 +14,10 @@ uint64_t echo__build_address(echo_build* b, const void* ptr, uint64_t bytes) {
   if (b->error) return 0;
   b->error = echo__resolve(ptr, bytes, &d, &address);
   if (!b->error && d != b->stream->device)
-    b->error =
-        echo__fail(ECHO_NPU_ERROR_INVALID_POINTER, "%p is memory of device %d, the stream is of %d",
-                   ptr, d->index, b->stream->device->index);
+    b->error = echo__fail(ECHO_NPU_ERROR_INVALID_POINTER,
+                          "%p is memory of %s device %d, the stream is of %s device %d", ptr,
+                          d->driver->name, d->index, b->stream->device->driver->name,
+                          b->stream->device->index);
   return b->error ? 0 : address;
 }
 
@@ -88,7 +89,7 @@ void echo__build_vector(echo_build* b, const echo_vector_args* v) {
   if (!dims_ok(b, v->rows, v->cols, 1) || !strides_ok(b, v->stride_x, v->stride_y, v->stride_dst))
     return;
   echo_npu_packet p = {
-      .opcode = ECHO_NPU_OP_VECTOR,
+      .opcode = v->opcode ? v->opcode : ECHO_NPU_OP_VECTOR,
       .flags = v->fn << ECHO_NPU_FLAG_FN_SHIFT | v->flags,
       .src1 = v->x,
       .src2 = v->y,

@@ -30,6 +30,7 @@ void echo__build_repeat(echo_build* b, const uint64_t outer[4], const uint64_t i
 echoNpuError echo__build_submit(echo_build* b);
 
 typedef struct echo_vector_args {
+  uint32_t opcode;  // 0: VECTOR; ADD_TENSOR has no function
   uint32_t fn, flags;
   uint64_t dst, x, y;
   uint64_t rows, cols, stride_x, stride_y, stride_dst;

@@ -1,5 +1,6 @@
 // echo_device.c - devices: opening, memory, pointers.
 #define _GNU_SOURCE
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,10 @@
 #define WATCHDOG (1u << 20)
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
-static echo_device* table[MAX_DEVICES];
+static echo_device* table[MAX_DEVICES];             // open devices of all backends, in no order
+static _Atomic(const echo_driver*) default_driver;  // NULL: the environment's
+// The thread's device; without a driver, that of the default backend.
+static _Thread_local const echo_driver* current_driver;
 static _Thread_local int current;
 
 // ---- Board ------------------------------------------------------------------------------------
@@ -114,40 +118,74 @@ failed:
   return error;
 }
 
-static echoNpuError driver_and_count(const echo_driver** driver, int* count) {
+static const echo_driver* backend(char* reason, size_t size) {
+  const echo_driver* driver = atomic_load(&default_driver);
+  return driver ? driver : echo_driver_select(reason, size);
+}
+
+static echoNpuError default_backend(const echo_driver** driver) {
   char reason[256] = "";
   echo__debug_init();
-  *driver = echo_driver_select(reason, sizeof reason);
-  if (!*driver) return echo__fail(ECHO_NPU_ERROR_UNAVAILABLE, "%s", reason);
-  *count = (*driver)->count(reason, sizeof reason);
+  *driver = backend(reason, sizeof reason);
+  return *driver ? ECHO_NPU_SUCCESS : echo__fail(ECHO_NPU_ERROR_UNAVAILABLE, "%s", reason);
+}
+
+static echoNpuError count_devices(const echo_driver* driver, int* count) {
+  char reason[256] = "";
+  *count = driver->count(reason, sizeof reason);
   if (*count > MAX_DEVICES) *count = MAX_DEVICES;
   if (*count <= 0)
-    return echo__fail(ECHO_NPU_ERROR_UNAVAILABLE, "%s has no device: %s", (*driver)->name, reason);
+    return echo__fail(ECHO_NPU_ERROR_UNAVAILABLE, "%s has no device: %s", driver->name, reason);
   return ECHO_NPU_SUCCESS;
 }
 
-echoNpuError echo__device(int index, echo_device** device) {
-  if (index >= 0 && index < MAX_DEVICES) {
-    pthread_mutex_lock(&table_lock);
-    *device = table[index];
-    pthread_mutex_unlock(&table_lock);
-    if (*device) return ECHO_NPU_SUCCESS;
+// The place of this device in the table, or a free one; NULL: neither. Called with the lock held.
+static echo_device** place_of(const echo_driver* driver, int index) {
+  echo_device** place = NULL;
+  for (int i = MAX_DEVICES - 1; i >= 0; --i) {
+    if (!table[i])
+      place = &table[i];
+    else if (table[i]->driver == driver && table[i]->index == index)
+      return &table[i];
   }
-  const echo_driver* driver;
+  return place;
+}
+
+static echoNpuError device_of(const echo_driver* driver, int index, echo_device** device) {
+  pthread_mutex_lock(&table_lock);
+  echo_device** place = place_of(driver, index);
+  *device = place ? *place : NULL;
+  pthread_mutex_unlock(&table_lock);
+  if (*device) return ECHO_NPU_SUCCESS;
   int count;
-  echoNpuError error = driver_and_count(&driver, &count);
+  echoNpuError error = count_devices(driver, &count);
   if (error) return error;
   if (index < 0 || index >= count)
-    return echo__fail(ECHO_NPU_ERROR_INVALID_DEVICE, "device %d: there are %d", index, count);
+    return echo__fail(ECHO_NPU_ERROR_INVALID_DEVICE, "device %d: %s has %d", index, driver->name,
+                      count);
   pthread_mutex_lock(&table_lock);
-  if (!table[index]) error = open_device(driver, index, &table[index]);
-  *device = table[index];
+  place = place_of(driver, index);
+  if (!place)
+    error = echo__fail(ECHO_NPU_ERROR_UNAVAILABLE, "%d devices are open", MAX_DEVICES);
+  else if (!*place)
+    error = open_device(driver, index, place);
+  *device = place ? *place : NULL;
   pthread_mutex_unlock(&table_lock);
   return error;
 }
 
+echoNpuError echo__device(int index, echo_device** device) {
+  const echo_driver* driver;
+  echoNpuError error = default_backend(&driver);
+  return error ? error : device_of(driver, index, device);
+}
+
 echoNpuError echo__current_device(echo_device** device) {
-  return echo__device(current, device);
+  const echo_driver* driver = current_driver;
+  echoNpuError error = driver ? ECHO_NPU_SUCCESS : default_backend(&driver);
+  if (!error) error = device_of(driver, current, device);
+  if (!error) current_driver = driver;
+  return error;
 }
 
 void echo__wake_all(void) {
@@ -298,15 +336,20 @@ echoNpuError echoNpuGetDeviceCount(int* count) {
   const echo_driver* driver;
   if (!count) return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "no place for the count");
   *count = 0;
-  return driver_and_count(&driver, count);
+  echoNpuError error = default_backend(&driver);
+  return error ? error : count_devices(driver, count);
 }
 
 echoNpuError echoNpuSetDevice(int device) {
+  const echo_driver* driver;
   int count;
-  echoNpuError error = echoNpuGetDeviceCount(&count);
+  echoNpuError error = default_backend(&driver);
+  if (!error) error = count_devices(driver, &count);
   if (error) return error;
   if (device < 0 || device >= count)
-    return echo__fail(ECHO_NPU_ERROR_INVALID_DEVICE, "device %d: there are %d", device, count);
+    return echo__fail(ECHO_NPU_ERROR_INVALID_DEVICE, "device %d: %s has %d", device, driver->name,
+                      count);
+  current_driver = driver;
   current = device;
   return ECHO_NPU_SUCCESS;
 }
@@ -345,11 +388,16 @@ echoNpuError echoNpuGetDeviceProperties(int device, echoNpuDeviceProperties* out
 }
 
 echoNpuError echoNpuDeviceReset(void) {
+  const echo_driver* driver = current_driver;
+  echoNpuError error = driver ? ECHO_NPU_SUCCESS : default_backend(&driver);
+  if (error) return error;
   pthread_mutex_lock(&table_lock);
-  echo_device* d = table[current];
-  table[current] = NULL;
+  echo_device** place = place_of(driver, current);
+  echo_device* d = place ? *place : NULL;
+  if (d) *place = NULL;
   pthread_mutex_unlock(&table_lock);
   if (d) close_device(d);
+  current_driver = NULL;
   return ECHO_NPU_SUCCESS;
 }
 
@@ -385,15 +433,36 @@ echoNpuError echoNpuClearCounters(void) {
 
 const char* echoNpuGetBackendName(void) {
   char reason[256];
-  const echo_driver* driver = echo_driver_select(reason, sizeof reason);
+  const echo_driver* driver = backend(reason, sizeof reason);
   return driver ? driver->name : "none";
+}
+
+echoNpuError echoNpuListBackends(const char* names[ECHO_NPU_BACKENDS], int* count) {
+  const echo_driver* usable[ECHO_NPU_BACKENDS];
+  if (!names || !count) return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "no place for the names");
+  *count = echo_driver_list(usable);
+  for (int i = 0; i < *count; ++i) names[i] = usable[i]->name;
+  return ECHO_NPU_SUCCESS;
+}
+
+echoNpuError echoNpuSetDefaultBackend(const char* name) {
+  char reason[256] = "";
+  int count;
+  const echo_driver* driver = name ? echo_driver_named(name, reason, sizeof reason) : NULL;
+  if (name && !driver) return echo__fail(ECHO_NPU_ERROR_UNAVAILABLE, "%s", reason);
+  echoNpuError error = driver ? count_devices(driver, &count) : ECHO_NPU_SUCCESS;
+  if (error) return error;
+  atomic_store(&default_driver, driver);
+  current_driver = NULL;
+  current = 0;
+  return ECHO_NPU_SUCCESS;
 }
 
 echoNpuError echoNpuGetBackendInfo(echoNpuBackendInfo* info) {
   char reason[256] = "";
   if (!info) return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE, "no place for the information");
   memset(info, 0, sizeof *info);
-  const echo_driver* driver = echo_driver_select(reason, sizeof reason);
+  const echo_driver* driver = backend(reason, sizeof reason);
   snprintf(info->name, sizeof info->name, "%s", driver ? driver->name : "none");
   snprintf(info->version, sizeof info->version, "%s", VERSION);
   if (driver) snprintf(info->features, sizeof info->features, "%s", driver->features);

@@ -21,6 +21,7 @@ static const echo_driver* const drivers[] = {
     &echo_driver_asic,
 };
 #define DRIVERS (sizeof drivers / sizeof *drivers)
+_Static_assert(DRIVERS + 1 == ECHO_NPU_BACKENDS, "these and the rtlmodel");
 
 // The compiled hardware is a library of its own, loaded when it is asked for: it needs C++, and one
 // build of the runtime runs any array that has been compiled. Once loaded it stays.
@@ -40,15 +41,27 @@ static const echo_driver* load_rtlmodel(char* reason, size_t size) {
   return driver;
 }
 
+const echo_driver* echo_driver_named(const char* name, char* reason, size_t size) {
+  for (size_t i = 0; i < DRIVERS; ++i)
+    if (!strcmp(drivers[i]->name, name)) return drivers[i];
+  if (!strcmp(name, "rtlmodel")) return load_rtlmodel(reason, size);
+  snprintf(reason, size, "no backend is named '%s'; there are cmodel, rtlmodel, fpga, asic", name);
+  return NULL;
+}
+
 const echo_driver* echo_driver_select(char* reason, size_t size) {
   const char* wanted = getenv("ECHO_NPU_BACKEND");
-  if (!wanted || !*wanted) wanted = ECHO_NPU_DEFAULT_BACKEND;
+  return echo_driver_named(wanted && *wanted ? wanted : ECHO_NPU_DEFAULT_BACKEND, reason, size);
+}
+
+int echo_driver_list(const echo_driver* usable[ECHO_NPU_BACKENDS]) {
+  char reason[256];
+  int count = 0;
   for (size_t i = 0; i < DRIVERS; ++i)
-    if (!strcmp(drivers[i]->name, wanted)) return drivers[i];
-  if (!strcmp(wanted, "rtlmodel")) return load_rtlmodel(reason, size);
-  snprintf(reason, size, "no backend is named '%s'; there are cmodel, rtlmodel, fpga, asic",
-           wanted);
-  return NULL;
+    if (drivers[i]->count(reason, sizeof reason) > 0) usable[count++] = drivers[i];
+  const echo_driver* rtlmodel = load_rtlmodel(reason, sizeof reason);
+  if (rtlmodel && rtlmodel->count(reason, sizeof reason) > 0) usable[count++] = rtlmodel;
+  return count;
 }
 
 void echo_driver_list_missing(const echo_driver* chosen, char* text, size_t size) {

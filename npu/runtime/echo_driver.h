@@ -8,11 +8,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "echo_npu_hw.h"
+#include "echo_npu_runtime.h"
 
 typedef struct echo_board {
   uint64_t base[ECHO_NPU_AREAS], limit[ECHO_NPU_AREAS];  // limit is the first byte after
-  uint32_t clock_mhz;
+  uint32_t clock_mhz;                                    // 0: the device does not say
   int memory_fd;  // models: a file to use as the memory, shared, address = offset; -1: private
                   // memory
 } echo_board;
@@ -57,8 +57,12 @@ extern const echo_driver echo_driver_asic;
 #define ECHO_DRIVER_RTLMODEL "echo_driver_rtlmodel_1"
 extern const echo_driver echo_driver_rtlmodel_1;
 
+// The bottom of this name; NULL with a reason.
+const echo_driver* echo_driver_named(const char* name, char* reason, size_t size);
 // The bottom chosen by ECHO_NPU_BACKEND, or the build's default; NULL with a reason.
 const echo_driver* echo_driver_select(char* reason, size_t size);
+// The bottoms that have a device here; returns how many.
+int echo_driver_list(const echo_driver* usable[ECHO_NPU_BACKENDS]);
 // Why the bottoms other than `chosen` cannot be used, one clause each.
 void echo_driver_list_missing(const echo_driver* chosen, char* text, size_t size);
 

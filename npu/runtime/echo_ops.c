@@ -7,9 +7,9 @@
 // ---- Elementwise ------------------------------------------------------------------------------
 
 // n elements as one packet, or several above the largest dimension.
-echoNpuError echo__elementwise(const char* name, uint32_t fn, uint32_t flags, float* out,
-                               const float* a, const float* b, float alpha, float beta, size_t n,
-                               echoNpuStream stream) {
+static echoNpuError elementwise(const char* name, uint32_t opcode, uint32_t fn, uint32_t flags,
+                                float* out, const float* a, const float* b, float alpha, float beta,
+                                size_t n, echoNpuStream stream) {
   echo_build build;
   if (n == 0) return ECHO_NPU_SUCCESS;
   echo__debug(1, ECHO_NPU_DEBUG_NPU, "%s n=%zu", name, n);
@@ -19,7 +19,8 @@ echoNpuError echo__elementwise(const char* name, uint32_t fn, uint32_t flags, fl
   uint64_t d = echo__build_address(&build, out, n * 4);
   for (uint64_t at = 0, cols; at < n && !build.error; at += cols) {
     cols = n - at < ECHO_NPU_MAX_DIM ? n - at : ECHO_NPU_MAX_DIM & ~63;
-    echo__build_vector(&build, &(echo_vector_args){.fn = fn,
+    echo__build_vector(&build, &(echo_vector_args){.opcode = opcode,
+                                                   .fn = fn,
                                                    .flags = flags,
                                                    .dst = d + at * 4,
                                                    .x = x + at * 4,
@@ -32,13 +33,29 @@ echoNpuError echo__elementwise(const char* name, uint32_t fn, uint32_t flags, fl
   return echo__build_submit(&build);
 }
 
+echoNpuError echo__elementwise(const char* name, uint32_t fn, uint32_t flags, float* out,
+                               const float* a, const float* b, float alpha, float beta, size_t n,
+                               echoNpuStream stream) {
+  return elementwise(name, ECHO_NPU_OP_VECTOR, fn, flags, out, a, b, alpha, beta, n, stream);
+}
+
+echoNpuError echoNpuAddTensorAlpha(float* out, const float* a, const float* b, float alpha,
+                                   size_t n, echoNpuStream stream) {
+  if (!b) return echo__fail(ECHO_NPU_ERROR_INVALID_POINTER, "AddTensor: b is NULL");
+  return elementwise("AddTensor", ECHO_NPU_OP_ADD_TENSOR, 0, 0, out, a, b, alpha, 0, n, stream);
+}
+
+echoNpuError echoNpuAddTensor(float* out, const float* a, const float* b, size_t n,
+                              echoNpuStream stream) {
+  return echoNpuAddTensorAlpha(out, a, b, 1, n, stream);
+}
+
 #define BINARY(Name, FN)                                                               \
   echoNpuError echoNpu##Name(float* out, const float* a, const float* b, size_t n,     \
                              echoNpuStream stream) {                                   \
     if (!b) return echo__fail(ECHO_NPU_ERROR_INVALID_POINTER, "%s: b is NULL", #Name); \
     return echo__elementwise(#Name, ECHO_NPU_FN_##FN, 0, out, a, b, 0, 0, n, stream);  \
   }
-BINARY(AddTensor, ADD)
 BINARY(SubTensor, SUB)
 BINARY(MulTensor, MUL)
 BINARY(DivTensor, DIV)
@@ -104,6 +121,29 @@ echoNpuError echoNpuCast(void* out, int out_type, const void* a, int a_type, siz
                                              .x = x,
                                              .rows = 1,
                                              .cols = n});
+  return echo__build_submit(&b);
+}
+
+echoNpuError echoNpuQuantize(int8_t* out, const float* a, float scale, int zero_point, size_t n,
+                             echoNpuStream stream) {
+  echo_build b;
+  if (n == 0) return ECHO_NPU_SUCCESS;
+  if (!isnormal(scale) || scale < 0 || zero_point < -128 || zero_point > 127)
+    return echo__fail(ECHO_NPU_ERROR_INVALID_VALUE,
+                      "quantize: scale %g is to be positive, zero point %d from -128 to 127",
+                      (double)scale, zero_point);
+  echo__debug(1, ECHO_NPU_DEBUG_NPU, "Quantize n=%zu", n);
+  echo__build_begin(&b, stream);
+  uint64_t x = echo__build_address(&b, a, n * 4);
+  uint64_t d = echo__build_address(&b, out, n);
+  echo__build_vector(&b, &(echo_vector_args){.fn = ECHO_NPU_FN_SCALE,
+                                             .flags = ECHO_NPU_I8 << ECHO_NPU_FLAG_TD_SHIFT,
+                                             .dst = d,
+                                             .x = x,
+                                             .rows = 1,
+                                             .cols = n,
+                                             .alpha = 1 / scale,
+                                             .beta = (float)zero_point});
   return echo__build_submit(&b);
 }
 

@@ -85,6 +85,13 @@ static int finished(echo_pcie* d) {
          echo_pcie_read(d, ECHO_NPU_REG_RING_HEAD) == d->tail;
 }
 
+// Returns whether the interrupt is still there.
+static int take_event(echo_pcie* d) {
+  uint64_t event;
+  ssize_t n = read(d->interrupt, &event, d->event_bytes);
+  return n == (ssize_t)d->event_bytes || (n < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
 echo_wait echo_pcie_wait(void* device, uint32_t milliseconds) {
   echo_pcie* d = device;
   double until = now() + milliseconds * 1e-3;
@@ -98,10 +105,7 @@ echo_wait echo_pcie_wait(void* device, uint32_t milliseconds) {
     }
     struct pollfd p = {.fd = d->interrupt, .events = POLLIN};
     int ready = poll(&p, 1, left < 0.1 ? 1 + (int)(left * 1e3) : 100);
-    uint64_t event;
-    if (ready > 0 && p.revents & POLLIN && read(d->interrupt, &event, sizeof event) < 0 &&
-        errno != EAGAIN && errno != EINTR)
-      return ECHO_WAIT_LOST;
+    if (ready > 0 && p.revents & POLLIN && !take_event(d)) return ECHO_WAIT_LOST;
     if (ready > 0 && p.revents & (POLLERR | POLLHUP | POLLNVAL) && !finished(d))
       return ECHO_WAIT_LOST;
   }
@@ -113,11 +117,14 @@ echo_wait echo_pcie_wait(void* device, uint32_t milliseconds) {
 int echo_pcie_identify(echo_pcie* d, echo_board* board, char* reason, size_t size) {
   uint32_t id = echo_pcie_read(d, ECHO_NPU_REG_ID),
            version = echo_pcie_read(d, ECHO_NPU_REG_VERSION);
-  if (id != ECHO_NPU_ID || version >> 16 != ECHO_NPU_HW_VERSION >> 16) {
-    snprintf(reason, size, "not an ECHO NPU of version %d: ID 0x%08x, VERSION 0x%08x",
-             ECHO_NPU_HW_VERSION >> 16, id, version);
+  // The major version is the same; an older minor one lacks what the runtime uses.
+  if (id != ECHO_NPU_ID || version >> 16 != ECHO_NPU_HW_VERSION >> 16 ||
+      version < ECHO_NPU_HW_VERSION) {
+    snprintf(reason, size, "not an ECHO NPU of version %d.%d: ID 0x%08x, VERSION 0x%08x",
+             ECHO_NPU_HW_VERSION >> 16, ECHO_NPU_HW_VERSION & 0xffff, id, version);
     return -1;
   }
+  board->clock_mhz = echo_pcie_read(d, ECHO_NPU_REG_CLOCK_MHZ);
   uint64_t total = 0;
   for (uint32_t i = 0; i < ECHO_NPU_AREAS; ++i) {
     uint32_t at = ECHO_NPU_REG_AREA + 16 * i;

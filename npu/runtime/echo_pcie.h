@@ -10,8 +10,9 @@ typedef struct echo_pcie {
   int to_device, from_device;    // DMA channels, address = offset; -1 when there is a window
   uint8_t* window;               // the device's memory, address = offset; NULL when there is DMA
   uint64_t window_bytes;
-  int interrupt;  // readable when the device has raised its interrupt; -1: poll the registers
-  uint32_t tail;  // of the last doorbell
+  int interrupt;       // readable when the device has raised its interrupt; -1: poll the registers
+  size_t event_bytes;  // what a read of it takes and gives, at most 8; other lengths are refused
+  uint32_t tail;       // of the last doorbell
 } echo_pcie;
 
 uint32_t echo_pcie_read(void* device, uint32_t offset);

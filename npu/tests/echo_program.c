@@ -146,16 +146,19 @@ static void vector(generator* g) {
              fits((uint64_t)sd * rows, size_of(td)) && fits((uint64_t)s2 * rows, size_of(t2))) {
     repeat(g, (uint64_t)s1 * rows, (uint64_t)s2 * rows, (uint64_t)sd * rows);
   }
-  append(
-      g,
-      (echo_npu_packet){.opcode = f->id == ECHO_NPU_FN_ADD && below(g, 2) ? ECHO_NPU_OP_ADD_TENSOR
-                                                                          : ECHO_NPU_OP_VECTOR,
-                        .flags = flags,
-                        .src1 = src1,
-                        .src2 = src2,
-                        .dst = dst,
-                        .param = {rows, cols, s1, s2, sd, scales[below(g, 5)], beta}},
-      1u << a | (y ? 1u << b : 0) | 1u << c, 1u << c);
+  uint32_t opcode = ECHO_NPU_OP_VECTOR;
+  if (f->id == ECHO_NPU_FN_AXPY && below(g, 2)) {
+    opcode = ECHO_NPU_OP_ADD_TENSOR;
+    flags &= 0xffff, beta = 0;
+  }
+  append(g,
+         (echo_npu_packet){.opcode = opcode,
+                           .flags = flags,
+                           .src1 = src1,
+                           .src2 = src2,
+                           .dst = dst,
+                           .param = {rows, cols, s1, s2, sd, scales[below(g, 5)], beta}},
+         1u << a | (y ? 1u << b : 0) | 1u << c, 1u << c);
 }
 
 static void copy(generator* g) {

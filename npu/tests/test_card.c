@@ -2,10 +2,12 @@
 // of its own behind files (tools/echo_standin.c). No silicon is involved. Usage: test_card
 // ECHO_STANDIN ECHO_TEST_OPS [BACKEND]
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -73,6 +75,23 @@ static void choose(const char* driver) {
   setenv("ECHO_NPU_ASIC_STANDIN", directory, 1);
 }
 
+// As the vendor's kernel driver answers: the events node gives 4 bytes to a read of 4, and EPROTO
+// to any other. A FIFO would give what it has.
+ssize_t __real_read(int fd, void* to, size_t bytes);
+ssize_t __wrap_read(int fd, void* to, size_t bytes);
+static atomic_uint events_read;
+ssize_t __wrap_read(int fd, void* to, size_t bytes) {
+  char link[64], path[160];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t n = readlink(link, path, sizeof path - 1);
+  path[n > 0 ? n : 0] = 0;
+  if (!strstr(path, "/xdma0_events_0")) return __real_read(fd, to, bytes);
+  atomic_fetch_add(&events_read, 1);
+  if (bytes == 4) return __real_read(fd, to, bytes);
+  errno = EPROTO;
+  return -1;
+}
+
 static void operations_run_on(const char* driver) {
   choose(driver);
   pid_t child = fork();
@@ -96,6 +115,7 @@ static void faults_come_back_from(const char* driver) {
   echoNpuDeviceProperties properties;
   OK(echoNpuGetDeviceProperties(0, &properties));
   assert_true(properties.memory_total > (30u << 20) && properties.memory_total < (33u << 20));
+  assert_int_equal(properties.clock_mhz, 250);
   echo_npu_packet bad = {
       .opcode = ECHO_NPU_OP_MEMCPY, .src1 = 64, .dst = ECHO_NPU_REG_BASE, .param = {64}};
   for (int i = 0; i < 5; ++i) {
@@ -128,6 +148,31 @@ static void asic_runs_operations(void** state) {
 static void fpga_reports_faults(void** state) {
   (void)state;
   faults_come_back_from("fpga");
+}
+
+// An interrupt while the card still works: it is taken as XDMA gives it, and the wait goes on.
+static void fpga_takes_events_of_four_bytes(void** state) {
+  (void)state;
+  choose("fpga");
+  float host[8] = {1, 2, 3, 4, 5, 6, 7, 8}, back[8];
+  void* p;
+  OK(echoNpuMalloc(&p, sizeof host));
+  OK(echoNpuMemcpy(p, host, sizeof host, ECHO_NPU_MEMCPY_DEFAULT));
+  OK(echoNpuDeviceSynchronize());
+  kill(card, SIGSTOP);
+  atomic_store(&events_read, 0);
+  OK(echoNpuAddTensor(p, p, p, 8, NULL));
+  char path[128];
+  snprintf(path, sizeof path, "%s/xdma0_events_0", directory);
+  int node = open(path, O_WRONLY);
+  uint32_t event = 1;
+  assert_true(node >= 0 && write(node, &event, sizeof event) == sizeof event);
+  close(node);
+  while (!atomic_load(&events_read)) usleep(1000);
+  kill(card, SIGCONT);
+  OK(echoNpuMemcpy(back, p, sizeof back, ECHO_NPU_MEMCPY_DEFAULT));
+  for (int j = 0; j < 8; ++j) assert_true(back[j] == 2 * host[j]);
+  OK(echoNpuDeviceReset());
 }
 static void asic_reports_faults(void** state) {
   (void)state;
@@ -196,7 +241,7 @@ static void missing_cards_are_explained(void** state) {
   assert_non_null(strstr(info.missing, "fpga: no /nonexistent/xdma0_user"));
 }
 
-// A BAR that is not an NPU's.
+// A BAR that is not an NPU's, and an NPU from before what the runtime relies on.
 static void strangers_are_refused(void** state) {
   (void)state;
   char path[128];
@@ -204,14 +249,17 @@ static void strangers_are_refused(void** state) {
   kill(card, SIGKILL);
   waitpid(card, NULL, 0);
   card = 0;
-  uint32_t stranger = 0x10ee7038;
-  int fd = open(path, O_WRONLY);
-  assert_true(fd >= 0 && pwrite(fd, &stranger, 4, ECHO_NPU_REG_ID) == 4);
-  close(fd);
-  choose("fpga");
-  void* p;
-  assert_int_equal(echoNpuMalloc(&p, 64), ECHO_NPU_ERROR_UNAVAILABLE);
-  assert_non_null(strstr(echoNpuGetLastErrorMessage(), "not an ECHO NPU"));
+  static const uint32_t strangers[][2] = {{0x10ee7038, ECHO_NPU_HW_VERSION},
+                                          {ECHO_NPU_ID, 0x00010000}};
+  for (int i = 0; i < 2; ++i) {
+    int fd = open(path, O_WRONLY);
+    assert_true(fd >= 0 && pwrite(fd, strangers[i], 8, ECHO_NPU_REG_ID) == 8);
+    close(fd);
+    choose("fpga");
+    void* p;
+    assert_int_equal(echoNpuMalloc(&p, 64), ECHO_NPU_ERROR_UNAVAILABLE);
+    assert_non_null(strstr(echoNpuGetLastErrorMessage(), "not an ECHO NPU of version 1.1"));
+  }
 }
 
 int main(int argc, char** argv) {
@@ -228,6 +276,7 @@ int main(int argc, char** argv) {
       WITH_CARD(asic_runs_operations),
       WITH_CARD(fpga_reports_faults),
       WITH_CARD(asic_reports_faults),
+      WITH_CARD(fpga_takes_events_of_four_bytes),
       WITH_CARD(a_dead_card_is_lost_not_a_hang),
       WITH_CARD(a_hung_card_is_given_up),
       WITH_CARD(strangers_are_refused),

@@ -102,7 +102,7 @@ static void the_device_still_works(void) {
                        .src1 = ARENA,
                        .src2 = ARENA,
                        .dst = ARENA + 64,
-                       .param = {1, 16}};
+                       .param = {1, 16, 0, 0, 0, bench_bits(1)}};
   assert_int_equal(bench_send(model, &p), 0);
   for (int i = 0; i < 16; ++i) assert_true(a[16 + i] == (float)(2 * i));
 }

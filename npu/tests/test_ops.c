@@ -98,6 +98,9 @@ static void binary_operations(void** state) {
   OK(echoNpuAddTensor(c, a, b, N, NULL));
   fetch(z, c, sizeof z);
   for (size_t i = 0; i < N; ++i) assert_true(z[i] == x[i] + y[i]);
+  OK(echoNpuAddTensorAlpha(c, a, b, -0.7f, N, NULL));
+  fetch(z, c, sizeof z);
+  for (size_t i = 0; i < N; ++i) assert_true(z[i] == fmaf(-0.7f, y[i], x[i]));
   OK(echoNpuSubTensor(c, a, b, N, NULL));
   fetch(z, c, sizeof z);
   for (size_t i = 0; i < N; ++i) assert_true(z[i] == x[i] - y[i]);

@@ -124,10 +124,15 @@ static void the_report_is_written_in_three_forms(void** state) {
   fclose(f);
   assert_non_null(strstr(slurp(name), "a_product"));
   assert_non_null(strstr(slurp(name), "tokens/s"));
+  assert_non_null(strstr(slurp(name), "\nper token: 0.8 packets, "));
   f = fopen(name, "w");
   echo_report_json(&report, f);
   fclose(f);
   assert_non_null(strstr(slurp(name), "\"op\":\"a_product\",\"packets\":2"));
+  char bytes[64];
+  snprintf(bytes, sizeof bytes, "\"bytes_written_per_token\":%.17g,",
+           64 * (double)report.total.write_beats / 5);
+  assert_non_null(strstr(slurp(name), bytes));
   assert_int_equal(echo_report_svg(&report, name, reason, sizeof reason), 0);
   assert_non_null(strstr(slurp(name), "a &lt;test></text>"));
   assert_int_equal(echo_report_svg(&report, "/nowhere/x.svg", reason, sizeof reason), -1);

@@ -55,10 +55,11 @@ static void stalls(const char* watchdog, const char* timeout) {
   float* p;
   OK(echoNpuMalloc((void**)&p, N * sizeof *p));
   assert_int_equal(add_until_it_fails(p), ECHO_NPU_ERROR_TIMEOUT);
-  assert_non_null(strstr(echoNpuGetLastErrorMessage(), "in time: packet 0 (opcode 0x08"));
+  assert_non_null(strstr(echoNpuGetLastErrorMessage(), "in time: packet 0 (opcode 0x02"));
   echoNpuFault fault;
   OK(echoNpuStreamGetFault(NULL, &fault));
   assert_int_equal(fault.code, ECHO_NPU_FAULT_TIMEOUT);
+  assert_int_equal(add(p), ECHO_NPU_ERROR_TIMEOUT);  // the bus is as dead as before
   OK(echoNpuDeviceReset());  // a board that was switched off and on: its clock starts again
   OK(echoNpuMalloc((void**)&p, N * sizeof *p));
   OK(add(p));

@@ -293,12 +293,29 @@ static void operand_forms(void** state) {
   p.param[5] = bench_bits(3);
   assert_int_equal(bench_send(model, &p), 0);
   for (size_t i = 0; i < 15; ++i) assert_true(f(c, i) == 3 * (float)i);
-  p = vector(ECHO_NPU_FN_ADD, 3, 5);
+}
+
+// ADD_TENSOR is src1 + alpha src2, rounded once; beta means nothing to it and is refused.
+static void add_tensor_takes_alpha(void** state) {
+  (void)state;
+  static const float alphas[] = {1, -1, 0, 0.5f, 2.75f, 1e-30f};
+  for (size_t t = 0; t < sizeof alphas / sizeof *alphas; ++t) {
+    for (size_t i = 0; i < 15; ++i) put(a, ECHO_NPU_F32, i, 0.1f * (float)i);
+    for (size_t i = 0; i < 15; ++i) put(b, ECHO_NPU_F32, i, 3.3f - (float)i);
+    echo_npu_packet p = vector(ECHO_NPU_FN_ADD, 3, 5);
+    p.opcode = ECHO_NPU_OP_ADD_TENSOR;
+    p.param[5] = bench_bits(alphas[t]);
+    assert_int_equal(bench_send(model, &p), 0);
+    for (size_t i = 0; i < 15; ++i) assert_true(f(c, i) == fmaf(alphas[t], f(b, i), f(a, i)));
+    p.dst = A;  // in place
+    assert_int_equal(bench_send(model, &p), 0);
+    assert_memory_equal(a, c, 15 * sizeof(float));
+  }
+  echo_npu_packet p = vector(ECHO_NPU_FN_ADD, 3, 5);
   p.opcode = ECHO_NPU_OP_ADD_TENSOR;
-  p.src2 = A;
-  p.dst = A;
-  assert_int_equal(bench_send(model, &p), 0);
-  for (size_t i = 0; i < 15; ++i) assert_true(f(a, i) == 2 * (float)i);
+  p.param[6] = bench_bits(1);
+  assert_int_equal(bench_send(model, &p), ECHO_NPU_FAULT_RESERVED);
+  bench_reset(model);
 }
 
 static void copies(void** state) {
@@ -423,6 +440,7 @@ int main(void) {
       cmocka_unit_test(softmax_is_softmax),
       cmocka_unit_test(norms_and_rope),
       cmocka_unit_test(operand_forms),
+      cmocka_unit_test(add_tensor_takes_alpha),
       cmocka_unit_test(copies),
       cmocka_unit_test(gather_and_scatter),
       cmocka_unit_test(repeat_loops_the_next_packet),

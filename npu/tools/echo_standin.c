@@ -8,7 +8,8 @@
 //   program
 //                                  watches the registers the host may write and acts on changes.
 //   xdma0_h2c_0, xdma0_c2h_0, bar2 the memory: a sparse file that the model uses as its RAM
-//   xdma0_events_0, irq            the interrupt: a FIFO
+//   xdma0_events_0                 the interrupt as XDMA gives it: a FIFO with 4 bytes an event
+//   irq                            as an eventfd gives it: a FIFO with 8 bytes an event
 //
 // Prints "ready" when the files are there; runs until SIGTERM or the end of standard input.
 #define _GNU_SOURCE
@@ -64,7 +65,7 @@ typedef struct card {
   const echo_driver* driver;
   void* device;
   volatile uint32_t* bar;
-  int interrupt;
+  int events, irq;
   uint32_t tail;
 } card;
 
@@ -93,6 +94,7 @@ static void publish_all(card* c) {
   publish(c, ECHO_NPU_REG_ID);
   publish(c, ECHO_NPU_REG_VERSION);
   publish(c, ECHO_NPU_REG_CONFIG);
+  publish(c, ECHO_NPU_REG_CLOCK_MHZ);
   for (uint32_t i = 0; i < 4 * ECHO_NPU_AREAS; ++i) publish(c, ECHO_NPU_REG_AREA + 4 * i);
   for (uint32_t o = ECHO_NPU_REG_RING_BASE_LO; o <= ECHO_NPU_REG_IRQ_ENABLE; o += 4) publish(c, o);
   publish_results(c);
@@ -124,6 +126,12 @@ static int act_on_control(card* c) {
   return (pulses & ECHO_NPU_CONTROL_RESET) != 0;
 }
 
+// An event; nobody need be reading. Little-endian, so that its first bytes are the count.
+static int tell(int fd, size_t bytes) {
+  const uint64_t event = 1;
+  return write(fd, &event, bytes) == (ssize_t)bytes || errno == EAGAIN;
+}
+
 // Looks at the host's registers once; returns whether packets ran. The doorbell is read first: what
 // the host wrote before ringing it is then seen too.
 static int act(card* c) {
@@ -138,8 +146,7 @@ static int act(card* c) {
   publish_results(c);
   uint32_t raised = c->driver->read_register(c->device, ECHO_NPU_REG_IRQ_STATUS) &
                     c->driver->read_register(c->device, ECHO_NPU_REG_IRQ_ENABLE);
-  uint64_t event = 1;
-  if (raised && write(c->interrupt, &event, sizeof event) < 0 && errno != EAGAIN) stop = 1;
+  if (raised && (!tell(c->events, sizeof(uint32_t)) || !tell(c->irq, sizeof(uint64_t)))) stop = 1;
   return 1;
 }
 
@@ -163,16 +170,17 @@ int main(int argc, char** argv) {
   }
   int bar = make_file(directory, "xdma0_user", ECHO_NPU_REG_BYTES);
   int memory = make_file(directory, "bar2", ECHO_NPU_ACT_BASE + bytes);
-  c.interrupt = make_fifo(directory, "irq");
-  if (bar < 0 || memory < 0 || c.interrupt < 0 || make_link(directory, "bar0", "xdma0_user") ||
-      make_link(directory, "xdma0_h2c_0", "bar2") || make_link(directory, "xdma0_c2h_0", "bar2") ||
-      make_link(directory, "xdma0_events_0", "irq")) {
+  c.events = make_fifo(directory, "xdma0_events_0");
+  c.irq = make_fifo(directory, "irq");
+  if (bar < 0 || memory < 0 || c.events < 0 || c.irq < 0 ||
+      make_link(directory, "bar0", "xdma0_user") || make_link(directory, "xdma0_h2c_0", "bar2") ||
+      make_link(directory, "xdma0_c2h_0", "bar2")) {
     perror(directory);
     return 1;
   }
   echo_board board = {{ECHO_NPU_WEIGHT_BASE, ECHO_NPU_ACT_BASE, ECHO_NPU_HIGH_BASE},
                       {ECHO_NPU_WEIGHT_BASE + bytes, ECHO_NPU_ACT_BASE + bytes, ECHO_NPU_HIGH_BASE},
-                      1000,
+                      250,
                       memory};
   void* map = mmap(NULL, ECHO_NPU_REG_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, bar, 0);
   if (map == MAP_FAILED || c.driver->open(0, &board, &c.device, reason, sizeof reason) != 0) {

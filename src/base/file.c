@@ -3,9 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -14,22 +17,31 @@ static hy_status io_error(const char* path, const char* what) {
   return hy_fail(HY_IO, "%s: %s: %s", path, what, strerror(errno));
 }
 
-static hy_status open_file(const char* path, int* fd, size_t* size) {
+// Opening a FIFO waits for its other end, and a device may do anything: only then is it known what
+// was opened, so that the open itself must not wait.
+static hy_status open_plain(const char* path, int flags, int* fd, size_t* size) {
   struct stat info;
-  *fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (*fd < 0) return io_error(path, "cannot be opened");
-  if (fstat(*fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    close(*fd);
+  *fd = open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+  if (*fd < 0 && errno != ENXIO) {  // ENXIO: a FIFO that nobody reads
+    bool writes = (flags & O_ACCMODE) != O_RDONLY;
+    return io_error(path, writes ? "cannot be written" : "cannot be opened");
+  }
+  if (*fd < 0 || fstat(*fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    if (*fd >= 0) close(*fd);
     return hy_fail(HY_IO, "%s: is not a plain file", path);
   }
-  *size = (size_t)info.st_size;
+  if (size) *size = (size_t)info.st_size;
   return HY_OK;
+}
+
+hy_status hy__open_file(const char* path, int* fd, size_t* size) {
+  return open_plain(path, O_RDONLY, fd, size);
 }
 
 hy_status hy__map_file(const char* path, hy__mapped* mapped) {
   int fd;
   mapped->data = NULL;
-  HY_TRY(open_file(path, &fd, &mapped->size));
+  HY_TRY(hy__open_file(path, &fd, &mapped->size));
   if (mapped->size > 0) {
     void* data = mmap(NULL, mapped->size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED) {
@@ -52,7 +64,7 @@ void hy__unmap_file(hy__mapped* mapped) {
 hy_status hy__read_file(const char* path, size_t limit, char** text, size_t* size) {
   int fd;
   *text = NULL;
-  HY_TRY(open_file(path, &fd, size));
+  HY_TRY(hy__open_file(path, &fd, size));
   hy_status status = HY_OK;
   char* buffer = NULL;
   if (*size > limit) {
@@ -86,25 +98,66 @@ hy_status hy__write_begin(const char* path, hy__writer* writer) {
     return hy_fail(HY_INVALID_ARGUMENT, "%s: the path is too long", path);
   snprintf(writer->path, sizeof writer->path, "%s", path);
   snprintf(writer->part, sizeof writer->part, "%s.part", path);
-  writer->file = fopen(writer->part, "wb");
-  return writer->file ? HY_OK : io_error(writer->part, "cannot be written");
+  int fd;
+  HY_TRY(open_plain(writer->part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, &fd, NULL));
+  writer->file = fdopen(fd, "wb");
+  if (writer->file) return HY_OK;
+  hy_status status = io_error(writer->part, "cannot be written");
+  close(fd);
+  unlink(writer->part);
+  return status;
+}
+
+// A write beyond the size that the system allows would end the program, and leave the part. The
+// signal is held back, and taken away where it came of our own write.
+typedef struct size_signal {
+  sigset_t before;
+  bool was_pending;
+} size_signal;
+
+static size_signal hold_size_signal(void) {
+  size_signal s = {.was_pending = false};
+  sigset_t xfsz, pending;
+  sigemptyset(&xfsz);
+  sigaddset(&xfsz, SIGXFSZ);
+  if (sigpending(&pending) == 0) s.was_pending = sigismember(&pending, SIGXFSZ) == 1;
+  pthread_sigmask(SIG_BLOCK, &xfsz, &s.before);
+  return s;
+}
+
+static void release_size_signal(const size_signal* s) {
+  int error = errno;
+  sigset_t xfsz;
+  sigemptyset(&xfsz);
+  sigaddset(&xfsz, SIGXFSZ);
+  const struct timespec no_time = {0, 0};
+  if (!s->was_pending) sigtimedwait(&xfsz, NULL, &no_time);
+  pthread_sigmask(SIG_SETMASK, &s->before, NULL);
+  errno = error;
 }
 
 hy_status hy__write(hy__writer* writer, const void* data, size_t size) {
-  if (size > 0 && fwrite(data, 1, size, writer->file) != size)
-    return io_error(writer->part, "cannot be written");
-  return HY_OK;
+  size_signal held = hold_size_signal();
+  bool written = size == 0 || fwrite(data, 1, size, writer->file) == size;
+  release_size_signal(&held);
+  return written ? HY_OK : io_error(writer->part, "cannot be written");
 }
 
 void hy__write_abandon(hy__writer* writer) {
   if (!writer->file) return;
+  size_signal held = hold_size_signal();
   fclose(writer->file);
+  release_size_signal(&held);
   writer->file = NULL;
   unlink(writer->part);
 }
 
 hy_status hy__write_commit(hy__writer* writer) {
-  if (fflush(writer->file) != 0 || fsync(fileno(writer->file)) != 0) {
+  size_signal held = hold_size_signal();
+  bool written = fflush(writer->file) == 0 && fsync(fileno(writer->file)) == 0;
+  release_size_signal(&held);
+  // What was written through the file itself may have failed before.
+  if (!written || ferror(writer->file)) {
     hy_status status = io_error(writer->part, "cannot be written");
     hy__write_abandon(writer);
     return status;

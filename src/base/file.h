@@ -15,6 +15,10 @@ typedef struct hy__mapped {
   size_t size;
 } hy__mapped;
 
+// Opens a plain file to read; the caller closes it. HY_IO for anything else that has a name, such
+// as a folder or a FIFO, without waiting for it.
+hy_status hy__open_file(const char* path, int* fd, size_t* size);
+
 // Read-only. HY_IO where the file is not there or cannot be read; an empty file maps to size 0.
 hy_status hy__map_file(const char* path, hy__mapped* mapped);
 void hy__unmap_file(hy__mapped* mapped);

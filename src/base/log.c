@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/env.h"
+#include "base/printable.h"
 #include "halyard/trace.h"
 
 atomic_int hy__watching;
@@ -79,6 +80,7 @@ void hy__vlog(int level, const char* format, va_list arguments) {
   if (level > hy__log_level()) return;
   char text[1200];
   vsnprintf(text, sizeof text, format, arguments);
+  hy__make_printable(text);
   hy__log_line(level, NULL, "halyard: ", text);
 }
 

@@ -1,10 +1,17 @@
 // Status codes in words, and the calling thread's last error message.
-#include "halyard/status.h"
+#include "base/status.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/printable.h"
+
 static _Thread_local char message[1024];
+static _Thread_local unsigned count;
+
+unsigned hy__failures(void) {
+  return count;
+}
 
 const char* hy_status_name(hy_status status) {
   switch (status) {
@@ -38,6 +45,8 @@ hy_status(hy_fail)(hy_status status, const char* format, ...) {
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  hy__make_printable(text);
   snprintf(message, sizeof message, "%s", text);
+  count++;
   return status;
 }

@@ -78,9 +78,6 @@ hy_status bench_begin(bench_session* session, hy_device* device) {
   if (!bench_options.peer) return HY_OK;
   if (strcmp(bench_options.peer, "-") == 0) return HY_OK;
   HY_TRY(hy_device_get(bench_options.peer, &peer));
-  if (!hy_device_provider(peer) || strcmp(hy_device_selector(peer), hy_device_selector(device)))
-    return hy_fail(HY_INVALID_ARGUMENT, "--peer %s: %s has no provider of that name",
-                   bench_options.peer, hy_device_selector(device));
   return hy_stream_default(peer, &session->peer);
 }
 

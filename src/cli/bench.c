@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "model/model.h"
 
 #define OR(name) #name "|"
 #define NAMES BENCHMARKS(OR) "all"
@@ -27,6 +28,22 @@ static int run_one(const char* what, hy_device* device) {
   return found ? CLI_DONE : cli_usage(&cli_bench, "no benchmark '%s'; there are " NAMES, what);
 }
 
+// Whatever is measured, and whether or not it has a peer.
+static int check_options(const bench_settings* o, hy_device* device) {
+  hy_weight_format format;
+  hy_device* peer;
+  if (!hy__weight_format_named(o->dtype, &format))
+    return cli_usage(&cli_bench, "--dtype is f32, bf16, q8 or q4, not '%s'", o->dtype);
+  if (!o->peer || strcmp(o->peer, "-") == 0) return CLI_DONE;
+  hy_status status = hy_device_get(o->peer, &peer);
+  if (status != HY_OK) return cli_fail(hy_fail(status, "--peer: %s", hy_last_error()));
+  if (!hy_device_provider(peer) ||
+      strcmp(hy_device_selector(peer), hy_device_selector(device)) != 0)
+    return cli_usage(&cli_bench, "--peer %s: %s has no provider of that name", o->peer,
+                     hy_device_selector(device));
+  return CLI_DONE;
+}
+
 static int run(int argc, char** argv) {
   int n;
   bench_settings* o = &bench_options;
@@ -44,6 +61,7 @@ static int run(int argc, char** argv) {
   o->json = cli.json;
   hy_device* device;
   code = cli_open_device(&device);
+  if (code == CLI_DONE) code = check_options(o, device);
   for (int i = 0; i < n && code == CLI_DONE; i++) code = run_one(argv[i], device);
   return code;
 }

@@ -29,42 +29,21 @@ typedef struct conversation {
   model_options options;
   const char* first_system;
   char system[4096];
-  int32_t* ids;
-  int64_t n, capacity;
+  hy__chat_markers markers;
+  hy__chat_ids ids;
   string_builder answer;  // the last one, for --json
 } conversation;
 
 // ---- what was said ----
 
-static hy_status reserve(conversation* c, int64_t more) {
-  if (more <= c->capacity - c->n) return HY_OK;
-  int64_t capacity = c->n + more + c->capacity / 2;
-  int32_t* ids = hy__realloc(c->ids, (size_t)capacity * sizeof *ids);
-  if (!ids) return hy_fail(HY_OUT_OF_MEMORY, "no memory for the conversation");
-  c->ids = ids;
-  c->capacity = capacity;
-  return HY_OK;
-}
-
-static hy_status add_text(conversation* c, const char* text, size_t length) {
-  int64_t count;
-  HY_TRY(reserve(c, 3 * (int64_t)length + 16));
-  HY_TRY(hy__tokenizer_encode(c->model->tokenizer, text, length, false, c->ids + c->n,
-                              c->capacity - c->n, &count));
-  c->n += count;
-  return HY_OK;
-}
-
 static hy_status add_message(conversation* c, const char* role, const char* words) {
-  hy__chat_text chat;
-  HY_TRY(hy__chat_render(role, words, strlen(words), &chat));
-  hy_status status = add_text(c, chat.text, chat.length);
-  hy__mfree(chat.text);
-  return status;
+  const hy__tokenizer* tokenizer = c->model->tokenizer;
+  HY_TRY(hy__chat_put_open(tokenizer, &c->markers, role, words, strlen(words), &c->ids));
+  return hy__chat_put_end(tokenizer, &c->markers, &c->ids);
 }
 
 static hy_status begin(conversation* c) {
-  c->n = 0;
+  c->ids.n = 0;
   return c->system[0] ? add_message(c, "system", c->system) : HY_OK;
 }
 
@@ -112,28 +91,30 @@ static void print_result(const conversation* c, const hy_generate_result* r) {
 
 // The user's words, the model's answer. On failure the conversation is as it was.
 static hy_status answer(conversation* c, const char* words) {
-  static const char header[] = HY__CHAT_START "assistant\n", ending[] = HY__CHAT_END "\n";
-  int64_t before = c->n, positions = hy_model_max_positions(c->model);
+  const hy__tokenizer* tokenizer = c->model->tokenizer;
+  hy__chat_ids* ids = &c->ids;
+  int64_t before = ids->n, positions = hy_model_max_positions(c->model);
   hy_generate_result result;
   hy_generate_options* g = &c->options.generate;
   c->answer.length = 0;
   hy_status status = add_message(c, "user", words);
-  if (status == HY_OK) status = add_text(c, header, sizeof header - 1);
-  if (status == HY_OK && g->max_tokens > positions - c->n)
+  if (status == HY_OK) status = hy__chat_put_open(tokenizer, &c->markers, "assistant", "", 0, ids);
+  if (status == HY_OK && g->max_tokens > positions - ids->n)
     status = hy_fail(HY_INVALID_ARGUMENT,
                      "the conversation has %lld tokens and its answer up to %lld, more than the "
                      "model's %lld positions; /reset begins a new one",
-                     (long long)c->n, (long long)g->max_tokens, (long long)positions);
-  if (status == HY_OK) status = reserve(c, g->max_tokens);
+                     (long long)ids->n, (long long)g->max_tokens, (long long)positions);
+  if (status == HY_OK) status = hy__chat_reserve(ids, g->max_tokens);
   interrupt_clear();
   if (status == HY_OK)
-    status = hy_context_generate(c->context, c->ids, c->n, g, on_token, c, c->ids + c->n, &result);
+    status = hy_context_generate(c->context, ids->list, ids->n, g, on_token, c, ids->list + ids->n,
+                                 &result);
   if (status == HY_OK) {
-    c->n += result.tokens;
+    ids->n += result.tokens;
     print_result(c, &result);
-    status = add_text(c, ending, sizeof ending - 1);
+    status = hy__chat_put_end(tokenizer, &c->markers, ids);
   }
-  if (status != HY_OK) c->n = before;
+  if (status != HY_OK) ids->n = before;
   interrupt_clear();
   g->seed++;
   return status;
@@ -188,15 +169,14 @@ static hy_status talk(conversation* c) {
 }
 
 // A chat ends its answers with a token that a base model's files may not name.
-static hy_status check_model(hy_model* model) {
-  int32_t end = model->tokenizer ? hy__tokenizer_added_id(model->tokenizer, HY__CHAT_END) : -1;
-  if (end < 0 || hy__tokenizer_added_id(model->tokenizer, HY__CHAT_START) < 0)
-    return hy_fail(HY_FORMAT,
-                   "the model has no " HY__CHAT_START " and " HY__CHAT_END " to chat with");
+static hy_status check_model(conversation* c) {
+  hy_model* model = c->model;
+  HY_TRY(hy__model_need_tokenizer(model));
+  HY_TRY(hy__chat_find_markers(model->tokenizer, &c->markers));
   for (int i = 0; i < model->n_ends; i++) {
-    if (model->ends[i] == end) return HY_OK;
+    if (model->ends[i] == c->markers.end) return HY_OK;
   }
-  if (model->n_ends < HY__MAX_ENDS) model->ends[model->n_ends++] = end;
+  if (model->n_ends < HY__MAX_ENDS) model->ends[model->n_ends++] = c->markers.end;
   return HY_OK;
 }
 
@@ -218,11 +198,11 @@ static int run(int argc, char** argv) {
   if (code == CLI_DONE) code = cli_open_device(&device);
   if (code != CLI_DONE) return code;
   hy_status status = model_load(device, &c.options, &c.model);
-  if (status == HY_OK) status = check_model(c.model);
+  if (status == HY_OK) status = check_model(&c);
   if (status == HY_OK) status = hy_context_create(c.model, &c.context);
   if (status == HY_OK) status = talk(&c);
   if (status != HY_OK) code = cli_fail(status);
-  hy__mfree(c.ids);
+  hy__mfree(c.ids.list);
   free(c.answer.bytes);
   hy_context_destroy(c.context);
   hy_model_free(c.model);

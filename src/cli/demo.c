@@ -2,10 +2,8 @@
 //
 // Learns a tokenizer and a model of Qwen2's shape from the project's own C, then an adapter from
 // its own Verilog, and writes both as folders that `halyard run` and transformers load.
-#include <errno.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/env.h"
 #include "base/file.h"
@@ -15,6 +13,7 @@
 #include "cli/corpus.h"
 #include "cli/curve.h"
 #include "cli/interrupt.h"
+#include "cli/out_folder.h"
 #include "cli/progress.h"
 #include "model/adapter.h"
 #include "model/byte_tokenizer.h"
@@ -35,6 +34,13 @@ typedef struct demo_options {
   int64_t seconds, steps, lora_steps, tokens, seed;
   double temperature;
 } demo_options;
+
+static const demo_size* size_named(const char* name) {
+  for (int i = 0; i < DEMO_SIZES; i++) {
+    if (strcmp(name, demo_sizes[i].name) == 0) return &demo_sizes[i];
+  }
+  return NULL;
+}
 
 typedef struct phase {
   const char* title;
@@ -260,7 +266,8 @@ static hy_status write_samples(demo* d, const char* heading, const char* const* 
     int32_t ids[64] = {HY__BYTE_TOKEN_END};  // a text begins where another has ended
     int64_t count;
     hy_generate_result result;
-    HY_TRY(hy_model_encode(d->model, prompts[i], strlen(prompts[i]), ids + 1, 63, &count));
+    HY_TRY(hy_model_encode(d->model, prompts[i], strlen(prompts[i]), HY_ENCODE_DEFAULT, ids + 1, 63,
+                           &count));
     say("\n%s", prompts[i]);
     sample s = {i == 0 ? text : unused, 0};
     s.text[0] = 0;
@@ -281,14 +288,7 @@ static hy_status write_samples(demo* d, const char* heading, const char* const* 
 
 // ---- saving ----
 
-static hy_status make_folder(const char* path) {
-  return mkdir(path, 0777) == 0 || errno == EEXIST
-             ? HY_OK
-             : hy_fail(HY_IO, "%s: cannot be made: %s", path, strerror(errno));
-}
-
 static hy_status save_model(demo* d, char* path, size_t size) {
-  HY_TRY(make_folder(d->options.out));
   HY_TRY(hy__join_path(d->options.out, "model", path, size));
   HY_TRY(hy__transformer_save(d->model->stream, &d->model->transformer, path));
   return hy__byte_tokenizer_save(d->merges, d->n_merges, path);
@@ -308,10 +308,7 @@ static hy_status save_adapter(demo* d, const hy__adapter_options* adapter, const
 static hy_status choose(demo* d) {
   const demo_options* o = &d->options;
   double rate;
-  d->size = &demo_sizes[0];
-  for (int i = 0; o->size && i < DEMO_SIZES; i++) {
-    if (strcmp(o->size, demo_sizes[i].name) == 0) d->size = &demo_sizes[i];
-  }
+  d->size = o->size ? size_named(o->size) : &demo_sizes[0];
   d->base.steps = o->steps;
   d->lora.steps = o->lora_steps;
   if (o->steps > 0) return HY_OK;
@@ -402,8 +399,13 @@ static void write_json(const demo* d) {
 }
 
 static int parse(demo_options* o, int argc, char** argv, int* extra) {
-  *o = (demo_options){
-      .out = "halyard-demo", .seconds = 60, .tokens = 200, .seed = 1, .temperature = 0.5};
+  *o = (demo_options){.out = "halyard-demo",
+                      .seconds = 60,
+                      .tokens = 200,
+                      .seed = 1,
+                      .temperature = 0.5,
+                      .steps = CLI_NOT_GIVEN,
+                      .lora_steps = CLI_NOT_GIVEN};
   const cli_option options[] = {
       {"out", CLI_TEXT, &o->out, "DIR", "where model, adapter and loss.svg go (halyard-demo)"},
       {"seconds", CLI_INT, &o->seconds, "N", "about how long it may take (60)"},
@@ -416,13 +418,20 @@ static int parse(demo_options* o, int argc, char** argv, int* extra) {
   };
   int code = cli_parse(&cli_demo, options, 8, argc, argv, extra);
   if (code != CLI_DONE || *extra < 0) return code;
-  if (o->seconds < 1 || o->steps < 0 || o->steps > MAX_STEPS || o->lora_steps < 0 ||
-      o->lora_steps > MAX_STEPS || o->tokens < 4 || o->tokens > 1024 || !o->steps != !o->lora_steps)
-    return cli_usage(
-        &cli_demo,
-        "--steps and --lora-steps go together and are at most %d; --tokens lies in 4 .. "
-        "1024; --seconds is at least 1",
-        MAX_STEPS);
+  bool steps = o->steps != CLI_NOT_GIVEN, lora = o->lora_steps != CLI_NOT_GIVEN;
+  if (o->size && !size_named(o->size))
+    return cli_usage(&cli_demo, "--size is small, medium, large or huge, not '%s'", o->size);
+  if (steps != lora || (o->size && !steps))
+    return cli_usage(&cli_demo, "--steps and --lora-steps go together, and --size with them");
+  if (steps &&
+      (o->steps < 1 || o->steps > MAX_STEPS || o->lora_steps < 1 || o->lora_steps > MAX_STEPS))
+    return cli_usage(&cli_demo, "--steps and --lora-steps lie in 1 .. %d", MAX_STEPS);
+  if (o->tokens < 4 || o->tokens > 1024)
+    return cli_usage(&cli_demo, "--tokens lies in 4 .. 1024, not %lld", (long long)o->tokens);
+  if (o->seconds < 1)
+    return cli_usage(&cli_demo, "--seconds is at least 1, not %lld", (long long)o->seconds);
+  if (!(o->temperature >= 0))
+    return cli_usage(&cli_demo, "--temperature is 0 or more, not %g", o->temperature);
   return CLI_DONE;
 }
 
@@ -433,8 +442,10 @@ static int run(int argc, char** argv) {
   if (code != CLI_DONE || extra < 0) return code;
   code = cli_open_device(&d.device);
   if (code != CLI_DONE) return code;
-  interrupt_watch();
-  hy_status status = show(&d);
+  interrupt_watch_all();
+  out_folder folder;
+  hy_status status = out_folder_open(d.options.out, &folder);
+  if (status == HY_OK) status = show(&d);
   bool stopped = status != HY_OK && interrupt_asked();
   if (status != HY_OK)
     code = cli_fail(status);
@@ -451,5 +462,6 @@ static int run(int argc, char** argv) {
   hy__dataset_free(d.code);
   hy__dataset_free(d.verilog);
   hy_model_free(d.model);
-  return stopped ? CLI_INTERRUPTED : code;
+  out_folder_close(&folder, status != HY_OK);
+  return stopped ? interrupt_code() : code;
 }

@@ -1,8 +1,5 @@
 // halyard finetune: trains a LoRA adapter, or all parameters of a small model, on a JSONL file.
-#include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json_write.h"
@@ -10,6 +7,7 @@
 #include "cli/cli.h"
 #include "cli/hub_folder.h"
 #include "cli/interrupt.h"
+#include "cli/out_folder.h"
 #include "cli/progress.h"
 #include "model/adapter.h"
 #include "model/load.h"
@@ -39,7 +37,7 @@ typedef struct session {
   hy__trainer* trainer;
   hy__adapter_options adapter;
   char state[4096];  // the path of the saved training
-  bool made_out;     // --out was not there before
+  out_folder out;
 } session;
 
 // ---- options ----
@@ -88,6 +86,19 @@ static int parse(finetune_options* o, int argc, char** argv, int* extra) {
     return cli_usage(&cli_finetune, "--batch and --accumulate are at least 1, --seq at least 2");
   if (t->steps < 0 || o->save_every < 0 || o->eval_every < 0 || t->warmup < 0)
     return cli_usage(&cli_finetune, "numbers of steps are not negative");
+  if (o->rank < 1 || o->rank > 1 << 16)
+    return cli_usage(&cli_finetune, "--rank is at least 1, not %lld", (long long)o->rank);
+  if (o->alpha < 0) return cli_usage(&cli_finetune, "--alpha is above 0, not %g", o->alpha);
+  if (!(o->dropout >= 0 && o->dropout < 1))
+    return cli_usage(&cli_finetune, "--dropout lies in 0 .. 1, not %g", o->dropout);
+  if (!(t->lr > 0)) return cli_usage(&cli_finetune, "--lr is above 0, not %g", t->lr);
+  if (t->weight_decay < 0)
+    return cli_usage(&cli_finetune, "--weight-decay is not negative, not %g", t->weight_decay);
+  if (t->clip < 0) return cli_usage(&cli_finetune, "--clip is not negative, not %g", t->clip);
+  if (!(o->eval_share >= 0 && o->eval_share < 1))
+    return cli_usage(&cli_finetune, "--eval-share lies in 0 .. 1, not %g", o->eval_share);
+  if (o->eval_every > 0 && o->eval_share == 0)
+    return cli_usage(&cli_finetune, "--eval-every needs an --eval-share to evaluate");
   if (o->alpha == 0) o->alpha = 2 * (double)o->rank;
   t->seed = (uint64_t)o->seed;
   t->all_parameters = o->full;
@@ -138,6 +149,11 @@ static hy_status set_up_trainer(session* s) {
   if (train.steps == 0) train.steps = (rows + each - 1) / each;
   if (rows < 1) return hy_fail(HY_FORMAT, "%s: there is nothing to learn from in it", o->data);
   HY_TRY(hy__trainer_create(s->model->stream, &s->model->transformer, &train, &s->trainer));
+  return hy__file_exists(s->state) ? hy__trainer_resume(s->trainer, s->state) : HY_OK;
+}
+
+static hy_status check_state(const session* s) {
+  const finetune_options* o = s->options;
   bool saved = hy__file_exists(s->state);
   if (saved && !o->resume)
     return hy_fail(HY_INVALID_ARGUMENT,
@@ -146,7 +162,7 @@ static hy_status set_up_trainer(session* s) {
                    o->out);
   if (!saved && o->resume)
     fprintf(stderr, "halyard: nothing was saved in %s, the training begins anew\n", o->out);
-  return saved ? hy__trainer_resume(s->trainer, s->state) : HY_OK;
+  return HY_OK;
 }
 
 static hy_status set_up(session* s) {
@@ -154,12 +170,11 @@ static hy_status set_up(session* s) {
   hy_weight_format format;
   HY_TRY(choose_format(o, &format));
   HY_TRY(hy__join_path(o->out, STATE_FILE, s->state, sizeof s->state));
+  HY_TRY(out_folder_open(o->out, &s->out));
+  HY_TRY(check_state(s));
   HY_TRY(hy_model_load(s->device, o->model, o->adapter, format, &s->model));
   HY_TRY(load_data(s));
   HY_TRY(set_up_adapter(s));
-  s->made_out = mkdir(o->out, 0777) == 0;
-  if (!s->made_out && errno != EEXIST)
-    return hy_fail(HY_IO, "%s: cannot be made: %s", o->out, strerror(errno));
   return set_up_trainer(s);
 }
 
@@ -244,7 +259,7 @@ static hy_status train(session* s, bool* interrupted) {
 
 static int run(int argc, char** argv) {
   finetune_options options;
-  session s = {.options = &options};
+  session s = {.options = &options, .out = {.lock = -1}};
   int extra;
   bool interrupted = false;
   int code = parse(&options, argc, argv, &extra);
@@ -252,7 +267,7 @@ static int run(int argc, char** argv) {
   code = cli_open_device(&s.device);
   if (code != CLI_DONE) return code;
   hy_status status = set_up(&s);
-  interrupt_watch();
+  interrupt_watch_all();
   if (status == HY_OK) status = train(&s, &interrupted);
   if (status != HY_OK)
     code = cli_fail(status);
@@ -266,6 +281,6 @@ static int run(int argc, char** argv) {
   hy_model_free(s.model);
   // A training that failed before it saved anything leaves nothing; a folder with something in it
   // stays.
-  if (status != HY_OK && s.made_out) rmdir(options.out);
-  return interrupted && status == HY_OK ? CLI_INTERRUPTED : code;
+  out_folder_close(&s.out, status != HY_OK);
+  return interrupted && status == HY_OK ? interrupt_code() : code;
 }

@@ -1,4 +1,5 @@
-// Ctrl-C: finish what must be whole, then leave.
+// Ctrl-C, and where something must be saved SIGTERM and SIGHUP: finish what must be whole, then
+// leave.
 #include "cli/interrupt.h"
 
 #include <signal.h>
@@ -6,19 +7,34 @@
 
 static volatile sig_atomic_t asked;
 
-static void on_interrupt(int signal_number) {
-  (void)signal_number;
-  asked = 1;
+static void on_signal(int number) {
+  asked = number;
+}
+
+static void watch(int number) {
+  struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}, before;
+  sigemptyset(&action.sa_mask);
+  // What the caller ignores (nohup) stays ignored.
+  if (sigaction(number, NULL, &before) == 0 && before.sa_handler == SIG_IGN) return;
+  sigaction(number, &action, NULL);
 }
 
 void interrupt_watch(void) {
-  struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, NULL);
+  watch(SIGINT);
+}
+
+void interrupt_watch_all(void) {
+  watch(SIGINT);
+  watch(SIGTERM);
+  watch(SIGHUP);
 }
 
 bool interrupt_asked(void) {
-  return asked;
+  return asked != 0;
+}
+
+int interrupt_code(void) {
+  return 128 + asked;
 }
 
 void interrupt_clear(void) {

@@ -2,12 +2,16 @@
 #include "cli/line_editor.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
+
+#include "cli/columns.h"
 
 enum {
   CTRL_A = 1,
@@ -21,9 +25,28 @@ enum {
   CTRL_K,
   CTRL_L
 };
-enum { RETURN = 13, CTRL_N, CTRL_P = 16, CTRL_U = 21, CTRL_W = 23, ESCAPE = 27, RUBOUT = 127 };
+enum {
+  TAB = 9,
+  RETURN = 13,
+  CTRL_N,
+  CTRL_P = 16,
+  CTRL_U = 21,
+  CTRL_W = 23,
+  ESCAPE = 27,
+  RUBOUT = 127
+};
 // What escape sequences mean, beyond the range of bytes.
-enum { KEY_LEFT = 256, KEY_RIGHT, KEY_UP, KEY_DOWN, KEY_HOME, KEY_END, KEY_DELETE, KEY_NONE };
+enum {
+  KEY_LEFT = 256,
+  KEY_RIGHT,
+  KEY_UP,
+  KEY_DOWN,
+  KEY_HOME,
+  KEY_END,
+  KEY_DELETE,
+  KEY_PASTE,
+  KEY_NONE
+};
 
 line_editor line_editor_begin(bool terminal) {
   return (line_editor){.terminal = terminal};
@@ -60,20 +83,24 @@ static void erase(line_editor* e, size_t from, size_t to) {
   e->cursor = from;
 }
 
-static bool is_continuation(char byte) {
-  return ((unsigned char)byte & 0xc0) == 0x80;
+// The character at `at`, and how many columns it takes.
+static int width_at(const line_editor* e, size_t at, size_t* size) {
+  return columns_of(e->line + at, e->length - at, size);
+}
+
+// Marks that combine go with the character before them.
+static size_t after(const line_editor* e, size_t at) {
+  size_t size;
+  if (at >= e->length) return e->length;
+  width_at(e, at, &size);
+  for (at += size; at < e->length && width_at(e, at, &size) == 0; at += size) continue;
+  return at;
 }
 
 static size_t before(const line_editor* e, size_t at) {
-  while (at > 0 && is_continuation(e->line[--at])) {
-  }
-  return at;
-}
-
-static size_t after(const line_editor* e, size_t at) {
-  if (at < e->length) at++;
-  while (at < e->length && is_continuation(e->line[at])) at++;
-  return at;
+  size_t from = 0;
+  for (size_t next = 0; next < at; next = after(e, next)) from = next;
+  return from;
 }
 
 static size_t word_before(const line_editor* e) {
@@ -92,43 +119,39 @@ static void replace(line_editor* e, const char* text) {
 
 // ---- drawing ----
 
-// Columns that the character at `text` takes: two for East Asian scripts and emoji, none for marks
-// that combine.
-static int columns_of(const char* text) {
-  const unsigned char* b = (const unsigned char*)text;
-  unsigned code = b[0];
-  if (b[0] >= 0xf0)
-    code = (b[0] & 7u) << 18 | (b[1] & 63u) << 12 | (b[2] & 63u) << 6 | (b[3] & 63u);
-  else if (b[0] >= 0xe0)
-    code = (b[0] & 15u) << 12 | (b[1] & 63u) << 6 | (b[2] & 63u);
-  else if (b[0] >= 0xc0)
-    code = (b[0] & 31u) << 6 | (b[1] & 63u);
-  if ((code >= 0x300 && code < 0x370) || code == 0x200d || (code >= 0xfe00 && code < 0xfe10))
-    return 0;
-  bool wide = (code >= 0x1100 && code < 0x1160) || (code >= 0x2e80 && code < 0xa4d0) ||
-              (code >= 0xac00 && code < 0xd7a4) || (code >= 0xf900 && code < 0xfb00) ||
-              (code >= 0xfe30 && code < 0xfe70) || (code >= 0xff00 && code < 0xff61) ||
-              (code >= 0x1f300 && code < 0x1f650) || (code >= 0x1f900 && code < 0x1fa00) ||
-              (code >= 0x20000 && code < 0x3fffe);
-  return wide ? 2 : 1;
-}
-
 static int columns_between(const line_editor* e, size_t from, size_t to) {
   int columns = 0;
-  for (size_t at = from; at < to; at = after(e, at)) columns += columns_of(e->line + at);
+  size_t size;
+  for (size_t at = from; at < to; at += size) columns += width_at(e, at, &size);
   return columns;
 }
 
-// One row of the screen: what does not fit is cut so that the cursor stays in sight.
+// A tab is shown as one blank, a line break as an arrow.
+static void print_part(const line_editor* e, size_t from, size_t to) {
+  for (size_t at = from; at < to; at++) {
+    char c = e->line[at];
+    if (c == '\n')
+      fputs("\xe2\x86\xb5", stdout);
+    else
+      fputc(c == '\t' ? ' ' : c, stdout);
+  }
+}
+
+// One row of the screen: what does not fit is cut so that the cursor stays in sight. The last
+// column stays free, since a character there would move some terminals to the next row.
 static void draw(const line_editor* e, const char* prompt) {
   struct winsize size;
-  int width = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
+  int width = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  if (width < (int)strlen(prompt) + 4) prompt = "";
   int room = width - (int)strlen(prompt) - 1;
   size_t from = 0, to = e->length;
-  while (columns_between(e, from, e->cursor) > room) from = after(e, from);
-  while (columns_between(e, from, to) > room) to = before(e, to);
-  printf("\r%s%.*s\x1b[K\r\x1b[%dC", prompt, (int)(to - from), e->line + from,
-         (int)strlen(prompt) + columns_between(e, from, e->cursor));
+  while (from < e->cursor && columns_between(e, from, e->cursor) > room) from = after(e, from);
+  while (to > e->cursor && columns_between(e, from, to) > room) to = before(e, to);
+  printf("\r%s", prompt);
+  print_part(e, from, to);
+  int at = (int)strlen(prompt) + columns_between(e, from, e->cursor);
+  printf("\x1b[K\r");
+  if (at > 0) printf("\x1b[%dC", at);
   fflush(stdout);
 }
 
@@ -146,12 +169,29 @@ static int next_byte(line_editor* e) {
   return e->pending[e->next_pending++];
 }
 
-// ESC [ or ESC O, a number perhaps, and a letter or ~.
+// Whether more follows at once: the bytes of a key come together, and a person does not type that
+// fast behind an Esc.
+static bool more_follows(const line_editor* e) {
+  struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+  return e->next_pending < e->n_pending || poll(&input, 1, 50) > 0;
+}
+
+// ESC [ or ESC O, numbers perhaps, and a letter or ~. Alone, or before another character, an Esc
+// means nothing.
 static int escape_key(line_editor* e) {
+  if (!more_follows(e)) return KEY_NONE;
   int kind = next_byte(e), number = 0, byte;
-  if (kind != '[' && kind != 'O') return KEY_NONE;
-  while ((byte = next_byte(e)) >= '0' && byte <= ';')
-    if (byte <= '9') number = byte - '0';
+  if (kind != '[' && kind != 'O') {
+    if (kind >= 0) e->next_pending--;
+    return KEY_NONE;
+  }
+  bool first = true;  // of the numbers, the one that says which key; others are modifiers
+  while ((byte = next_byte(e)) >= ' ' && byte <= '?') {
+    if (byte < '0' || byte > '9')
+      first = false;
+    else if (first && number < 1000)
+      number = 10 * number + byte - '0';
+  }
   switch (byte) {
     case 'A': return KEY_UP;
     case 'B': return KEY_DOWN;
@@ -159,11 +199,43 @@ static int escape_key(line_editor* e) {
     case 'D': return KEY_LEFT;
     case 'H': return KEY_HOME;
     case 'F': return KEY_END;
+    case '[': next_byte(e); return KEY_NONE;  // a function key of the console
     case '~': break;
     default: return KEY_NONE;
   }
-  if (number == 3) return KEY_DELETE;
-  return number == 1 || number == 7 ? KEY_HOME : number == 4 || number == 8 ? KEY_END : KEY_NONE;
+  switch (number) {
+    case 1:
+    case 7: return KEY_HOME;
+    case 3: return KEY_DELETE;
+    case 4:
+    case 8: return KEY_END;
+    case 200: return KEY_PASTE;
+    default: return KEY_NONE;
+  }
+}
+
+// What is pasted is text whatever it holds, up to ESC [ 201 ~: line breaks do not end the line.
+static void paste(line_editor* e) {
+  static const char end[] = "\x1b[201~";
+  size_t start = e->cursor;
+  bool after_return = false;
+  for (int byte; (byte = next_byte(e)) >= 0;) {
+    if (byte == 0 || (byte == NEWLINE && after_return)) {
+      after_return = false;
+      continue;
+    }
+    after_return = byte == RETURN;
+    insert(e, (char)(byte == RETURN ? NEWLINE : byte));
+    size_t n = sizeof end - 1;
+    if (e->cursor - start < n || memcmp(e->line + e->cursor - n, end, n) != 0) continue;
+    erase(e, e->cursor - n, e->cursor);
+    break;
+  }
+  // Other control characters would move the cursor when they are drawn.
+  for (size_t i = start; i < e->cursor; i++) {
+    unsigned char c = (unsigned char)e->line[i];
+    if ((c < ' ' && c != NEWLINE && c != TAB) || c == RUBOUT) e->line[i] = ' ';
+  }
 }
 
 static void edit(line_editor* e, int key) {
@@ -184,8 +256,9 @@ static void edit(line_editor* e, int key) {
     case CTRL_K: erase(e, e->cursor, e->length); break;
     case CTRL_W: erase(e, word_before(e), e->cursor); break;
     case CTRL_L: printf("\x1b[H\x1b[2J"); break;
+    case KEY_PASTE: paste(e); break;
     default:
-      if (key >= ' ' && key < 256) insert(e, (char)key);
+      if (key == TAB || (key >= ' ' && key < 256)) insert(e, (char)key);
   }
 }
 
@@ -241,16 +314,45 @@ static line_result read_plain(line_editor* e) {
   return LINE_READ;
 }
 
+// ---- the terminal ----
+
+#define PASTE_ON "\x1b[?2004h"
+#define PASTE_OFF "\x1b[?2004l"
+
+// What ends the program while a line is edited; Ctrl-C and its like are keys then.
+static const int deadly[] = {SIGTERM, SIGHUP, SIGQUIT, SIGINT};
+enum { N_DEADLY = sizeof deadly / sizeof deadly[0] };
+static struct termios before_editing;
+
+static void leave_terminal(void) {
+  ssize_t written = write(STDOUT_FILENO, PASTE_OFF, sizeof PASTE_OFF - 1);
+  (void)written;
+  tcsetattr(STDIN_FILENO, TCSANOW, &before_editing);
+}
+
+// The action was reset when the signal came: raised again, it ends the program.
+static void on_deadly(int number) {
+  leave_terminal();
+  raise(number);
+}
+
 line_result line_editor_read(line_editor* e, const char* prompt) {
-  struct termios before_editing, editing;
+  struct termios editing;
+  struct sigaction action = {.sa_handler = on_deadly, .sa_flags = (int)SA_RESETHAND};
+  struct sigaction kept[N_DEADLY];
   if (!e->terminal || tcgetattr(STDIN_FILENO, &before_editing) != 0) return read_plain(e);
   if (!reserve(e, 1)) return LINE_END;
+  sigemptyset(&action.sa_mask);
+  for (int i = 0; i < N_DEADLY; i++) sigaction(deadly[i], &action, &kept[i]);
   editing = before_editing;
   editing.c_iflag &= ~(tcflag_t)(ICRNL | IXON);
   editing.c_lflag &= ~(tcflag_t)(ECHO | ICANON | ISIG | IEXTEN);
   tcsetattr(STDIN_FILENO, TCSADRAIN, &editing);
+  fputs(PASTE_ON, stdout);
   line_result result = edit_line(e, prompt);
-  tcsetattr(STDIN_FILENO, TCSADRAIN, &before_editing);
+  fflush(stdout);
+  leave_terminal();
+  for (int i = 0; i < N_DEADLY; i++) sigaction(deadly[i], &kept[i], NULL);
   printf("\n");
   fflush(stdout);
   if (result == LINE_READ) remember(e);

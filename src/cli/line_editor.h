@@ -25,6 +25,8 @@ void line_editor_end(line_editor* editor);
 
 // Reads editor->line. On a terminal: arrows, Home, End, Delete; Ctrl-A E B F U K W L as in a shell;
 // up and down walk through earlier lines; Ctrl-D on an empty line is the end, Ctrl-C an interrupt.
+// A paste is one line, with the line breaks that it has. Signals that end the program put the
+// terminal back first.
 line_result line_editor_read(line_editor* editor, const char* prompt);
 
 #endif  // HALYARD_CLI_LINE_EDITOR_H_

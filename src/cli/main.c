@@ -1,16 +1,18 @@
 // halyard: the commands a user meets.
+#include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #include "cli/cli.h"
 #include "cli/manual.h"
 
 static const cli_command* const commands[] = {
-    &cli_info,       &cli_ops,   &cli_verify, &cli_bench, &cli_run,
-    &cli_finetune,   &cli_merge, &cli_demo,   &cli_chat,
+    &cli_info,       &cli_ops,        &cli_verify, &cli_bench, &cli_run,
+    &cli_finetune,   &cli_merge,      &cli_demo,   &cli_chat,
 #ifdef HALYARD_CLI_NPU
     &cli_npu,
 #endif
-    &cli_completion,
+    &cli_new_plugin, &cli_completion,
 };
 #define N_COMMANDS ((int)(sizeof commands / sizeof commands[0]))
 
@@ -22,11 +24,21 @@ static void print_overview(FILE* file) {
   fprintf(file, "halyard %s: " CLI_SUMMARY "\n\nUsage: halyard COMMAND [options]\n\n",
           hy_version());
   for (int i = 0; i < N_COMMANDS; i++)
-    fprintf(file, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    fprintf(file, "  %-11s%s\n", commands[i]->name, commands[i]->summary);
   fprintf(file, "\n'halyard COMMAND --help' tells more, with an example.\n");
 }
 
-int main(int argc, char** argv) {
+// Output that did not arrive is a failure, whatever the command says.
+static int finish(int code) {
+  errno = 0;
+  bool lost = fflush(stdout) != 0 || ferror(stdout);
+  if (!lost || errno == EPIPE) return code;
+  fprintf(stderr, "halyard: the output could not be written%s%s\n", errno ? ": " : "",
+          errno ? strerror(errno) : "");
+  return code == CLI_DONE ? CLI_BAD_FILE : code;
+}
+
+static int run(int argc, char** argv) {
   if (argc < 2) {
     print_overview(stderr);
     return CLI_USAGE;
@@ -63,4 +75,10 @@ int main(int argc, char** argv) {
   fprintf(stderr, "halyard: no command '%s'%s%s%s\nTry 'halyard --help'.\n", name,
           near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
   return CLI_USAGE;
+}
+
+int main(int argc, char** argv) {
+  // A file that grows beyond its limit is an error to report and to clean up after, not an end.
+  signal(SIGXFSZ, SIG_IGN);
+  return finish(run(argc, argv));
 }

@@ -28,7 +28,13 @@ static hy_status merge(hy_device* device, const char* folder, const char* adapte
     return hy_fail(HY_INVALID_ARGUMENT, "%s: the path is too long", out);
   if (access(out, F_OK) == 0 && rmdir(out) != 0)
     return hy_fail(HY_IO, "%s: is there already; choose another --out", out);
-  HY_TRY(hy_model_load(device, folder, adapter, HY_WEIGHTS_AS_FILE, &model));
+  if (mkdir(part, 0777) != 0 && errno != EEXIST)
+    return hy_fail(HY_IO, "%s: cannot be made: %s", part, strerror(errno));
+  hy_status loaded = hy_model_load(device, folder, adapter, HY_WEIGHTS_AS_FILE, &model);
+  if (loaded != HY_OK) {
+    rmdir(part);
+    return loaded;
+  }
   hy_status status = hy__adapter_merge(model->tape, &model->transformer);
   if (status == HY_OK) status = write_folder(model, folder, part);
   if (status == HY_OK && rename(part, out) != 0)

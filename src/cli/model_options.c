@@ -91,7 +91,7 @@ int model_prompt(const cli_command* command, const hy_model* model, const model_
     if (*n < 0)
       code = cli_usage(command, "--ids takes numbers with commas between them, not '%s'", words);
   } else {
-    status = hy_model_encode(model, words, strlen(words), *ids, capacity, n);
+    status = hy_model_encode(model, words, strlen(words), HY_ENCODE_DEFAULT, *ids, capacity, n);
     if (status != HY_OK) code = cli_fail(status);
   }
   if (code == CLI_DONE) return code;

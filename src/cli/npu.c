@@ -58,11 +58,12 @@ static hy_status record_step(hy_model* model, int64_t context, int64_t tokens, c
     status = hy__kv_cache_create(model->stream, &model->transformer.config, hy__model_dtype(model),
                                  all, &cache);
   if (status == HY_OK && context > 0)
-    status = run_tokens(model, &(hy__step){cache, sequences, &next, &context, 1});
+    status = run_tokens(model, &(hy__step){cache, sequences, &next, &context, 1, NULL});
   hy_fallback_clear();
   if (status == HY_OK) status = recorded(echoNpuRecordStart(path));
   next = ids + context;
-  if (status == HY_OK) status = run_tokens(model, &(hy__step){cache, sequences, &next, &tokens, 1});
+  if (status == HY_OK)
+    status = run_tokens(model, &(hy__step){cache, sequences, &next, &tokens, 1, NULL});
   if (status == HY_OK) status = recorded(echoNpuRecordStop());
   hy__sequence_free(cache, &sequence);
   hy__kv_cache_destroy(cache);
@@ -131,7 +132,11 @@ static int record_and_print(npu_options* o, double clock) {
 }
 
 static int run(int argc, char** argv) {
-  npu_options o = {.model = "demo", .step = "decode", .clock = "1GHz", .context = -1};
+  npu_options o = {.model = "demo",
+                   .step = "decode",
+                   .clock = "1GHz",
+                   .tokens = CLI_NOT_GIVEN,
+                   .context = CLI_NOT_GIVEN};
   const cli_option options[] = {
       {"model", CLI_TEXT, &o.model, "demo|qwen2.5-0.5b|DIR",
        "a shape with random weights, or a folder (demo)"},
@@ -154,10 +159,10 @@ static int run(int argc, char** argv) {
   bool prefill = strcmp(o.step, "prefill") == 0;
   if (!prefill && strcmp(o.step, "decode") != 0)
     return cli_usage(&cli_npu, "--step is decode or prefill, not '%s'", o.step);
-  if (o.tokens == 0) o.tokens = prefill ? 128 : 1;
-  if (o.context < 0) o.context = prefill ? 0 : 16;
-  if (o.tokens < 1 || o.tokens > 4096 || o.context > 4096)
-    return cli_usage(&cli_npu, "--tokens is 1 to 4096, --context at most 4096");
+  if (o.tokens == CLI_NOT_GIVEN) o.tokens = prefill ? 128 : 1;
+  if (o.context == CLI_NOT_GIVEN) o.context = prefill ? 0 : 16;
+  if (o.tokens < 1 || o.tokens > 4096 || o.context < 0 || o.context > 4096)
+    return cli_usage(&cli_npu, "--tokens is 1 to 4096, --context 0 to 4096");
   if (!prefill && o.tokens != 1) return cli_usage(&cli_npu, "decode is of one token");
   double clock = echo_report_clock(o.clock);
   if (clock == 0) return cli_usage(&cli_npu, "--clock is like 800MHz, not '%s'", o.clock);

@@ -3,6 +3,7 @@
 
 #include "base/json_write.h"
 #include "cli/cli.h"
+#include "cli/fallback_table.h"
 #include "cli/model_options.h"
 #include "model/model.h"
 
@@ -52,6 +53,7 @@ static void write_result(hy_device* device, const hy_model* model, const string_
   json_real(&j, "prefill_tok_s", rate(r->prompt_tokens, r->prefill_seconds));
   json_real(&j, "decode_tok_s", rate(r->tokens - 1, r->decode_seconds));
   json_uint(&j, "memory_peak", memory.reserved_peak);
+  cli_write_fallbacks(&j, "fallbacks");
   json_end_object(&j);
   json_newline(&j);
 }
@@ -87,10 +89,13 @@ static int generate(hy_device* device, hy_model* model, const model_options* o) 
 
 static int run(int argc, char** argv) {
   model_options o;
-  cli_option options[MODEL_OPTIONS];
+  bool report = false;
+  cli_option options[MODEL_OPTIONS + 1];
   model_options_init(&o, options);
+  options[MODEL_OPTIONS] = (cli_option){"report", CLI_FLAG, &report, NULL,
+                                        "at the end, every op that fell back to the cpu, and why"};
   int extra;
-  int code = cli_parse(&cli_run, options, MODEL_OPTIONS, argc, argv, &extra);
+  int code = cli_parse(&cli_run, options, MODEL_OPTIONS + 1, argc, argv, &extra);
   if (code != CLI_DONE || extra < 0) return code;
   code = model_options_check(&cli_run, &o);
   if (code == CLI_DONE && !o.prompt == !o.ids)
@@ -102,6 +107,7 @@ static int run(int argc, char** argv) {
   hy_status status = model_load(device, &o, &model);
   if (status != HY_OK) return cli_fail(status);
   code = generate(device, model, &o);
+  if (report && code == CLI_DONE) cli_print_fallbacks(stderr);
   hy_model_free(model);
   return code;
 }

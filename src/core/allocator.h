@@ -78,6 +78,8 @@ struct hy__allocator {
   hy_memory_stats stats;
   hy__alloc_cache* caches;
   hy__ranges segments, raw, pinned, imports;
+  hy__ranges fenced;      // HALYARD_DEBUG: allocations with a zone behind them
+  void* delay;            // and memory that delays are spent on
   hy__alloc_slot* slots;  // blocks in use, by address: open addressing
   size_t n_slots, n_used;
   hy__alloc_block* spare;  // unused metadata

@@ -89,15 +89,15 @@ void hy__comms_close(hy_device* root) {
 }
 
 int hy_comm_rank(const hy_comm* comm) {
-  return comm->rank;
+  return comm ? comm->rank : -1;
 }
 
 int hy_comm_size(const hy_comm* comm) {
-  return comm->n_ranks;
+  return comm ? comm->n_ranks : 0;
 }
 
 hy_device* hy_comm_device(const hy_comm* comm) {
-  return comm->device;
+  return comm ? comm->device : NULL;
 }
 
 hy_status hy_comm_abort(hy_comm* comm) {

@@ -1,7 +1,8 @@
 // Copies and memsets on a stream, and copies between devices: directly, or staged through the host.
 #include <stdio.h>
 
-#include "core/internal.h"
+#include "base/status.h"
+#include "core/debug.h"
 
 // Staging of copies between devices, in two halves that are filled and emptied alternately.
 static const size_t stage_bytes = (size_t)4 << 20;
@@ -22,6 +23,14 @@ static void trace(int64_t begin, const char* name, const char* detail, const hy_
 static hy_status injected(const hy_stream* stream, const char* what, size_t bytes) {
   return hy_fail(HY_DEVICE_FAILED, "%s of %zu bytes on %s failed by an injected fault", what, bytes,
                  stream->device->selector);
+}
+
+// A failure without words gets some: a message of before is no reason of now.
+static hy_status with_words(hy_status status, unsigned before, const hy_stream* stream,
+                            const char* what, size_t bytes) {
+  if (status == HY_OK || hy__failures() != before) return status;
+  return hy_fail(status, "%s answers %s to %s of %zu bytes and gives no reason (hy_host.fail)",
+                 stream->device->selector, hy_status_name(status), what, bytes);
 }
 
 // Whether `address` is on the stream's device; another device's memory is an error.
@@ -77,10 +86,12 @@ hy_status hy_memcpy(hy_stream* stream, void* dst, const void* src, size_t bytes,
   if (stream->capture) return capture_copy(stream, dst, src, bytes, kind, by_address);
   if (hy__fault(HY_FAULT_COPY)) return injected(stream, "copy", bytes);
   const hy_device* device = stream->device;
+  if (hy__debug()) hy__debug_delay(stream);
   int64_t begin = hy__trace_begin();
+  unsigned before = hy__failures();
   hy_status status = device->backend->copy(device->handle, stream->handle, dst, src, bytes, kind);
   trace(begin, "copy", kind_names[kind], device, bytes);
-  return status;
+  return with_words(status, before, stream, "a copy", bytes);
 }
 
 hy_status hy_memset(hy_stream* stream, void* dst, int value, size_t bytes) {
@@ -95,9 +106,10 @@ hy_status hy_memset(hy_stream* stream, void* dst, int value, size_t bytes) {
   if (hy__fault(HY_FAULT_COPY)) return injected(stream, "memset", bytes);
   const hy_device* device = stream->device;
   int64_t begin = hy__trace_begin();
+  unsigned before = hy__failures();
   hy_status status = device->backend->set(device->handle, stream->handle, dst, value, bytes);
   trace(begin, "set", NULL, device, bytes);
-  return status;
+  return with_words(status, before, stream, "a set", bytes);
 }
 
 // While one half goes up to the destination, the next comes down from the source.

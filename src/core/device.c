@@ -135,30 +135,28 @@ hy_status hy_current_device(hy_device** device) {
 // ---- What a device is ----
 
 const char* hy_device_backend(const hy_device* device) {
-  return device->backend->name;
+  return device ? device->backend->name : "";
 }
 
 int hy_device_index(const hy_device* device) {
-  return device->index;
+  return device ? device->index : -1;
 }
 
 const char* hy_device_selector(const hy_device* device) {
-  return device->selector;
+  return device ? device->selector : "";
 }
 
 const char* hy_device_provider(const hy_device* device) {
-  return device->provider;
+  return device ? device->provider : NULL;
 }
 
 bool hy_device_is_host(const hy_device* device) {
-  return device->is_host;
+  return device && device->is_host;
 }
 
 hy_status hy_device_describe(hy_device* device, hy_device_info* info) {
   if (!device || !info) return hy_fail(HY_INVALID_ARGUMENT, "hy_device_describe: NULL argument");
-  memset(info, 0, sizeof *info);
-  info->size = sizeof *info;
-  return device->backend->device_info(device->index, info);
+  return hy__backend_device_info(device->backend, device->index, info);
 }
 
 bool hy_device_supports_dtype(hy_device* device, hy_dtype dtype) {
@@ -236,7 +234,7 @@ int hy_discover_devices(hy_found_device* list, int capacity) {
       }
       if (found.info.pci[0] && offered_before(b, found.info.pci)) continue;
       snprintf(found.selector, sizeof found.selector, "%s:%d", entry->name, i);
-      if (n < capacity) list[n] = found;
+      if (list && n < capacity) list[n] = found;
       n++;
     }
   }

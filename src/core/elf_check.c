@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "core/registry.h"
 
 #if defined(__x86_64__)
@@ -48,8 +50,14 @@ static const char* check(FILE* f) {
 }
 
 hy_status hy__check_shared_object(const char* path) {
-  FILE* f = fopen(path, "re");
-  if (!f) return hy_fail(HY_IO, "plugin %s cannot be opened", path);
+  int fd;
+  size_t size;
+  if (hy__open_file(path, &fd, &size) != HY_OK) return hy_fail(HY_IO, "plugin %s", hy_last_error());
+  FILE* f = fdopen(fd, "r");
+  if (!f) {
+    close(fd);
+    return hy_fail(HY_OUT_OF_MEMORY, "plugin %s: no memory to read it", path);
+  }
   const char* wrong = check(f);
   fclose(f);
   return wrong ? hy_fail(HY_FORMAT, "plugin %s could not be loaded: %s", path, wrong) : HY_OK;

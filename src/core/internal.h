@@ -101,6 +101,11 @@ struct hy_stream {
   struct hy__upload_ring* uploads;  // made by the first hy_upload
   hy_status failed;                 // the sticky error, HY_OK when there is none
   char failure[320];
+  // How calls on it were executed, counted where they were; conformance reads the difference.
+  struct hy__executed {
+    uint64_t by_provider, by_reference, fallen_back;
+    const char* provider;  // the name of the last one that ran a call
+  } executed;
 };
 
 // Makes what the device's communicators have under way end, so that its streams can be closed.

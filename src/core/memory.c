@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/allocator.h"
+#include "core/debug.h"
 
 // All allocators, so that an address can be told to be a device's. Locked before any of theirs.
 static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -75,6 +76,7 @@ hy_status hy_memory_set_limit(hy_device* device, uint64_t bytes) {
 hy_status hy__allocator_create(hy_device* device, hy__allocator** allocator) {
   uint64_t limit = 0;
   HY_TRY(limit_from_environment(device, &limit));
+  HY_TRY(hy__debug_init());
   hy__allocator* a = hy__calloc(1, sizeof *a);
   if (!a) return hy_fail(HY_OUT_OF_MEMORY, "%s: no host memory", device->selector);
   a->device = device;
@@ -112,7 +114,9 @@ void hy__allocator_destroy(hy__allocator* a) {
   for (size_t i = 0; i < a->pinned.count; i++) {
     pinned_release(a->device, (void*)a->pinned.items[i].begin);
   }
+  if (a->delay) a->device->backend->memory_free(a->device->handle, a->delay);
   hy__imports_close(a);
+  hy__ranges_clear(&a->fenced);
   hy__ranges_clear(&a->raw);
   hy__ranges_clear(&a->pinned);
   pthread_mutex_destroy(&a->mutex);
@@ -160,9 +164,9 @@ hy_status hy_alloc(hy_stream* stream, size_t bytes, void** address) {
   }
   hy__allocator* a = stream->device->allocator;
   pthread_mutex_lock(&a->mutex);
-  hy_status status = hy__allocator_take(a, stream->cache, bytes, address);
+  hy_status status = hy__allocator_take(a, stream->cache, bytes + hy__debug_extra(stream), address);
   pthread_mutex_unlock(&a->mutex);
-  return status;
+  return status == HY_OK ? hy__debug_allocated(stream, *address, bytes) : status;
 }
 
 // Why no block in use begins at `address`. The caller holds the mutex.
@@ -184,7 +188,7 @@ hy_status hy_free(hy_device* device, void* address) {
   if (!address) return HY_OK;
   if (!device) return hy_fail(HY_INVALID_ARGUMENT, "hy_free: device is NULL");
   hy__allocator* a = device->allocator;
-  hy_status status = HY_OK;
+  hy_status status = hy__debug_check(device, address, "something", true);
   pthread_mutex_lock(&a->mutex);
   hy__alloc_block* block = hy__allocator_find(a, address);
   if (block) {

@@ -1,6 +1,6 @@
 // Plugins: shared objects called libhalyard_<name>.so that export halyard_backend_query. They are
-// found in HALYARD_PLUGIN_PATH and in the folder `halyard` beside the library, never in the current
-// folder, and stay loaded until the process ends.
+// found in HALYARD_PLUGIN_PATH and in the folder `halyard` of the installation, never in the
+// current folder or beside a copied program, and stay loaded until the process ends.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/registry.h"
 
@@ -33,10 +34,39 @@ bool hy__plugin_name(const char* path, char name[HY__MAX_NAME]) {
   return hy__valid_name(name);
 }
 
-hy_status hy__plugin_open(const char* path, const char* name, const hy_backend** backend) {
+// Whoever can write a plugin runs as the user of the program. So its file and its folder belong to
+// that user or to root, and nobody else may write them.
+static hy_status check_trust(const char* plugin, const char* what, const char* path,
+                             const struct stat* st) {
+  if (st->st_uid != 0 && st->st_uid != geteuid())
+    return hy_fail(
+        HY_IO,
+        "plugin %s is refused: the %s %s belongs to user %u, who could put any code into "
+        "it; it must belong to you or to root",
+        plugin, what, path, (unsigned)st->st_uid);
+  if (st->st_mode & (S_IWGRP | S_IWOTH))
+    return hy_fail(HY_IO,
+                   "plugin %s is refused: others may write the %s %s, and so run any code here; "
+                   "'chmod go-w %s' takes that away",
+                   plugin, what, path, path);
+  return HY_OK;
+}
+
+static hy_status check_place(const char* path) {
   struct stat st;
-  if (stat(path, &st)) return hy_fail(HY_IO, "plugin %s: %s", path, strerror(errno));
+  char file[PATH_MAX];
+  if (!realpath(path, file) || stat(file, &st))
+    return hy_fail(HY_IO, "plugin %s: %s", path, strerror(errno));
   if (!S_ISREG(st.st_mode)) return hy_fail(HY_IO, "plugin %s is not a file", path);
+  HY_TRY(check_trust(path, "file", file, &st));
+  char* slash = strrchr(file, '/');
+  slash[slash == file] = 0;
+  if (stat(file, &st)) return hy_fail(HY_IO, "plugin %s: %s", path, strerror(errno));
+  return check_trust(path, "folder", file, &st);
+}
+
+hy_status hy__plugin_open(const char* path, const char* name, const hy_backend** backend) {
+  HY_TRY(check_place(path));
   HY_TRY(hy__check_shared_object(path));
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) {
@@ -130,23 +160,21 @@ static hy_status scan_place(const char* place) {
   return note(place);
 }
 
-// The folder `halyard` beside the library; for a program that has the library inside, in the
-// library folder of the same tree.
+// The folder `halyard` beside the library. A program that has the library inside may be copied
+// anywhere, and what lies beside it then is not its own: it looks where it was built to be
+// installed.
 static hy_status scan_install_folder(void) {
   static const char here;
-  static const char* const places[] = {"halyard", "../" HALYARD_LIBDIR "/halyard"};
   Dl_info info;
-  char file[PATH_MAX], folder[PATH_MAX + 64];
-  if (!dladdr(&here, &info) || !info.dli_fname) return HY_OK;
+  char file[PATH_MAX], program[PATH_MAX], folder[PATH_MAX + 64] = HALYARD_PLUGIN_FOLDER;
   // A program's own name may be relative to a folder that is no longer the current one.
-  const char* name = info.dli_fname[0] == '/' ? info.dli_fname : "/proc/self/exe";
-  if (!realpath(name, file)) return HY_OK;
-  file[base_name(file) - file] = 0;
+  if (!realpath("/proc/self/exe", program)) program[0] = 0;
+  bool in_library = dladdr(&here, &info) && info.dli_fname && info.dli_fname[0] == '/' &&
+                    realpath(info.dli_fname, file) && strcmp(file, program) != 0;
+  if (in_library)
+    snprintf(folder, sizeof folder, "%.*shalyard", (int)(base_name(file) - file), file);
   hy_status status = HY_OK;
-  for (int i = 0; i < 2 && status == HY_OK; i++) {
-    snprintf(folder, sizeof folder, "%s%s", file, places[i]);
-    scan_folder(folder, &status);
-  }
+  scan_folder(folder, &status);
   return status;
 }
 

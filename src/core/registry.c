@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/printable.h"
+
 static struct {
   pthread_mutex_t mutex;  // guards the list, not what the entries hold
   hy__backend_entry* entries[HY__MAX_BACKENDS];
@@ -62,10 +64,19 @@ done:
   return status;
 }
 
+static void copy_text(char* to, size_t size, const char* from) {
+  snprintf(to, size, "%s", from ? from : "");
+  hy__make_printable(to);
+}
+
 // Gives the entry its code, and takes `providers` over. The entry is locked.
 static void install(hy__backend_entry* entry, const hy_backend* table,
                     hy__provider_entry* providers) {
   entry->table = *table;
+  copy_text(entry->version, sizeof entry->version, table->version);
+  copy_text(entry->description, sizeof entry->description, table->description);
+  for (int i = 0; i < table->n_providers; i++)
+    copy_text(providers[i].version, sizeof providers[i].version, providers[i].table.version);
   entry->providers = providers;
   entry->probed = false;
   hy__mfree(entry->plugin);
@@ -174,6 +185,7 @@ void hy__registry_clear(void) {
     hy__mfree(entry->devices);
     hy__mfree(entry->providers);
     hy__mfree(entry->plugin);
+    hy__trial_release(entry);
     pthread_mutex_destroy(&entry->mutex);
     hy__mfree(entry);
   }
@@ -185,8 +197,14 @@ void hy__registry_clear(void) {
 
 // Fills what the code that was called may have left out of its report.
 static void conclude(hy_probe* probe, hy_status status, const char* what) {
-  if (status == HY_OK && probe->stage != HY_STAGE_READY)
+  hy__make_array_printable(probe->library, sizeof probe->library);
+  hy__make_array_printable(probe->reason, sizeof probe->reason);
+  hy__make_array_printable(probe->remedy, sizeof probe->remedy);
+  if (status == HY_OK && probe->stage != HY_STAGE_READY) {
     status = hy_fail(HY_INTERNAL, "%s: the probe succeeded without reaching \"ready\"", what);
+    snprintf(probe->remedy, sizeof probe->remedy,
+             "set report->stage = HY_STAGE_READY at the end of probe: plugin tutorial, step 6");
+  }
   probe->status = status;
   if (status == HY_OK) {
     probe->reason[0] = probe->remedy[0] = 0;
@@ -207,9 +225,11 @@ static hy_status load(hy__backend_entry* entry) {
   hy_backend table;
   hy__provider_entry* providers;
   snprintf(entry->probe.library, sizeof entry->probe.library, "%s", entry->plugin);
-  snprintf(entry->probe.remedy, sizeof entry->probe.remedy,
-           "rebuild the plugin against halyard %s, or take it out of the plugin folder",
-           hy_version());
+  snprintf(
+      entry->probe.remedy, sizeof entry->probe.remedy,
+      "step 1 of the plugin tutorial says what a plugin has; rebuild it against halyard %s, or "
+      "take it out of the plugin folder",
+      hy_version());
   entry->probe.stage = HY_STAGE_FOUND;
   HY_TRY(hy__plugin_open(entry->plugin, entry->name, &backend));
   hy_status status = hy__backend_import(backend, &table, &providers);
@@ -234,16 +254,21 @@ static hy_status probe_code(hy__backend_entry* entry) {
   return HY_OK;
 }
 
-static void probe_locked(hy__backend_entry* entry) {
+// What lack of memory or a wrong setting says is not for ever.
+static bool is_lasting(hy_status status) {
+  return status != HY_OUT_OF_MEMORY && status != HY_INVALID_ARGUMENT;
+}
+
+void hy__entry_probe_here(hy__backend_entry* entry) {
+  hy__trial_release(entry);
+  entry->device_count = 0;
   hy__probe_begin(&entry->probe);
   if (atomic_load(&entry->has_code))
     conclude(&entry->probe, probe_code(entry), entry->name);
   else
     hy__probe_absent(entry->known, entry->name, &entry->probe);
   entry->state = state_of(entry->probe.status);
-  // What lack of memory or a wrong setting says is not for ever.
-  entry->probed =
-      entry->probe.status != HY_OUT_OF_MEMORY && entry->probe.status != HY_INVALID_ARGUMENT;
+  entry->probed = is_lasting(entry->probe.status);
   if (entry->state == HY_BACKEND_AVAILABLE) {
     hy__log(2, "%s: %d device%s", entry->name, entry->device_count,
             entry->device_count == 1 ? "" : "s");
@@ -257,7 +282,18 @@ static void probe_locked(hy__backend_entry* entry) {
 
 void hy__entry_probe(hy__backend_entry* entry) {
   pthread_mutex_lock(&entry->mutex);
-  if (!entry->probed) probe_locked(entry);
+  bool foreign = entry->plugin && !entry->table.size;
+  if (!entry->probed && foreign && hy__probe_in_child(entry))
+    entry->probed = is_lasting(entry->probe.status);
+  else if (!entry->probed)
+    hy__entry_probe_here(entry);
+  pthread_mutex_unlock(&entry->mutex);
+}
+
+void hy__entry_load(hy__backend_entry* entry) {
+  pthread_mutex_lock(&entry->mutex);
+  if (!entry->probed || (entry->trial && entry->state == HY_BACKEND_AVAILABLE))
+    hy__entry_probe_here(entry);
   pthread_mutex_unlock(&entry->mutex);
 }
 
@@ -284,20 +320,29 @@ static hy_status report_on(hy__backend_entry* entry, hy_backend_report* report) 
   *report = (hy_backend_report){
       .name = entry->name,
       .type = hy_backend_type_of(entry->name),
-      .version = entry->table.version,
-      .description = entry->table.description,
+      .version = entry->trial           ? entry->trial->version
+                 : entry->table.version ? entry->version
+                                        : NULL,
+      .description = entry->trial               ? entry->trial->description
+                     : entry->table.description ? entry->description
+                                                : NULL,
       .state = entry->state,
       .priority = entry->priority,
       .device_count = entry->device_count,
       .probe = entry->probe,
   };
-  if (!report->description)
+  if (!report->description || !report->description[0])
     report->description = entry->known ? strchr(entry->known->device, ' ') + 1 : "";
   pthread_mutex_unlock(&entry->mutex);
   return HY_OK;
 }
 
+static hy_status need(const char* what, const void* argument) {
+  return argument ? HY_OK : hy_fail(HY_INVALID_ARGUMENT, "%s: an argument is NULL", what);
+}
+
 hy_status hy_backend_at(int index, hy_backend_report* report) {
+  HY_TRY(need("hy_backend_at", report));
   HY_TRY(hy_init());
   hy__backend_entry* entry = hy__entry_at(index);
   if (!entry) return hy_fail(HY_NOT_FOUND, "there is no backend number %d", index);
@@ -305,6 +350,7 @@ hy_status hy_backend_at(int index, hy_backend_report* report) {
 }
 
 hy_status hy_backend_find(const char* name, hy_backend_report* report) {
+  HY_TRY(need("hy_backend_find", report));
   hy__backend_entry* entry;
   HY_TRY(hy__backend_by_name(name, &entry));
   return report_on(entry, report);
@@ -327,7 +373,8 @@ bool hy__entry_available(hy__backend_entry* entry) {
 
 static bool is_simulated(hy__backend_entry* entry) {
   pthread_mutex_lock(&entry->mutex);
-  bool simulated = entry->table.flags & HY_BACKEND_SIMULATED;
+  uint32_t flags = entry->trial ? entry->trial->flags : entry->table.flags;
+  bool simulated = flags & HY_BACKEND_SIMULATED;
   pthread_mutex_unlock(&entry->mutex);
   return simulated;
 }
@@ -338,12 +385,30 @@ bool hy__entry_is_automatic(hy__backend_entry* entry) {
 }
 
 hy_status hy__entry_device_info(hy__backend_entry* entry, int index, hy_device_info* info) {
+  const hy__trial* trial = entry->trial;
+  if (!trial) return hy__backend_device_info(&entry->table, index, info);
+  if (index >= HY__TRIAL_DEVICES)
+    return hy_fail(HY_UNSUPPORTED, "%s:%d is not described before it is used", entry->name, index);
+  if (trial->described[index] != HY_OK)
+    return hy_fail(trial->described[index], "%s", trial->refusal);
+  *info = trial->devices[index];
+  return HY_OK;
+}
+
+hy_status hy__backend_device_info(const hy_backend* backend, int index, hy_device_info* info) {
   memset(info, 0, sizeof *info);
   info->size = sizeof *info;
-  return entry->table.device_info(index, info);
+  hy_status status = backend->device_info(index, info);
+  hy__make_array_printable(info->name, sizeof info->name);
+  hy__make_array_printable(info->driver_version, sizeof info->driver_version);
+  hy__make_array_printable(info->sdk_version, sizeof info->sdk_version);
+  hy__make_array_printable(info->pci, sizeof info->pci);
+  hy__make_array_printable(info->properties, sizeof info->properties);
+  return status;
 }
 
 hy_status hy_backend_device_info(const char* name, int index, hy_device_info* info) {
+  HY_TRY(need("hy_backend_device_info", info));
   hy__backend_entry* entry;
   HY_TRY(hy__backend_by_name(name, &entry));
   HY_TRY(hy__entry_check_device(entry, index));
@@ -351,17 +416,24 @@ hy_status hy_backend_device_info(const char* name, int index, hy_device_info* in
 }
 
 hy_status hy_backend_provider_at(const char* name, int index, hy_provider_report* report) {
+  HY_TRY(need("hy_backend_provider_at", report));
   hy__backend_entry* entry;
   HY_TRY(hy__backend_by_name(name, &entry));
   hy__entry_probe(entry);
   if (index < 0) return hy_fail(HY_NOT_FOUND, "%s has no provider number %d", name, index);
   memset(report, 0, sizeof *report);
   pthread_mutex_lock(&entry->mutex);
-  int own = entry->table.n_providers;
-  if (index < own) {
+  int own = entry->trial ? entry->trial->n_providers : entry->table.n_providers;
+  if (index < own && entry->trial) {
+    const hy__trial_provider* provider = &entry->trial->providers[index];
+    report->name = provider->name;
+    report->version = provider->version;
+    report->probe = provider->probe;
+    report->available = provider->probe.status == HY_OK;
+  } else if (index < own) {
     hy__provider_entry* provider = &entry->providers[index];
     report->name = provider->table.name;
-    report->version = provider->table.version;
+    report->version = provider->table.version ? provider->version : NULL;
     if (entry->state == HY_BACKEND_AVAILABLE) {
       hy__entry_probe_provider(entry, index);
       report->probe = provider->probe;
@@ -395,6 +467,9 @@ hy_status hy_backend_provider_at(const char* name, int index, hy_provider_report
 int hy__entry_provider(hy__backend_entry* entry, const char* name) {
   int found = -1;
   pthread_mutex_lock(&entry->mutex);
+  const hy__trial* trial = entry->trial;
+  for (int i = 0; trial && i < trial->n_providers && found < 0; i++)
+    if (!strcmp(trial->providers[i].name, name)) found = i;
   for (int i = 0; i < entry->table.n_providers && found < 0; i++)
     if (!strcmp(entry->providers[i].table.name, name)) found = i;
   pthread_mutex_unlock(&entry->mutex);

@@ -40,9 +40,30 @@ const hy__builtin* hy__builtin_at(int index);
 
 typedef struct hy__provider_entry {
   hy_provider table;
+  char version[64];  // the table's, fit to be printed
   bool probed;
   hy_probe probe;
 } hy__provider_entry;
+
+// What a child process found out about a plugin that this process has not loaded.
+#define HY__TRIAL_DEVICES 64  // as many are described
+typedef struct hy__trial_provider {
+  char name[32], version[64];
+  hy_probe probe;
+} hy__trial_provider;
+typedef struct hy__trial {
+  bool done;
+  char doing[64];  // where the child is, in words
+  hy_backend_state state;
+  hy_probe probe;
+  uint32_t flags;
+  char version[64], description[256];
+  int device_count, n_providers;
+  hy__trial_provider providers[HY__MAX_PROVIDERS];
+  hy_status described[HY__TRIAL_DEVICES];
+  hy_device_info devices[HY__TRIAL_DEVICES];
+  char refusal[512];  // of a device that was not described
+} hy__trial;
 
 // A backend that is known, whether or not there is code for it. Lives until hy_shutdown.
 typedef struct hy__backend_entry {
@@ -52,22 +73,33 @@ typedef struct hy__backend_entry {
   // Guards what follows. Held while the backend probes and opens devices, so that a slow one holds
   // up nobody who asks for another.
   pthread_mutex_t mutex;
-  atomic_bool has_code;  // compiled in, loaded, or a plugin that can be loaded
-  char* plugin;          // the plugin's path, until it is loaded
-  hy_backend table;      // size 0: not loaded; fixed once it is
+  atomic_bool has_code;                // compiled in, loaded, or a plugin that can be loaded
+  char* plugin;                        // the plugin's path, until it is loaded
+  hy_backend table;                    // size 0: not loaded; fixed once it is
+  char version[64], description[256];  // the table's, fit to be printed
   hy__provider_entry* providers;
   bool probed;
   hy_backend_state state;
   int device_count;
   hy_probe probe;
-  hy_device** devices;  // device_count of them, NULL until opened
+  hy_device** devices;  // device_count of them, NULL until opened; NULL until it is loaded
+  hy__trial* trial;     // a plugin that was probed elsewhere and is not loaded; else NULL
 } hy__backend_entry;
 
 // Entries in order of priority; NULL past the end. hy_init has been called.
 hy__backend_entry* hy__entry_at(int index);
 hy__backend_entry* hy__entry_find(const char* name);
-// Loads and probes the backend unless that has been done: that one is missing is an answer too.
+// Probes the backend unless that has been done: that one is missing is an answer too. A plugin that
+// is not loaded is probed in a child process.
 void hy__entry_probe(hy__backend_entry* entry);
+// The same in this process, for a backend that is to be used: loads it. One that failed in a child
+// is not tried again.
+void hy__entry_load(hy__backend_entry* entry);
+// As hy__entry_load, in any case and with the entry locked.
+void hy__entry_probe_here(hy__backend_entry* entry);
+// False where there is no child to be had.
+bool hy__probe_in_child(hy__backend_entry* entry);
+void hy__trial_release(hy__backend_entry* entry);
 // Whether it can be used; probes only where there is code.
 bool hy__entry_available(hy__backend_entry* entry);
 // Whether it may be chosen where nobody named a backend: available, and no simulator.
@@ -75,6 +107,8 @@ bool hy__entry_is_automatic(hy__backend_entry* entry);
 // The backend is available and has a device of that index, or the failure says what there is.
 hy_status hy__entry_check_device(hy__backend_entry* entry, int index);
 hy_status hy__entry_device_info(hy__backend_entry* entry, int index, hy_device_info* info);
+// What the backend says of a device, fit to be printed.
+hy_status hy__backend_device_info(const hy_backend* backend, int index, hy_device_info* info);
 // Index of a provider that the loaded backend has, or -1.
 int hy__entry_provider(hy__backend_entry* entry, const char* name);
 // As hy__entry_probe for one of its providers. The backend is available, the entry is locked.

@@ -139,8 +139,7 @@ hy_status hy__backend_by_name(const char* name, hy__backend_entry** entry) {
   return *entry ? HY_OK : not_found(name);
 }
 
-hy_status hy__entry_check_device(hy__backend_entry* entry, int index) {
-  hy__entry_probe(entry);
+static hy_status check_probed(hy__backend_entry* entry, int index) {
   pthread_mutex_lock(&entry->mutex);
   hy_backend_state state = entry->state;
   hy_probe probe = entry->probe;
@@ -151,6 +150,17 @@ hy_status hy__entry_check_device(hy__backend_entry* entry, int index) {
     return hy_fail(HY_NOT_FOUND, "there is no %s:%d; %s has %d device%s, numbered from 0",
                    entry->name, index, entry->name, count, count == 1 ? "" : "s");
   return HY_OK;
+}
+
+hy_status hy__entry_check_device(hy__backend_entry* entry, int index) {
+  hy__entry_probe(entry);
+  return check_probed(entry, index);
+}
+
+// The same for a device that is to be opened.
+static hy_status check_loaded(hy__backend_entry* entry, int index) {
+  hy__entry_load(entry);
+  return check_probed(entry, index);
 }
 
 // The backend of a provider that can be used, and its index there; -1 for a planner.
@@ -172,7 +182,7 @@ static hy_status select_provider(const selection* s, hy__backend_entry** entry, 
     hy__probe_absent_provider(known, &probe);
     return unavailable(s->name, &probe);
   }
-  HY_TRY(hy__entry_check_device(*entry, s->index < 0 ? 0 : s->index));
+  HY_TRY(check_loaded(*entry, s->index < 0 ? 0 : s->index));
   if (is_planner) return HY_OK;
   pthread_mutex_lock(&(*entry)->mutex);
   hy__entry_probe_provider(*entry, *provider);
@@ -197,14 +207,14 @@ static hy_status get_one(const char* selector, size_t length, hy_device** device
   int index = s.index < 0 ? 0 : s.index, provider = -1;
   hy__backend_entry* entry = hy__entry_find(s.name);
   if (entry)
-    HY_TRY(hy__entry_check_device(entry, index));
+    HY_TRY(check_loaded(entry, index));
   else
     HY_TRY(select_provider(&s, &entry, &provider));
   return hy__device_open(entry, index, provider, device);
 }
 
-// The first of several that is available. A name that does not exist is an error wherever it
-// stands.
+// The first of several that is available. The name of a plugin that is not installed here is passed
+// over; one that looks like a known name mistyped is an error wherever it stands.
 static hy_status get_list(const char* selectors, hy_device** device) {
   if (!strchr(selectors, ',')) return get_one(selectors, strlen(selectors), device);
   char why[640] = "";
@@ -216,8 +226,9 @@ static hy_status get_list(const char* selectors, hy_device** device) {
       if (why[0]) hy__log(1, "using %s; passed over: %s", hy_device_selector(*device), why);
       return HY_OK;
     }
-    if (status != HY_UNAVAILABLE && status != HY_DEVICE_FAILED) return status;
     const char* message = hy_last_error();
+    bool not_installed = status == HY_NOT_FOUND && !strstr(message, "did you mean");
+    if (status != HY_UNAVAILABLE && status != HY_DEVICE_FAILED && !not_installed) return status;
     const char* end = strstr(message, "; available: ");
     say(&t, "%s%.*s", why[0] ? ". " : "", end ? (int)(end - message) : (int)strlen(message),
         message);
@@ -242,8 +253,9 @@ static hy_status best(hy_device** device) {
   hy_status status = HY_OK;
   for (int i = 0; (entry = hy__entry_at(i)); i++) {
     if (!hy__entry_is_automatic(entry)) continue;
-    status = hy__device_open(entry, 0, -1, device);
-    if (status != HY_DEVICE_FAILED) return status;
+    status = check_loaded(entry, 0);
+    if (status == HY_OK) status = hy__device_open(entry, 0, -1, device);
+    if (status != HY_DEVICE_FAILED && status != HY_UNAVAILABLE) return status;
     hy__log(1, "passed over: %s", hy_last_error());
   }
   // Not even the cpu: it says why.

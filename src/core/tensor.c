@@ -36,6 +36,7 @@ hy_status hy_tensor_init(hy_tensor* t, void* data, hy_dtype dtype, int ndim, con
 }
 
 hy_status hy_tensor_check(const hy_tensor* t) {
+  if (!t) return hy_fail(HY_INVALID_ARGUMENT, "hy_tensor_check: the tensor is NULL");
   if (t->dtype <= HY_NONE || t->dtype >= HY_DTYPE_COUNT)
     return hy_fail(HY_DTYPE, "%d is no data type", (int)t->dtype);
   if (t->ndim < 0 || t->ndim > HY_MAX_DIMS)
@@ -50,9 +51,11 @@ hy_status hy_tensor_check(const hy_tensor* t) {
       empty = true;
       continue;
     }
-    int64_t stride = t->stride[d] < 0 ? -t->stride[d] : t->stride[d];
-    if (__builtin_mul_overflow(numel, size, &numel) || stride < 0 ||
-        __builtin_mul_overflow(size - 1, stride, &span) ||
+    int64_t stride = t->stride[d];
+    // INT64_MIN has no opposite: not even a dimension of one element, which never steps, may have
+    // it.
+    if (__builtin_mul_overflow(numel, size, &numel) || stride == INT64_MIN ||
+        __builtin_mul_overflow(size - 1, stride < 0 ? -stride : stride, &span) ||
         __builtin_add_overflow(reach, span, &reach))
       return hy_fail(HY_SHAPE, "sizes and strides overflow 64 bits at dimension %d", d);
   }

@@ -1,8 +1,10 @@
 // The trace file: one Chrome trace event per op, copy and view.
 #include <errno.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/registry.h"
@@ -110,9 +112,44 @@ static void forget(void) {
   trace.path = trace.part = NULL;
 }
 
+// A child of fork shares the file, and what is still in its buffer, with the process whose trace it
+// is: it lets go of both, and has no trace until it starts one.
+static void before_fork(void) {
+  pthread_mutex_lock(&trace.mutex);
+}
+
+static void after_fork(void) {
+  pthread_mutex_unlock(&trace.mutex);
+}
+
+static void in_child(void) {
+  if (trace.file) {
+    __fpurge(trace.file);
+    fclose(trace.file);
+    trace.file = NULL;
+    hy__watch(HY__WATCH_TRACE, false);
+    forget();
+  }
+  pthread_mutex_unlock(&trace.mutex);
+}
+
+static void watch_forks(void) {
+  pthread_atfork(before_fork, after_fork, in_child);
+}
+
+static hy_status check_path(const char* path) {
+  struct stat info;
+  if (path[strlen(path) - 1] == '/' || (stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
+    return hy_fail(HY_IO, "the trace file %s is a folder; give the path of a file", path);
+  return HY_OK;
+}
+
 hy_status hy_trace_start(const char* path) {
   if (!path || !*path)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_trace_start: give the path of the file to write");
+  HY_TRY(check_path(path));
+  static pthread_once_t forks = PTHREAD_ONCE_INIT;
+  pthread_once(&forks, watch_forks);
   hy_status status;
   pthread_mutex_lock(&trace.mutex);
   if (trace.file) {

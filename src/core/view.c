@@ -230,6 +230,17 @@ hy_status hy_select(hy_tensor* out, const hy_tensor* t, int dim, int64_t index) 
   return made("select", out);
 }
 
+hy_status hy_flip(hy_tensor* out, const hy_tensor* t, int dim) {
+  HY_TRY(check_view("flip", out, t));
+  int d = wrap("flip", dim, t->ndim, t);
+  if (d < 0) return HY_SHAPE;
+  hy_tensor view = *t;
+  view.data = advance(t, t->shape[d] > 1 ? (t->shape[d] - 1) * t->stride[d] : 0);
+  view.stride[d] = t->shape[d] > 1 ? -t->stride[d] : t->stride[d];
+  *out = view;
+  return made("flip", out);
+}
+
 hy_status hy_as_strided(hy_tensor* out, const hy_tensor* t, int ndim, const int64_t* shape,
                         const int64_t* stride, int64_t offset) {
   HY_TRY(check_view("as_strided", out, t));

@@ -69,39 +69,61 @@ static hy_status refuse_part(const hy__json* object) {
 }
 
 // transformers 4: rope_theta beside rope_scaling {rope_type or type, ...}; 5: rope_parameters
-// {rope_theta, rope_type, ...}.
+// {rope_theta, rope_type, ...}. Where both stand, version 5 takes rope_scaling unless it is empty,
+// and nothing of the other.
+static hy_status find_rope(const hy__json* root, const hy__json** found) {
+  static const char* const names[] = {"rope_scaling", "rope_parameters"};
+  *found = NULL;
+  for (int i = 0; i < 2; i++) {
+    const hy__json* p = hy__json_get(root, names[i]);
+    if (!p || p->kind == HY__JSON_NULL) continue;
+    if (p->kind != HY__JSON_OBJECT) return hy_fail(HY_FORMAT, "\"%s\" is no JSON object", names[i]);
+    for (const hy__json* value = p->first; value; value = value->next) {
+      if (value->kind == HY__JSON_OBJECT)
+        return hy_fail(
+            HY_FORMAT,
+            "\"%s\" has its own \"%s\"; other positions for some layers are not supported",
+            names[i], value->key);
+    }
+    if (!*found && p->first) *found = p;
+  }
+  return HY_OK;
+}
+
+// A number that a kind of scaling cannot do without.
+static hy_status read_rope_number(const hy__json* p, const char* type, const char* key,
+                                  double* value) {
+  if (!hy__json_get(p, key))
+    return hy_fail(HY_FORMAT, "the rope type \"%s\" needs a \"%s\"", type, key);
+  return hy__json_get_real(p, key, 1, value);
+}
+
 static hy_status read_rope(const hy__json* root, hy__config* c) {
-  const hy__json* p = hy__json_get(root, "rope_parameters");
-  bool is_new = p && p->kind != HY__JSON_NULL;
-  if (!is_new) p = hy__json_get(root, "rope_scaling");
-  HY_TRY(hy__json_get_real(is_new ? p : root, "rope_theta", 10000, &c->rope_theta));
-  if (is_new && !hy__json_get(p, "rope_theta"))
-    HY_TRY(hy__json_get_real(root, "rope_theta", 10000, &c->rope_theta));
+  const hy__json* p;
+  HY_TRY(find_rope(root, &p));
+  const hy__json* theta_of = p && hy__json_get(p, "rope_theta") ? p : root;
+  HY_TRY(hy__json_get_real(theta_of, "rope_theta", 10000, &c->rope_theta));
   if (!(c->rope_theta > 1))
     return hy_fail(HY_FORMAT, "\"rope_theta\" is %g; it is above 1", c->rope_theta);
   c->rope = HY__ROPE_DEFAULT;
-  if (!p || p->kind == HY__JSON_NULL) return HY_OK;
-  if (p->kind != HY__JSON_OBJECT)
-    return hy_fail(HY_FORMAT, "\"rope_scaling\" or \"rope_parameters\" is no JSON object");
+  if (!p) return HY_OK;
   HY_TRY(refuse_part(p));
   const char *type, *old_type;
   HY_TRY(hy__json_get_text(p, "type", "default", &old_type));
   HY_TRY(hy__json_get_text(p, "rope_type", old_type, &type));
   if (strcmp(type, "default") == 0) return HY_OK;
-  HY_TRY(hy__json_get_real(p, "factor", 1, &c->rope_factor));
-  if (!(c->rope_factor >= 1))
-    return hy_fail(HY_FORMAT, "the rope \"factor\" is %g; it is at least 1", c->rope_factor);
-  if (strcmp(type, "linear") == 0) {
-    c->rope = HY__ROPE_LINEAR;
-    return HY_OK;
-  }
-  if (strcmp(type, "llama3") != 0)
+  bool linear = strcmp(type, "linear") == 0;
+  if (!linear && strcmp(type, "llama3") != 0)
     return hy_fail(HY_FORMAT,
                    "the rope type \"%s\" is not supported; there are default, linear and llama3",
                    type);
-  c->rope = HY__ROPE_LLAMA3;
-  HY_TRY(hy__json_get_real(p, "low_freq_factor", 1, &c->rope_low_factor));
-  HY_TRY(hy__json_get_real(p, "high_freq_factor", 4, &c->rope_high_factor));
+  HY_TRY(read_rope_number(p, type, "factor", &c->rope_factor));
+  if (!(c->rope_factor >= 1))
+    return hy_fail(HY_FORMAT, "the rope \"factor\" is %g; it is at least 1", c->rope_factor);
+  c->rope = linear ? HY__ROPE_LINEAR : HY__ROPE_LLAMA3;
+  if (linear) return HY_OK;
+  HY_TRY(read_rope_number(p, type, "low_freq_factor", &c->rope_low_factor));
+  HY_TRY(read_rope_number(p, type, "high_freq_factor", &c->rope_high_factor));
   HY_TRY(hy__json_get_int(p, "original_max_position_embeddings", c->max_positions,
                           &c->rope_original_positions));
   if (!(c->rope_low_factor > 0) || !(c->rope_high_factor > c->rope_low_factor) ||

@@ -92,15 +92,15 @@ static flow* next_part(hy__dataset* d) {
 
 // Appends a text's tokens. Those that begin at byte `from` or later count, when `learn` says so.
 static hy_status put_text(hy__dataset* d, flow* f, const char* text, size_t length, size_t from,
-                          bool learn, bool add_special) {
+                          bool learn, unsigned flags) {
   int64_t count;
   // A byte is at most one token, but a text may be given tokens around it.
   HY_TRY(reserve(f, (int64_t)length + 16));
-  HY_TRY(hy__tokenizer_encode(d->tokenizer, text, length, add_special, f->tokens + f->length,
+  HY_TRY(hy__tokenizer_encode(d->tokenizer, text, length, flags, f->tokens + f->length,
                               f->capacity - f->length, &count));
   if (count > f->capacity - f->length) {  // normalising can make a text longer
     HY_TRY(reserve(f, count));
-    HY_TRY(hy__tokenizer_encode(d->tokenizer, text, length, add_special, f->tokens + f->length,
+    HY_TRY(hy__tokenizer_encode(d->tokenizer, text, length, flags, f->tokens + f->length,
                                 f->capacity - f->length, &count));
   }
   size_t at = 0;
@@ -115,48 +115,55 @@ static hy_status put_text(hy__dataset* d, flow* f, const char* text, size_t leng
   return HY_OK;
 }
 
-static hy_status put_end(hy__dataset* d, flow* f, bool learn) {
-  if (d->options.end < 0) return HY_OK;
+static hy_status put_token(flow* f, int32_t id, bool learn) {
   HY_TRY(reserve(f, 1));
-  f->tokens[f->length] = d->options.end;
+  f->tokens[f->length] = id;
   f->counts[f->length++] = learn;
   return HY_OK;
 }
 
+static hy_status put_end(hy__dataset* d, flow* f, bool learn) {
+  return d->options.end < 0 ? HY_OK : put_token(f, d->options.end, learn);
+}
+
 hy_status hy__dataset_add_text(hy__dataset* d, const char* text, size_t length) {
   flow* f = next_part(d);
-  HY_TRY(put_text(d, f, text, length, 0, true, true));
+  HY_TRY(put_text(d, f, text, length, 0, true, HY__ENCODE_AFFIXES));
   return put_end(d, f, true);
 }
 
-static hy_status add_message(hy__dataset* d, flow* f, const hy__json* message) {
+static hy_status add_message(hy__dataset* d, flow* f, const hy__chat_markers* markers,
+                             const hy__json* message) {
   const hy__json *role = hy__json_get(message, "role"), *content = hy__json_get(message, "content");
   if (!role || role->kind != HY__JSON_STRING || !content || content->kind != HY__JSON_STRING)
     return hy_fail(HY_FORMAT, "a message needs a \"role\" and a \"content\", both texts");
   if (!hy__chat_is_role(role->text))
     return hy_fail(HY_FORMAT, "the role \"%.40s\" is none of system, user, assistant and tool",
                    role->text);
-  hy__chat_text chat;
-  HY_TRY(hy__chat_render(role->text, content->text, content->length, &chat));
   bool learn = strcmp(role->text, "assistant") == 0;
-  hy_status status = put_text(d, f, chat.text, chat.end, chat.content, learn, false);
-  // The line break between messages is nobody's word.
+  size_t head = strlen(role->text) + 1;
+  char* text;
+  HY_TRY(hy__chat_text(role->text, content->text, content->length, &text));
+  hy_status status = put_token(f, markers->start, false);
   if (status == HY_OK)
-    status = put_text(d, f, chat.text + chat.end, chat.length - chat.end, 0, false, false);
-  hy__mfree(chat.text);
+    status = put_text(d, f, text, head + content->length, head, learn, HY__ENCODE_PLAIN);
+  if (status == HY_OK) status = put_token(f, markers->end, learn);
+  // The line break between messages is nobody's word.
+  if (status == HY_OK) status = put_text(d, f, "\n", 1, 0, false, HY__ENCODE_PLAIN);
+  hy__mfree(text);
   return status;
 }
 
 static hy_status add_messages(hy__dataset* d, const hy__json* messages) {
   if (messages->kind != HY__JSON_ARRAY || !messages->first)
     return hy_fail(HY_FORMAT, "\"messages\" must be a list of at least one message");
-  if (hy__tokenizer_added_id(d->tokenizer, HY__CHAT_START) < 0 ||
-      hy__tokenizer_added_id(d->tokenizer, HY__CHAT_END) < 0)
+  hy__chat_markers markers;
+  if (hy__chat_find_markers(d->tokenizer, &markers) != HY_OK)
     return hy_fail(HY_FORMAT, "\"messages\" need a model whose tokenizer has " HY__CHAT_START
                               " and " HY__CHAT_END);
   flow* f = next_part(d);
   for (const hy__json* message = messages->first; message; message = message->next)
-    HY_TRY(add_message(d, f, message));
+    HY_TRY(add_message(d, f, &markers, message));
   return put_end(d, f, false);
 }
 

@@ -9,6 +9,7 @@
 #include "model/sampler.h"
 
 void hy_generate_defaults(hy_generate_options* options) {
+  if (!options) return;
   *options = (hy_generate_options){.max_tokens = 256, .top_p = 1, .repetition_penalty = 1};
 }
 
@@ -91,6 +92,7 @@ typedef struct run {
   hy__kv_cache* cache;
   hy__sampler* sampler;
   hy__decoder* decoder;  // of a batch
+  bool cancelled;
   stream_state* states;
   int batch;
   int32_t* const* ids;  // per sequence; NULL, or entries NULL: not wanted
@@ -157,10 +159,26 @@ static void add_to(round_of* now, run* r, int index, const int32_t* ids, int64_t
 
 // Runs the new tokens and accepts a token for each sequence.
 static hy_status step(run* r, const round_of* now) {
-  const hy__step tokens = {r->cache, now->sequences, now->ids, now->counts, now->n};
+  const bool prompts = r->states[now->active[0]].tokens == 0;
+  const hy__step tokens = {.cache = r->cache,
+                           .sequences = now->sequences,
+                           .ids = now->ids,
+                           .counts = now->counts,
+                           .batch = now->n,
+                           .options = prompts ? r->options : NULL};
   HY_TRY(hy__model_step(r->model, &tokens, r->sampler, now->active, now->next));
   for (int i = 0; i < now->n; i++) HY_TRY(accept(r, now->active[i], (int32_t)now->next[i]));
   return HY_OK;
+}
+
+static bool is_cancelled(const run* r) {
+  const hy_generate_options* o = r->options;
+  int64_t most = 0;
+  for (int i = 0; i < r->batch; i++) {
+    if (r->states[i].tokens > most) most = r->states[i].tokens;
+  }
+  return o->on_progress &&
+         !o->on_progress(o->progress_context, (double)most / (double)o->max_tokens);
 }
 
 // ---- steps by a graph ----
@@ -221,6 +239,8 @@ static hy_status decode_round(run* r, const round_of* now, hy__decoder* decoder)
     }
     if (alive == 0 || hy__decoder_unread(decoder) == 0) return HY_OK;
     HY_TRY(accept_step(r, now, decoder, &alive));
+    r->cancelled = alive > 0 && is_cancelled(r);
+    if (r->cancelled) return HY_OK;
   }
 }
 
@@ -231,6 +251,10 @@ static hy_status decode(run* r, round_of* now) {
       if (!r->states[i].done) add_to(now, r, i, &r->states[i].next, 1);
     }
     if (now->n == 0) return HY_OK;
+    if (r->cancelled || is_cancelled(r)) {
+      r->stop = HY_STOP_CALLER;
+      return HY_OK;
+    }
     hy__decoder* decoder;
     HY_TRY(find_decoder(r, now, &decoder));
     if (decoder) {
@@ -248,7 +272,7 @@ static hy_status prepare(run* r, const int32_t* const* prompts, const int64_t* l
   r->states = hy__calloc((size_t)r->batch, sizeof *r->states);
   if (!r->states) return hy_fail(HY_OUT_OF_MEMORY, "no memory to generate %d answers", r->batch);
   for (int i = 0; i < r->batch; i++) {
-    if (lengths[i] < 1)
+    if (!prompts[i] || lengths[i] < 1)
       return hy_fail(HY_INVALID_ARGUMENT, "prompt %d is empty; a model needs at least one token",
                      i);
     if (r->options->max_tokens > hy_model_max_positions(model) - lengths[i])

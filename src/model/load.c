@@ -17,7 +17,17 @@ typedef struct loading {
   hy_dtype dtype;  // what floating weights become
   bool packed;     // matrices are left to hy__pack_load, all but an embedding of its own
   bool tied;
+  hy__load_progress* progress;
 } loading;
+
+hy_status hy__load_goes_on(hy__load_progress* p, int64_t elements) {
+  p->done += elements;
+  const hy_load_options* o = p->options;
+  if (!o || !o->on_progress ||
+      o->on_progress(o->context, p->all > 0 ? (double)p->done / (double)p->all : 0))
+    return HY_OK;
+  return hy_fail(HY_CANCELLED, "loading was cancelled");
+}
 
 static bool same_shape(const hy_tensor* t, int ndim, const int64_t* shape) {
   bool same = t->ndim == ndim;
@@ -45,13 +55,41 @@ hy_status hy__find_parameter(const hy__weights* weights, const char* folder, con
   return HY_OK;
 }
 
+// Of a weight on the device: int8 or int4 with its scales, where matrices are packed.
+static double bytes_each(const loading* l, int ndim) {
+  hy_weight_format format = l->progress->options->format;
+  if (!l->packed || ndim != 2) return (double)hy_dtype_size(l->dtype);
+  return format == HY_WEIGHTS_Q8 ? 1.03 : 0.62;
+}
+
 // Before anything is allocated: sizes of config.json are those of the files.
 static hy_status check_one(void* context, const char* name, hy_array** slot, int ndim,
                            const int64_t* shape) {
   const loading* l = context;
   const hy__weight* w;
   (void)slot;
-  return hy__find_parameter(l->weights, l->folder, name, ndim, shape, &w);
+  HY_TRY(hy__find_parameter(l->weights, l->folder, name, ndim, shape, &w));
+  l->progress->all += hy_tensor_numel(&w->tensor);
+  l->progress->bytes += (double)hy_tensor_numel(&w->tensor) * bytes_each(l, ndim);
+  return HY_OK;
+}
+
+// A device that has too little memory says so here; of a process with too little the system makes
+// an end, in the middle of it.
+static hy_status check_room(const loading* l) {
+  hy_device* device = hy_stream_device(l->stream);
+  uint64_t free, total;
+  hy_memory_stats stats;
+  if (hy_memory_info(device, &free, &total) != HY_OK || total == 0) return HY_OK;
+  HY_TRY(hy_memory_get_stats(device, &stats));
+  free += stats.reserved - stats.allocated;
+  if (stats.limit && stats.limit < stats.allocated + free)
+    free = stats.limit > stats.allocated ? stats.limit - stats.allocated : 0;
+  if (l->progress->bytes <= (double)free) return HY_OK;
+  return hy_fail(
+      HY_OUT_OF_MEMORY,
+      "%s: its weights take %.2f GB, and %s has %.2f GB of memory left; q8 and q4 take less",
+      l->folder, 1e-9 * l->progress->bytes, hy_device_selector(device), 1e-9 * (double)free);
 }
 
 // Into memory that is there already.
@@ -80,11 +118,13 @@ static hy_status load_one(void* context, const char* name, hy_array** slot, int 
   // The copy from the mapped file may still be under way.
   if (status == HY_OK) status = hy_stream_sync(l->stream);
   hy__weights_forget(&w->tensor);
-  return status;
+  return status == HY_OK ? hy__load_goes_on(l->progress, hy_tensor_numel(&w->tensor)) : status;
 }
 
-hy_status hy__transformer_load(hy_stream* stream, const char* folder, hy_weight_format format,
-                               bool cached, hy__transformer* model) {
+hy_status hy__transformer_load(hy_stream* stream, const char* folder,
+                               const hy_load_options* options, hy__transformer* model) {
+  hy_weight_format format = options->format;
+  hy__load_progress progress = {.options = options};
   hy__config config;
   hy__weights* weights = NULL;
   hy_tape* tape = NULL;
@@ -104,12 +144,15 @@ hy_status hy__transformer_load(hy_stream* stream, const char* folder, hy_weight_
                weights,
                config.dtype,
                hy__format_is_packed(format),
-               config.tied_embeddings};
+               config.tied_embeddings,
+               &progress};
   if (status == HY_OK) status = hy__transformer_visit(model, check_one, &l);
+  if (status == HY_OK) status = check_room(&l);
+  if (status == HY_OK) status = hy__load_goes_on(&progress, 0);
   if (status == HY_OK) status = hy__transformer_fuse(stream, format, model);
   if (status == HY_OK) status = hy__transformer_visit(model, load_one, &l);
   if (status == HY_OK && l.packed)
-    status = hy__pack_load(stream, folder, weights, format, cached, model);
+    status = hy__pack_load(stream, folder, weights, &progress, model);
   // Copies from the mapped files may still be under way.
   if (status == HY_OK) status = hy_stream_sync(stream);
   if (status != HY_OK) hy__transformer_release(model);

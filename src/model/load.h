@@ -6,10 +6,20 @@
 #include "model/safetensors.h"
 #include "model/transformer.h"
 
-// Loads config.json and the weights of a hub-format folder. `model` is released with
-// hy__transformer_release. `cached`: see hy__pack_load.
-hy_status hy__transformer_load(hy_stream* stream, const char* folder, hy_weight_format format,
-                               bool cached, hy__transformer* model);
+// Loads config.json and the weights of a hub-format folder; the adapter is the caller's business.
+// `model` is released with hy__transformer_release. HY_OUT_OF_MEMORY, before anything is loaded,
+// where the weights do not fit in what the device has left.
+hy_status hy__transformer_load(hy_stream* stream, const char* folder,
+                               const hy_load_options* options, hy__transformer* model);
+
+// How far a load is, in weights.
+typedef struct hy__load_progress {
+  const hy_load_options* options;
+  int64_t all, done;
+  double bytes;  // that all of them take on the device
+} hy__load_progress;
+// So many more are loaded; HY_CANCELLED where the caller has had enough.
+hy_status hy__load_goes_on(hy__load_progress* progress, int64_t elements);
 // A floating weight of a name and shape, with or without "model." before it, or an error that says
 // what is wrong.
 hy_status hy__find_parameter(const hy__weights* weights, const char* folder, const char* name,

@@ -40,28 +40,38 @@ static hy_status read_ends(hy_model* model, const char* folder, const char* name
   return HY_OK;
 }
 
-static hy_status load(hy_model* model, hy_device* device, const char* folder, const char* adapter,
-                      hy_weight_format format, bool cached) {
+static hy_status load(hy_model* model, hy_device* device, const char* folder,
+                      const hy_load_options* o) {
   char path[4096];
   HY_TRY(hy_stream_create(device, &model->stream));
   HY_TRY(hy_tape_create(model->stream, &model->tape));
   hy_tape_set_recording(model->tape, false);
-  HY_TRY(hy__transformer_load(model->stream, folder, format, cached, &model->transformer));
-  if (adapter) HY_TRY(hy__adapter_load(model->stream, adapter, &model->transformer));
+  HY_TRY(hy__transformer_load(model->stream, folder, o, &model->transformer));
+  if (o->adapter) HY_TRY(hy__adapter_load(model->stream, o->adapter, &model->transformer));
   HY_TRY(hy__join_path(folder, "tokenizer.json", path, sizeof path));
   if (hy__file_exists(path)) HY_TRY(hy__tokenizer_load(path, &model->tokenizer));
   HY_TRY(read_ends(model, folder, "generation_config.json"));
   return read_ends(model, folder, "config.json");
 }
 
-static hy_status load_new(hy_device* device, const char* folder, const char* adapter,
-                          hy_weight_format format, bool cached, hy_model** out) {
-  if (!device || !folder || !out)
-    return hy_fail(HY_INVALID_ARGUMENT, "hy_model_load: an argument is NULL");
+hy_status hy_model_load_with(hy_device* device, const char* folder, const hy_load_options* options,
+                             hy_model** out) {
+  if (!device || !folder || !options || !out)
+    return hy_fail(HY_INVALID_ARGUMENT, "loading a model: the %s is NULL",
+                   !device    ? "device"
+                   : !folder  ? "folder"
+                   : !options ? "list of options"
+                              : "place for the model");
   *out = NULL;
+  if (options->format < HY_WEIGHTS_AS_FILE || options->format > HY_WEIGHTS_Q4)
+    return hy_fail(HY_INVALID_ARGUMENT, "loading a model: %d is no format of weights",
+                   (int)options->format);
+  if (options->cached && options->format != HY_WEIGHTS_Q8 && options->format != HY_WEIGHTS_Q4)
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "loading a model cached: only the formats q8 and q4 are packed");
   hy_model* model = hy__calloc(1, sizeof *model);
   if (!model) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a model");
-  hy_status status = load(model, device, folder, adapter, format, cached);
+  hy_status status = load(model, device, folder, options);
   if (status != HY_OK)
     hy_model_free(model);
   else
@@ -71,15 +81,14 @@ static hy_status load_new(hy_device* device, const char* folder, const char* ada
 
 hy_status hy_model_load(hy_device* device, const char* folder, const char* adapter,
                         hy_weight_format format, hy_model** model) {
-  return load_new(device, folder, adapter, format, false, model);
+  const hy_load_options options = {.adapter = adapter, .format = format};
+  return hy_model_load_with(device, folder, &options, model);
 }
 
 hy_status hy_model_load_cached(hy_device* device, const char* folder, const char* adapter,
                                hy_weight_format format, hy_model** model) {
-  if (format != HY_WEIGHTS_Q8 && format != HY_WEIGHTS_Q4)
-    return hy_fail(HY_INVALID_ARGUMENT,
-                   "hy_model_load_cached: only the formats q8 and q4 are packed");
-  return load_new(device, folder, adapter, format, true, model);
+  const hy_load_options options = {.adapter = adapter, .format = format, .cached = true};
+  return hy_model_load_with(device, folder, &options, model);
 }
 
 void hy_model_free(hy_model* model) {
@@ -93,11 +102,11 @@ void hy_model_free(hy_model* model) {
 }
 
 int64_t hy_model_vocab_size(const hy_model* model) {
-  return model->transformer.config.vocab_size;
+  return !model ? 0 : model->transformer.config.vocab_size;
 }
 
 int64_t hy_model_max_positions(const hy_model* model) {
-  return model->transformer.config.max_positions;
+  return !model ? 0 : model->transformer.config.max_positions;
 }
 
 hy_dtype hy__model_dtype(const hy_model* model) {
@@ -126,22 +135,31 @@ bool hy__weight_format_named(const char* name, hy_weight_format* format) {
 
 // ---- tokens ----
 
-static hy_status need_tokenizer(const hy_model* model) {
+hy_status hy__model_need_tokenizer(const hy_model* model) {
   return model->tokenizer
              ? HY_OK
              : hy_fail(HY_UNSUPPORTED,
                        "the model's folder has no tokenizer.json; give ids instead of text");
 }
 
-hy_status hy_model_encode(const hy_model* model, const char* text, size_t length, int32_t* ids,
-                          int64_t capacity, int64_t* count) {
-  HY_TRY(need_tokenizer(model));
-  return hy__tokenizer_encode(model->tokenizer, text, length, true, ids, capacity, count);
+hy_status hy_model_encode(const hy_model* model, const char* text, size_t length, unsigned flags,
+                          int32_t* ids, int64_t capacity, int64_t* count) {
+  if (!model || (!text && length > 0) || !count || (!ids && capacity > 0))
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_model_encode: an argument is NULL");
+  if (flags > (HY_ENCODE_PLAIN | HY_ENCODE_BARE))
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_model_encode: there are no such flags as %u", flags);
+  *count = 0;
+  HY_TRY(hy__model_need_tokenizer(model));
+  unsigned how = (flags & HY_ENCODE_BARE ? 0 : HY__ENCODE_AFFIXES) |
+                 (flags & HY_ENCODE_PLAIN ? HY__ENCODE_PLAIN : 0);
+  return hy__tokenizer_encode(model->tokenizer, text, length, how, ids, capacity, count);
 }
 
 hy_status hy_model_decode(const hy_model* model, const int32_t* ids, int64_t n, char* text,
                           size_t capacity, size_t* length) {
-  HY_TRY(need_tokenizer(model));
+  if (!model || (!ids && n > 0) || !length || (!text && capacity > 0))
+    return hy_fail(HY_INVALID_ARGUMENT, "hy_model_decode: an argument is NULL");
+  HY_TRY(hy__model_need_tokenizer(model));
   *length = 0;
   for (int64_t i = 0; i < n; i++) {
     size_t size;
@@ -191,7 +209,8 @@ hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step) 
                    .model = t,
                    .cos = hy__rope_at(s, model->rope.cos, pass.positions),
                    .sin = hy__rope_at(s, model->rope.sin, pass.positions),
-                   .attention = &attention};
+                   .attention = &attention,
+                   .options = step->options};
   hy_array* hidden = hy__transformer_apply(&p, pass.ids);
   return hy__logits(s, t, hy_s_index_select(s, hidden, pass.last, 0));
 }
@@ -219,11 +238,15 @@ hy_status hy__model_step(hy_model* model, const hy__step* step, hy__sampler* sam
 hy_status hy_model_logits(hy_model* model, const int32_t* ids, int64_t n, float* logits) {
   if (!model || !ids || n < 1 || !logits)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_model_logits needs at least one token");
+  if (n > hy_model_max_positions(model))
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "hy_model_logits: %lld tokens exceed the model's %lld positions", (long long)n,
+                   (long long)hy_model_max_positions(model));
   hy__kv_cache* cache;
   HY_TRY(hy__kv_cache_create(model->stream, &model->transformer.config, hy__model_dtype(model), n,
                              &cache));
   hy__sequence sequence = {0};
-  const hy__step step = {cache, (hy__sequence*[]){&sequence}, &ids, &n, 1};
+  const hy__step step = {cache, (hy__sequence*[]){&sequence}, &ids, &n, 1, NULL};
   hy_scope s;
   hy_scope_begin(&s, model->tape);
   hy_array* scores = hy__model_forward(&s, model, &step);

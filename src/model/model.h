@@ -38,6 +38,7 @@ typedef struct hy__step {
   const int32_t* const* ids;
   const int64_t* counts;
   int batch;
+  const hy_generate_options* options;  // whose on_progress is asked between layers; NULL: nobody is
 } hy__step;
 // Runs them and gives the logits after each sequence's last, f32 (batch, V); the scope's.
 hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step);
@@ -48,6 +49,8 @@ hy_status hy__model_step(hy_model* model, const hy__step* step, hy__sampler* sam
 
 // HY_DEVICE_FAILED where one of the tokens chosen is -1, none.
 hy_status hy__model_check_chosen(const int64_t* next, int n);
+// HY_UNSUPPORTED where the model's folder has none.
+hy_status hy__model_need_tokenizer(const hy_model* model);
 
 // The token that stands between texts: <|endoftext|> or its like, else the first that ends a text;
 // -1 where there is none.

@@ -22,6 +22,7 @@ typedef struct packing {
   bool keep;
   hy__weight* list;
   int count, capacity;
+  hy__load_progress* progress;
 } packing;
 
 static hy_status choose_group(hy_dtype dtype, const char* name, int64_t in, int64_t* group) {
@@ -188,6 +189,7 @@ static hy_status pack_layer(packing* p, const char* name, hy_dtype dtype, hy__li
   const int64_t shape[2] = {out, in}, scales[2] = {out, group > 0 ? in / group : 1};
   if (!layer->weight) HY_TRY(hy_array_empty(p->stream, &layer->weight, dtype, 2, shape));
   if (!layer->scale) HY_TRY(hy_array_empty(p->stream, &layer->scale, HY_F32, 2, scales));
+  HY_TRY(hy__load_goes_on(p->progress, out * in));
   if (p->cache) {
     HY_TRY(copy_from_cache(p, name, "weight", layer->weight));
     return copy_from_cache(p, name, "scale", layer->scale);
@@ -220,9 +222,11 @@ static hy_status pack_all(packing* p, hy__transformer* model) {
 }
 
 hy_status hy__pack_load(hy_stream* stream, const char* folder, const hy__weights* weights,
-                        hy_weight_format format, bool cached, hy__transformer* model) {
+                        hy__load_progress* progress, hy__transformer* model) {
   char path[4096];
-  packing p = {.stream = stream, .folder = folder, .source = weights};
+  hy_weight_format format = progress->options->format;
+  bool cached = progress->options->cached;
+  packing p = {.stream = stream, .folder = folder, .source = weights, .progress = progress};
   p.dtype = format == HY_WEIGHTS_Q8 ? HY_I8 : HY_I4;
   HY_TRY(cache_path(folder, format, path, sizeof path));
   hy__weights* cache = cached ? open_cache(path, weights) : NULL;

@@ -8,6 +8,7 @@
 #define HALYARD_MODEL_PACK_H_
 
 #include "halyard/model.h"
+#include "model/load.h"
 #include "model/safetensors.h"
 #include "model/transformer.h"
 
@@ -16,11 +17,11 @@ static inline bool hy__format_is_packed(hy_weight_format format) {
 }
 
 // Fills the linear layers and the head of a transformer that has none yet from a folder's weights;
-// of the other parameters it touches only the embedding of a tied model. With `cached` they come
-// from "halyard-q8.safetensors" (or q4) in the folder where that was made of the same weights; else
-// it is written anew.
+// of the other parameters it touches only the embedding of a tied model. Where it is to be cached
+// they come from "halyard-q8.safetensors" (or q4) in the folder where that was made of the same
+// weights; else it is written anew.
 hy_status hy__pack_load(hy_stream* stream, const char* folder, const hy__weights* weights,
-                        hy_weight_format format, bool cached, hy__transformer* model);
+                        hy__load_progress* progress, hy__transformer* model);
 
 // Type and number of scales of a row of `in` weights; HY_UNSUPPORTED names a row that does not
 // divide.

@@ -25,6 +25,9 @@ hy_status hy__sampler_check(const hy_generate_options* o) {
   if (!(o->repetition_penalty > 0))
     return hy_fail(HY_INVALID_ARGUMENT, "the repetition penalty is %g; it is above 0",
                    o->repetition_penalty);
+  if (o->n_stops < 0 || (o->n_stops > 0 && !o->stops))
+    return hy_fail(HY_INVALID_ARGUMENT, "%d texts that stop the answer, and no list of them",
+                   o->n_stops);
   for (int i = 0; i < o->n_stops; i++) {
     if (!o->stops[i] || !o->stops[i][0])
       return hy_fail(HY_INVALID_ARGUMENT, "a text that stops the answer is empty");

@@ -19,6 +19,7 @@ typedef struct added {
   size_t length;
   int32_t id;
   bool special, lstrip, rstrip, single_word;
+  bool control;  // special, or written as <|...|>: what a chat is made of, and its words are not
 } added;
 
 struct hy__tokenizer {
@@ -165,6 +166,10 @@ static int by_length(const void* a, const void* b) {
   return x->length != y->length ? (x->length > y->length ? -1 : 1) : strcmp(x->text, y->text);
 }
 
+static bool is_marker(const char* text, size_t length) {
+  return length > 4 && memcmp(text, "<|", 2) == 0 && memcmp(text + length - 2, "|>", 2) == 0;
+}
+
 static hy_status read_added(hy__tokenizer* t, const hy__json* list) {
   if (is_null(list)) return HY_OK;
   if (list->kind != HY__JSON_ARRAY) return hy_fail(HY_FORMAT, "\"added_tokens\" is no list");
@@ -182,6 +187,7 @@ static hy_status read_added(hy__tokenizer* t, const hy__json* list) {
     a->length = content->length;
     a->id = (int32_t)id;
     HY_TRY(hy__json_get_bool(entry, "special", false, &a->special));
+    a->control = a->special || is_marker(a->text, a->length);
     HY_TRY(hy__json_get_bool(entry, "lstrip", false, &a->lstrip));
     HY_TRY(hy__json_get_bool(entry, "rstrip", false, &a->rstrip));
     HY_TRY(hy__json_get_bool(entry, "single_word", false, &a->single_word));
@@ -354,6 +360,7 @@ int64_t hy__tokenizer_size(const hy__tokenizer* t) {
 
 typedef struct output {
   const hy__tokenizer* tokenizer;
+  bool plain;  // control tokens are not recognised
   int32_t* ids;
   int64_t capacity, count;
 } output;
@@ -431,9 +438,11 @@ static bool is_word(char c) {
 }
 
 // The longest added token that begins at `at`.
-static const added* added_at(const hy__tokenizer* t, const char* text, size_t length, size_t at) {
+static const added* added_at(const output* o, const char* text, size_t length, size_t at) {
+  const hy__tokenizer* t = o->tokenizer;
   for (int i = 0; i < t->n_added; i++) {
     const added* a = &t->added[i];
+    if (o->plain && a->control) continue;
     if (a->length > length - at || memcmp(text + at, a->text, a->length) != 0) continue;
     size_t end = at + a->length;
     if (a->single_word &&
@@ -450,7 +459,7 @@ static hy_status encode_all(output* o, const char* text, size_t length) {
   for (int i = 0; i < t->n_added; i++) starts[(unsigned char)t->added[i].text[0]] = true;
   size_t from = 0;
   for (size_t at = 0; at < length;) {
-    const added* a = starts[(unsigned char)text[at]] ? added_at(t, text, length, at) : NULL;
+    const added* a = starts[(unsigned char)text[at]] ? added_at(o, text, length, at) : NULL;
     if (!a) {
       at++;
       continue;
@@ -467,14 +476,15 @@ static hy_status encode_all(output* o, const char* text, size_t length) {
 }
 
 hy_status hy__tokenizer_encode(const hy__tokenizer* t, const char* text, size_t length,
-                               bool add_special, int32_t* ids, int64_t capacity, int64_t* count) {
-  output o = {.tokenizer = t, .ids = ids, .capacity = capacity};
+                               unsigned flags, int32_t* ids, int64_t capacity, int64_t* count) {
+  output o = {.tokenizer = t, .plain = flags & HY__ENCODE_PLAIN, .ids = ids, .capacity = capacity};
+  bool affixes = flags & HY__ENCODE_AFFIXES;
   char* clean;
   size_t clean_length;
   HY_TRY(hy__utf8_repair(text, length, &clean, &clean_length));
-  for (int i = 0; add_special && i < t->n_before; i++) put(&o, t->before[i]);
+  for (int i = 0; affixes && i < t->n_before; i++) put(&o, t->before[i]);
   hy_status status = encode_all(&o, clean, clean_length);
-  for (int i = 0; add_special && i < t->n_after; i++) put(&o, t->after[i]);
+  for (int i = 0; affixes && i < t->n_after; i++) put(&o, t->after[i]);
   hy__mfree(clean);
   *count = o.count;
   return status;

@@ -20,11 +20,15 @@ hy_status hy__tokenizer_parse(const char* name, const char* text, size_t length,
                               hy__tokenizer** tokenizer);
 void hy__tokenizer_free(hy__tokenizer* tokenizer);  // NULL is fine
 
-// Ids of a text; tokens of its own (such as <|im_end|>) are recognised in it. `add_special` applies
-// the post-processor (a begin-of-text token, for models that have one). Writes up to `capacity` and
+enum {
+  HY__ENCODE_AFFIXES =
+      1,                 // apply the post-processor: a begin-of-text token, where the model has one
+  HY__ENCODE_PLAIN = 2,  // control tokens in the text, such as <|im_end|>, are letters like others
+};
+// Ids of a text, in which the tokenizer's added tokens are recognised. Writes up to `capacity` and
 // gives the number there are.
 hy_status hy__tokenizer_encode(const hy__tokenizer* tokenizer, const char* text, size_t length,
-                               bool add_special, int32_t* ids, int64_t capacity, int64_t* count);
+                               unsigned flags, int32_t* ids, int64_t capacity, int64_t* count);
 // The bytes a token stands for, not terminated; NULL for an id there is none of. A special token
 // gives its own text.
 const char* hy__tokenizer_bytes(const hy__tokenizer* tokenizer, int32_t id, size_t* length,

@@ -170,7 +170,7 @@ static hy_status run_block(hy_tape* tape, void* context, hy_array* const* inputs
   hy__draws draws = call->draws;
   hy_scope s;
   hy_scope_begin(&s, tape);
-  hy__tf_pass p = {&s, t->model, t->cos, t->sin, &attention, &draws};
+  hy__tf_pass p = {&s, t->model, t->cos, t->sin, &attention, &draws, NULL};
   const hy__tf_block* block = &t->model->blocks[call->layer];
   outputs[0] = hy_scope_give(&s, t->model->config.arch->block(&p, block, inputs[0]));
   return hy_scope_end(&s);

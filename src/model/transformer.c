@@ -1,6 +1,7 @@
 // The transformer's forward pass: embedding, blocks of attention and gated MLP, norm, logits.
 #include "model/transformer.h"
 
+#include "halyard/model.h"
 #include "model/arch/arch.h"
 
 // ---- the vocabulary ----
@@ -120,8 +121,12 @@ hy_array* hy__transformer_apply(const hy__tf_pass* p, hy_array* ids) {
   const hy__transformer* model = p->model;
   int mark = hy_scope_mark(p->s);
   hy_array* x = hy__embed(p->s, model, ids);
-  for (int64_t i = 0; i < model->config.n_layers; i++)
+  for (int64_t i = 0; i < model->config.n_layers; i++) {
+    if (p->options && p->options->on_progress &&
+        !p->options->on_progress(p->options->progress_context, 0))
+      HY_SCOPE_TRY(p->s, hy_fail(HY_CANCELLED, "cancelled while the prompt was read"));
     x = hy_scope_pop(p->s, mark, model->config.arch->block(p, &model->blocks[i], x));
+  }
   return hy__tf_norm(p, x, model->norm);
 }
 

@@ -45,6 +45,8 @@ typedef struct hy__tf_pass {
   hy_array *cos, *sin;  // of the tokens' positions, (N, 1, E / 2) f32
   const hy__tf_attention* attention;
   hy__draws* draws;  // NULL outside of training
+  const struct hy_generate_options*
+      options;  // on_progress is asked between layers; NULL: nobody is
 } hy__tf_pass;
 
 // ids (N) i64 -> x (N, D) of the model's type.

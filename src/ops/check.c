@@ -21,7 +21,11 @@ static const hy_argument* input_argument(const hy_op_info* info, int i) {
 static hy_status check_inputs(const hy_call* call, const hy_op_info* info) {
   bool has_list = info->n_inputs > 0 && info->inputs[info->n_inputs - 1].kind == HY_ARGUMENT_LIST;
   int least = info->n_inputs - has_list;
-  if (call->n_in < least || (!has_list && call->n_in > least) || call->n_in > HY_MAX_INPUTS)
+  bool too_many = call->n_in > HY_MAX_INPUTS && !hy__joins(call->op);
+  if (too_many)
+    return hy_fail(HY_INVALID_ARGUMENT, "%s takes at most %d inputs, not %d", info->name,
+                   HY_MAX_INPUTS, call->n_in);
+  if (call->n_in < least || (!has_list && call->n_in > least))
     return hy_fail(HY_INVALID_ARGUMENT, "%s takes %s%d inputs, not %d", info->name,
                    has_list ? "at least " : "", least, call->n_in);
   if (call->n_in > 0 && !call->in)
@@ -45,6 +49,7 @@ hy_status hy_infer(const hy_call* call, hy_tensor* out) {
   const hy__row* row = hy__op_row(call->op);
   if (!row) return hy_fail(HY_NOT_FOUND, "%d is no op", (int)call->op);
   HY_TRY(check_inputs(call, &row->info));
+  HY_TRY(hy__check_attrs(call));
   for (int i = 0; i < row->info.n_outputs; i++) {
     out[i].data = NULL;
     out[i].layout = HY_LAYOUT_STRIDED;

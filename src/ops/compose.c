@@ -3,6 +3,7 @@
 
 #include "core/internal.h"
 #include "ops/einsum_run.h"
+#include "ops/flat.h"
 
 // Below this many multiplications by definition the reference is done sooner than a plan is made.
 #define TINY 4096
@@ -10,6 +11,10 @@
 static bool runs(hy_device* device, hy_op op, hy_dtype dtype) {
   hy_placement placement;
   return hy_place_op(device, op, dtype, &placement) == HY_OK && placement.provider != NULL;
+}
+
+const char* hy__composite_name(hy_op op) {
+  return op == HY_OP_einsum ? HY__COMPOSITE : HY__FLAT;
 }
 
 bool hy__composes_op(hy_device* device, hy_op op, hy_dtype dtype) {
@@ -50,12 +55,16 @@ static bool plan_einsum(hy_device* device, const hy_call* call, hy__einsum* e,
 bool hy__composes(hy_device* device, const hy_call* call) {
   hy__einsum e;
   hy__einsum_plan plan;
-  return call->op == HY_OP_einsum && plan_einsum(device, call, &e, &plan);
+  if (call->op != HY_OP_einsum) return hy__flat_composes(device, call);
+  return plan_einsum(device, call, &e, &plan);
 }
 
 hy_status hy__compose(hy_stream* stream, const hy_call* call, bool* composed) {
   *composed = false;
-  if (call->op != HY_OP_einsum) return HY_OK;
+  if (call->op != HY_OP_einsum) {
+    *composed = hy__flat_composes(hy_stream_device(stream), call);
+    return *composed ? hy__flat_run(stream, call) : HY_OK;
+  }
   hy__einsum e;
   hy__einsum_plan plan;
   if (!plan_einsum(hy_stream_device(stream), call, &e, &plan)) return HY_OK;

@@ -7,6 +7,7 @@
 
 #define HY__COMPOSITE "opt_einsum"
 
+const char* hy__composite_name(hy_op op);  // who takes apart what is taken apart of that op
 // Whether calls of the op with that type are taken apart on the device, if they are large enough.
 bool hy__composes_op(hy_device* device, hy_op op, hy_dtype dtype);
 // Whether this call, which no provider takes, would be taken apart.

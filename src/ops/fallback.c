@@ -99,7 +99,7 @@ static hy_status count_fallback(hy_stream* stream, const hy_call* call, hy_suppo
 
 int hy_fallback_report(hy_fallback_entry* entries, int capacity) {
   pthread_mutex_lock(&mutex);
-  for (int i = 0; i < report_count && i < capacity; i++) entries[i] = report[i];
+  for (int i = 0; entries && i < report_count && i < capacity; i++) entries[i] = report[i];
   int count = report_count;
   pthread_mutex_unlock(&mutex);
   return count;

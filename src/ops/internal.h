@@ -24,6 +24,8 @@ const hy__row* hy__op_row(hy_op op);  // NULL for a number that is no op
 hy_status hy__reference_checked(const hy_call* call);
 // Checks, then runs the reference: hy_host.reference.
 hy_status hy__reference(const hy_call* call);
+// That the attributes mean something: kinds of numbers, values of enums.
+hy_status hy__check_attrs(const hy_call* call);
 // Counts, absent tensors, dtypes, shapes, aliasing: everything hy_run promises its providers.
 hy_status hy__check_call(const hy_call* call);
 // The same, and running it, with the outputs that hy_infer gave for the call.
@@ -32,6 +34,9 @@ hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tens
 // The first provider that supports the call, or NULL and the first one's reason why not.
 const hy_provider* hy__choose_provider(const hy_device* device, const hy_call* call,
                                        hy_support* reason);
+// Whether a declaration of the device's providers promises the call, which is one of its op and
+// type with contiguous tensors.
+bool hy__is_promised(const hy_device* device, const hy_call* call);
 // Runs a checked call by that provider; NULL: by the reference, on a host device.
 hy_status hy__run_by(hy_stream* stream, const hy_call* call, const hy_provider* provider);
 
@@ -56,6 +61,13 @@ static inline int hy__wrap_dim(int64_t dim, int ndim) {
   if (dim < -n || dim >= n) return -1;
   return (int)(dim < 0 ? dim + n : dim);
 }
+
+// cat and stack take any number of inputs; a provider never sees more than HY_MAX_INPUTS.
+static inline bool hy__joins(hy_op op) {
+  return op == HY_OP_cat || op == HY_OP_stack;
+}
+// Runs a checked call of more than HY_MAX_INPUTS inputs as several, into parts of its output.
+hy_status hy__join_many(hy_stream* stream, const hy_call* call);
 
 // hy_fail with the op's name, and the whole call in words behind the message.
 hy_status hy__call_fail(const hy_call* call, hy_status status, const char* format, ...)

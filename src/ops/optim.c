@@ -221,6 +221,11 @@ static hy_array* find_state(const hy_optimizer* o, const char* name) {
 hy_status hy_optimizer_import(hy_optimizer* o, const char* name, hy_array* array) {
   if (!o || !name || !array)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_optimizer_import: an argument is NULL");
+  if (!hy__same_device(array->storage->device, hy_stream_device(o->stream)))
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "hy_optimizer_import: %s lies on %s, not on the optimizer's %s", name,
+                   hy_device_selector(array->storage->device),
+                   hy_device_selector(hy_stream_device(o->stream)));
   if (strcmp(name, "steps") == 0) return import_steps(o, array);
   hy_array* state = find_state(o, name);
   if (!state)

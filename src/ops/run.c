@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/internal.h"
+#include "base/status.h"
+#include "core/debug.h"
 #include "ops/compose.h"
 #include "ops/fallback.h"
+#include "ops/flat.h"
 
 static atomic_int deterministic = -1;  // -1: not set yet, the environment decides
 
@@ -30,6 +32,9 @@ hy_status hy__reference_checked(const hy_call* call) {
 
 hy_status hy__reference(const hy_call* call) {
   HY_TRY(hy__check_call(call));
+  if (call->n_in > HY_MAX_INPUTS)
+    return hy__call_fail(call, HY_INVALID_ARGUMENT, "the reference takes at most %d inputs",
+                         HY_MAX_INPUTS);
   return hy__reference_checked(call);
 }
 
@@ -84,7 +89,32 @@ hy_status hy_run(hy_stream* stream, const hy_call* call) {
     return hy_fail(HY_INVALID_ARGUMENT, "hy_run: the %s is NULL", stream ? "call" : "stream");
   hy_tensor expected[HY_MAX_OUTPUTS];
   HY_TRY(hy_infer(call, expected));
+  if (__builtin_expect(call->n_in > HY_MAX_INPUTS, 0)) {
+    HY_TRY(hy__check_inferred(call, expected));
+    return hy__join_many(stream, call);
+  }
   return hy__run_inferred(stream, call, expected);
+}
+
+// HALYARD_DEBUG: nothing may have been written behind the memory of an output.
+static hy_status check_bounds(hy_stream* stream, const hy_call* call) {
+  hy_status status = HY_OK;
+  for (int i = 0; i < call->n_out && status == HY_OK && !stream->capture; i++)
+    if (hy__present(&call->out[i]))
+      status = hy__debug_check(stream->device, call->out[i].data, hy_op_name(call->op), false);
+  return status;
+}
+
+// A failure without words gets some: a message of before is no reason of now.
+static hy_status run_provider(const hy_device* device, hy_stream* stream, const hy_call* call,
+                              const hy_provider* provider) {
+  unsigned before = hy__failures();
+  if (hy__debug()) hy__debug_delay(stream);
+  hy_status status = provider->run(device->handle, stream->handle, call);
+  if (status == HY_OK && hy__debug()) return check_bounds(stream, call);
+  if (status == HY_OK || hy__failures() != before) return status;
+  return hy__call_fail(call, status, "%s answers %s on %s and gives no reason (hy_host.fail)",
+                       provider->name, hy_status_name(status), device->selector);
 }
 
 hy_status hy__run_by(hy_stream* stream, const hy_call* call, const hy_provider* provider) {
@@ -92,7 +122,7 @@ hy_status hy__run_by(hy_stream* stream, const hy_call* call, const hy_provider* 
   const hy_device* device = stream->device;
   int64_t begin = hy__trace_begin();
   hy_status status =
-      provider ? provider->run(device->handle, stream->handle, call) : hy__reference_checked(call);
+      provider ? run_provider(device, stream, call, provider) : hy__reference_checked(call);
   if (begin) trace(begin, device, call, provider ? provider->name : "reference", HY_SUPPORT_YES);
   return status;
 }
@@ -129,15 +159,19 @@ hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tens
   hy_status status;
   bool composed = false;
   if (provider) {
-    status = provider->run(device->handle, stream->handle, call);
+    stream->executed.by_provider++;
+    stream->executed.provider = name;
+    status = run_provider(device, stream, call, provider);
   } else {
     status = hy__compose(stream, call, &composed);
     if (composed) {
-      name = HY__COMPOSITE;
+      name = hy__composite_name(call->op);
     } else if (device->is_host) {
       name = "reference";
+      stream->executed.by_reference++;
       status = hy__reference_checked(call);
     } else {
+      stream->executed.fallen_back++;
       status = hy__fall_back(stream, call, reason);
     }
   }
@@ -148,9 +182,20 @@ hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tens
 hy_status hy_place(hy_device* device, const hy_call* call, hy_placement* placement) {
   if (!device || !call || !placement)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_place: an argument is NULL");
+  HY_TRY(hy__check_call(call));
+  // More inputs than a call holds are several calls; where the first runs, the others do.
+  hy_tensor part;
+  hy_call first = *call;
+  if (call->n_in > HY_MAX_INPUTS) {
+    first.n_in = HY_MAX_INPUTS;
+    first.out = &part;
+    HY_TRY(hy_infer(&first, &part));
+    part.data = call->out[0].data;
+    call = &first;
+  }
   const hy_provider* provider = hy__choose_provider(device, call, &placement->reason);
   placement->provider = provider                     ? provider->name
-                        : hy__composes(device, call) ? HY__COMPOSITE
+                        : hy__composes(device, call) ? hy__composite_name(call->op)
                         : device->is_host            ? "reference"
                                                      : NULL;
   return HY_OK;
@@ -160,6 +205,8 @@ hy_status hy_place_op(hy_device* device, hy_op op, hy_dtype dtype, hy_placement*
   if (!device || !placement)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_place_op: an argument is NULL");
   if (!hy__op_row(op)) return hy_fail(HY_NOT_FOUND, "%d is no op", (int)op);
+  if (dtype <= HY_NONE || dtype >= HY_DTYPE_COUNT)
+    return hy_fail(HY_DTYPE, "hy_place_op: %d is no data type", (int)dtype);
   placement->provider = device->is_host ? "reference" : NULL;
   placement->reason = HY_SUPPORT_NO_OP;
   const hy_provider* const* providers = device->providers;
@@ -177,6 +224,28 @@ hy_status hy_place_op(hy_device* device, hy_op op, hy_dtype dtype, hy_placement*
   }
   if (hy__composes_op(device, op, dtype)) placement->provider = HY__COMPOSITE;
   return HY_OK;
+}
+
+static bool has_optional_output(const hy_call* call) {
+  const hy_op_info* info = hy_op_describe(call->op);
+  for (int i = 0; i < call->n_out; i++)
+    if (info->outputs[i].kind == HY_ARGUMENT_OPTIONAL && hy__present(&call->out[i])) return true;
+  return false;
+}
+
+bool hy__is_promised(const hy_device* device, const hy_call* call) {
+  const hy_tensor* first = call->n_in > 0 && hy__present(&call->in[0]) ? &call->in[0] : call->out;
+  for (int i = 0; device->providers[i]; i++) {
+    const hy_provider* provider = device->providers[i];
+    for (int k = 0; may_run(provider) && k < provider->n_declares; k++) {
+      const hy_declaration* d = &provider->declares[k];
+      if (d->op != call->op || !(d->dtypes & HY_DTYPE_BIT(first->dtype))) continue;
+      if (d->dtypes & HY_WITHOUT_OPTIONAL_OUTPUTS && has_optional_output(call)) continue;
+      if (d->dtypes & HY_FLAT_ONLY && !hy__is_flat(call)) continue;
+      return true;
+    }
+  }
+  return false;
 }
 
 const char* hy_support_text(hy_support reason) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "ops/internal.h"
 #include "ops/wrap.h"
 
 // ---- what a scope owns ----
@@ -126,6 +127,10 @@ hy_array* hy_s_select(hy_scope* s, hy_array* x, int dim, int64_t index) {
   KEEP(hy_array_select(s->tape, &out, x, dim, index));
 }
 
+hy_array* hy_s_flip(hy_scope* s, hy_array* x, int dim) {
+  KEEP(hy_array_flip(s->tape, &out, x, dim));
+}
+
 hy_array* hy_s_contiguous(hy_scope* s, hy_array* x) {
   if (s->status == HY_OK && x && hy_tensor_is_contiguous(hy_array_tensor(x))) return x;
   KEEP(hy_array_contiguous(s->tape, &out, x));
@@ -171,14 +176,20 @@ void hy_s_add_into(hy_scope* s, hy_array* to, hy_array* from) {
 #define PUT_OUT(name) outs[n_out++] = name;
 #define PUT_OPTIONAL(name) outs[n_out++] = NULL;
 #define PUT_IN(name) ins[n_in++] = name;
-#define PUT_LIST(name) n_in = put_list(s, ins, n_in, name, n_##name);
+#define PUT_LIST(name) n_in = put_list(s, op, &in, ins, n_in, name, n_##name);
 #define PUT_ATTR(kind, type, name) attrs.kind.name = name;
 
-static int put_list(hy_scope* s, hy_array** ins, int n_in, hy_array* const* list, int n) {
-  if (n < 0 || n > HY_MAX_INPUTS - n_in || (n > 0 && !list)) {
-    s->status = hy_fail(HY_INVALID_ARGUMENT, "a list of %d arrays; at most %d fit in one call",
-                        list ? n : 0, HY_MAX_INPUTS - n_in);
+static int put_list(hy_scope* s, hy_op op, hy_array* const** in, hy_array** ins, int n_in,
+                    hy_array* const* list, int n) {
+  bool whole = hy__joins(op);  // it is all the inputs, and may be longer than a call
+  if (n < 0 || (n > 0 && !list) || (!whole && n > HY_MAX_INPUTS - n_in)) {
+    s->status = hy_fail(HY_INVALID_ARGUMENT, "%s: a list of %d arrays %s", hy_op_name(op), n,
+                        n > 0 && !list ? "is NULL" : "does not fit in one call");
     return n_in;
+  }
+  if (whole) {
+    *in = list;
+    return n;
   }
   for (int i = 0; i < n; i++) ins[n_in++] = list[i];
   return n_in;
@@ -194,15 +205,16 @@ static hy_array* create(hy_scope* s, hy_op op, const hy_attrs* attrs, hy_array* 
 #define HY_IN(name) (IN, name)
 #define HY_IN_OPT(name) (IN, name)
 #define HY_IN_LIST(name) (LIST, name)
-#define HY_OP(id, name, outputs, inputs, kind, ...)                                   \
-  HY_S_PROTOTYPE(name, outputs, inputs, kind) {                                       \
-    const hy_op op = HY_OP_##name;                                                    \
-    hy_array *ins[HY_MAX_INPUTS], *result = NULL, **outs[HY_MAX_OUTPUTS] = {&result}; \
-    int n_in = 0, n_out = 1;                                                          \
-    hy_attrs attrs;                                                                   \
-    memset(&attrs, 0, sizeof attrs);                                                  \
-    HY_ATTRS_##kind(PUT_ATTR, kind) HY__END(RESULT outputs) HY__END(PUT inputs)       \
-        hy_s_apply(s, op, ins, n_in, &attrs, outs, n_out);                            \
-    return result;                                                                    \
+#define HY_OP(id, name, outputs, inputs, kind, ...)                             \
+  HY_S_PROTOTYPE(name, outputs, inputs, kind) {                                 \
+    const hy_op op = HY_OP_##name;                                              \
+    hy_array *ins[HY_MAX_INPUTS], *const *in = ins;                             \
+    hy_array *result = NULL, **outs[HY_MAX_OUTPUTS] = {&result};                \
+    int n_in = 0, n_out = 1;                                                    \
+    hy_attrs attrs;                                                             \
+    memset(&attrs, 0, sizeof attrs);                                            \
+    HY_ATTRS_##kind(PUT_ATTR, kind) HY__END(RESULT outputs) HY__END(PUT inputs) \
+        hy_s_apply(s, op, in, n_in, &attrs, outs, n_out);                       \
+    return result;                                                              \
   }
 #include "halyard/ops.def"

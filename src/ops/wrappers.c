@@ -28,9 +28,17 @@ static void put(hy_tensor* slot, const hy_tensor* t) {
 }
 
 static hy_status put_list(hy_call* call, hy_tensor* in, const hy_tensor* list, int n) {
-  if (n < 0 || n > HY_MAX_INPUTS - call->n_in || (n > 0 && !list))
+  if (n < 0 || (n > 0 && !list))
+    return hy_fail(HY_INVALID_ARGUMENT, "%s: a list of %d tensors is NULL", hy_op_name(call->op),
+                   n);
+  if (hy__joins(call->op)) {
+    call->in = list;
+    call->n_in = n;
+    return HY_OK;
+  }
+  if (n > HY_MAX_INPUTS - call->n_in)
     return hy_fail(HY_INVALID_ARGUMENT, "%s: a list of %d tensors; at most %d fit in one call",
-                   hy_op_name(call->op), list ? n : 0, HY_MAX_INPUTS - call->n_in);
+                   hy_op_name(call->op), n, HY_MAX_INPUTS - call->n_in);
   for (int i = 0; i < n; i++) in[call->n_in++] = list[i];
   return HY_OK;
 }

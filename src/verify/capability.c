@@ -49,13 +49,16 @@ void hy__capability_declared(hy__capability_record* record, const hy_device* dev
                              uint32_t declared) {
   for (int i = 0; i < N_ROWS; i++) {
     if (rows[i].op != op) continue;
-    // The reference is a host device's own kernel, and runs everything.
-    record->declared[i] = hy_device_is_host(device) ||
+    // The reference is the cpu's own kernel, and runs everything.
+    record->declared[i] = strcmp(hy_device_backend(device), "cpu") == 0 ||
                           (rows[i].argument == 0 ? declared & rows[i].dtypes : declared) != 0;
   }
 }
 
 void hy__capability_ran(hy__capability_record* record, const hy_call* call, bool passed) {
+  for (int i = 0; passed && i < call->n_in; i++) record->dtypes |= HY_DTYPE_BIT(call->in[i].dtype);
+  for (int i = 0; passed && i < call->n_out; i++)
+    record->dtypes |= HY_DTYPE_BIT(call->out[i].dtype);
   for (int i = 0; i < N_ROWS; i++) {
     if (rows[i].op != call->op || rows[i].argument >= call->n_in ||
         !(rows[i].dtypes & HY_DTYPE_BIT(call->in[rows[i].argument].dtype)))
@@ -106,5 +109,16 @@ hy_status hy__capability_judge(const hy__capability_record* record, hy_device* d
   HY_TRY(hy_device_describe(device, &info));
   for (int bit = 0; bit < 32; bit++)
     if (info.capabilities >> bit & 1) judge(record, 1u << bit, verdict);
+  for (int d = 0; d < 32; d++) {
+    if (!(info.dtypes >> d & 1)) continue;
+    bool known = d > HY_NONE && d < HY_DTYPE_COUNT, ran = known && record->dtypes >> d & 1;
+    verdict->cases++;
+    verdict->passed += ran;
+    if (ran || verdict->failed++ > 0) continue;
+    snprintf(verdict->failure, sizeof verdict->failure,
+             "device_info claims the type %s in its dtypes, and no call with it ran on the device "
+             "and passed",
+             known ? hy_dtype_name((hy_dtype)d) : "of a bit that is none");
+  }
   return HY_OK;
 }

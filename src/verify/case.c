@@ -12,6 +12,8 @@
 
 #define IMAGE_BYTES ((size_t)32 << 20)
 #define GUARD 64
+// A thousand elements of the widest type around what an op writes.
+#define OUTPUT_GUARD 8192
 #define OWN_MISTAKES 8
 
 // Mistakes that any op must refuse.
@@ -68,17 +70,26 @@ void hy__case_destroy(hy__case* c) {
 // ---- memory ----
 
 // Bytes that are NaN in every floating type wherever they are read as one, and that no kernel
-// writes by chance.
+// writes by chance. They repeat after PERIOD.
+#define PERIOD 4096
 static void poison(unsigned char* image, size_t first, size_t last) {
-  for (size_t i = first; i < last; i++)
-    image[i] = i & 1 ? 0xff : (unsigned char)(0xf0 | ((i * 0x9e3779b1u) >> 13 & 0xf));
+  static unsigned char pattern[PERIOD];  // one thread at a time, as all of conformance
+  for (size_t i = 0; pattern[PERIOD - 1] == 0 && i < PERIOD; i++)
+    pattern[i] = i & 1 ? 0xff : (unsigned char)(0xf0 | ((i * 0x9e3779b1u) >> 13 & 0xf));
+  while (first < last) {
+    size_t at = first % PERIOD, n = PERIOD - at < last - first ? PERIOD - at : last - first;
+    memcpy(image + first, pattern + at, n);
+    first += n;
+  }
 }
 
-static void* take(hy__case* c, size_t bytes) {
-  size_t at = (c->used + GUARD + 63) / 64 * 64;
-  if (bytes > IMAGE_BYTES || at + bytes + GUARD > IMAGE_BYTES) return NULL;
-  poison(c->image, c->used, at + bytes + GUARD);
-  c->used = at + bytes + GUARD;
+static void* take(hy__case* c, size_t bytes, bool is_output) {
+  size_t guard = is_output ? OUTPUT_GUARD : GUARD;
+  size_t at = (c->used + guard + 63) / 64 * 64;
+  c->too_large |= bytes > IMAGE_BYTES || at + bytes + guard > IMAGE_BYTES;
+  if (c->too_large) return NULL;
+  poison(c->image, c->used, at + bytes + guard);
+  c->used = at + bytes + guard;
   return c->image + at;
 }
 
@@ -115,7 +126,7 @@ static hy_tensor place(hy__case* c, hy_dtype dtype, int ndim, const int64_t* sha
                        hy__flavour style) {
   hy_tensor t;
   if (hy_tensor_init(&t, NULL, dtype, ndim, shape) != HY_OK || t.layout != HY_LAYOUT_STRIDED) {
-    t.data = take(c, (size_t)hy_tensor_numel(&t) + 1);
+    t.data = take(c, (size_t)hy_tensor_numel(&t) + 1, is_output);
     return t;
   }
   if (style == HY__FLAVOUR_MIXED) style = (hy__flavour)hy__draw_int(c, 0, HY__FLAVOUR_MIXED - 1);
@@ -123,7 +134,7 @@ static hy_tensor place(hy__case* c, hy_dtype dtype, int ndim, const int64_t* sha
   int64_t first, last, size = (int64_t)hy_dtype_size(dtype);
   hy_tensor_extent(&t, &first, &last);
   int64_t shift = style == HY__FLAVOUR_OFFSET ? hy__draw_int(c, 1, 3) * size : 0;
-  char* memory = take(c, (size_t)(last - first + shift));
+  char* memory = take(c, (size_t)(last - first + shift), is_output);
   t.data = memory ? memory + shift - first : NULL;
   return t;
 }
@@ -227,6 +238,18 @@ static uint32_t types_that_hold(hy_dtype dtype) {
   return dtype == HY_BOOL ? HY_ALL_DTYPES : hy_dtype_is_int(dtype) ? HY_NUMBERS : HY_FLOATS;
 }
 
+// Which optional outputs a case leaves out, as bits: none when it is plain, all when it is large,
+// any otherwise; at least one output is left.
+static unsigned absent_outputs(hy__case* c) {
+  unsigned optional = 0, all = (1u << c->info->n_outputs) - 1;
+  for (int o = 0; o < c->info->n_outputs; o++)
+    optional |= (unsigned)(c->info->outputs[o].kind == HY_ARGUMENT_OPTIONAL) << o;
+  unsigned kept = 1u << hy__draw_int(c, 0, c->info->n_outputs - 1), drawn = (unsigned)hy__draw(c);
+  if (c->flavour == HY__FLAVOUR_PLAIN) return 0;
+  unsigned absent = c->flavour == HY__FLAVOUR_LARGE ? optional : optional & drawn;
+  return absent == all ? all & ~kept : absent;
+}
+
 static void add_outputs(hy__case* c) {
   hy_tensor out[HY_MAX_OUTPUTS];
   memset(out, 0, sizeof out);
@@ -236,9 +259,9 @@ static void add_outputs(hy__case* c) {
   bool inferred = hy_infer(&c->call, out) == HY_OK;
   if (made) c->result[0] = c->out[0].dtype;
   if (made) return;
+  unsigned absent = absent_outputs(c);
   for (int o = 0; o < c->info->n_outputs; o++) {
-    bool optional = c->info->outputs[o].kind == HY_ARGUMENT_OPTIONAL;
-    bool left_out = optional && hy__draw_int(c, 0, 3) == 0 && o > 0;
+    bool left_out = (absent >> o & 1) != 0;
     // A call that cannot be inferred is refused before its outputs are looked at.
     if (!inferred) hy_tensor_init(&out[o], NULL, HY_F32, 1, (int64_t[]){1});
     if (left_out) {
@@ -380,9 +403,12 @@ static int n_dtypes(hy_op op) {
   return __builtin_popcount(hy_op_describe(op)->dtypes);
 }
 
+// Valid cases of a type: one of each flavour, MODEL being the last, which has several.
+#define VALID (HY__FLAVOUR_COUNT - 1 + HY__MODEL_SIZES)
+
 int hy__case_count(hy_op op) {
   if (!hy_op_describe(op)) return 0;
-  return n_dtypes(op) * HY__FLAVOUR_COUNT + OWN_MISTAKES + GENERAL_COUNT;
+  return n_dtypes(op) * VALID + OWN_MISTAKES + GENERAL_COUNT;
 }
 
 static hy_dtype nth_dtype(uint32_t dtypes, int n) {
@@ -392,18 +418,10 @@ static hy_dtype nth_dtype(uint32_t dtypes, int n) {
   return HY_NONE;
 }
 
-// The largest finite value among the floating inputs, at least 1.
+// The largest finite value among the floating inputs.
 static double largest_input(const hy__case* c) {
-  double most = 1;
-  for (int i = 0; i < c->call.n_in; i++) {
-    const hy_tensor* t = &c->in[i];
-    if (!hy_dtype_is_float(t->dtype) || t->layout != HY_LAYOUT_STRIDED || !t->data) continue;
-    int64_t numel = hy_tensor_numel(t);
-    for (int64_t k = 0; k < numel; k++) {
-      double value = fabs(hy__load_f(t->dtype, hy__element(t, k)));
-      if (isfinite(value) && value > most) most = value;
-    }
-  }
+  double most = 0;
+  for (int i = 0; i < c->call.n_in; i++) most = fmax(most, hy__largest(&c->in[i]));
   return most;
 }
 
@@ -417,24 +435,33 @@ hy_status hy__case_make(hy__case* c, const hy__case_key* key) {
   if (key->index < 0 || key->index >= hy__case_count(key->op))
     return hy_fail(HY_NOT_FOUND, "%s has cases 0 to %d, not %d", c->info->name,
                    hy__case_count(key->op) - 1, key->index);
-  int dtypes = n_dtypes(key->op), mistake = key->index - dtypes * HY__FLAVOUR_COUNT;
+  int dtypes = n_dtypes(key->op), mistake = key->index - dtypes * VALID;
   c->random = key->seed * 0x2545f4914f6cdd1du ^ (uint64_t)key->op << 32 ^ (uint64_t)key->index;
   hy__draw(c);
   c->call.op = key->op;
   c->terms = 1;
   if (mistake < 0) {
-    c->flavour = (hy__flavour)(key->index / dtypes);
+    int flavour = key->index / dtypes;
+    c->flavour = (hy__flavour)(flavour < HY__FLAVOUR_MODEL ? flavour : HY__FLAVOUR_MODEL);
+    c->model = flavour - c->flavour;
     c->dtype = nth_dtype(c->info->dtypes, key->index % dtypes);
+    c->main =
+        (key->seed + (uint64_t)c->model) % (uint64_t)dtypes == (uint64_t)(key->index % dtypes);
+    c->missing = key->quick && c->flavour == HY__FLAVOUR_MODEL && !c->main;
   } else {
     c->dtype = nth_dtype(c->info->dtypes, 0);
     if (mistake < OWN_MISTAKES) c->wrong = mistake + 1;
   }
   if (key->simple && (c->flavour == HY__FLAVOUR_SPECIAL || c->flavour < HY__FLAVOUR_MIXED))
     c->flavour = HY__FLAVOUR_PLAIN;
-  generators[key->op](c);
+  if (!c->missing) generators[key->op](c);
+  if (c->missing) return hy_fail(HY_NOT_FOUND, "%s has no such case", c->info->name);
   if (c->wrong > 0 && c->expected == HY_OK)
     return hy_fail(HY_NOT_FOUND, "%s has no such mistake", c->info->name);
   add_outputs(c);
+  if (c->too_large)
+    return hy_fail(HY_OUT_OF_MEMORY, "a case of %s needs more than %zu MiB", c->info->name,
+                   IMAGE_BYTES >> 20);
   if (mistake >= OWN_MISTAKES) {
     snprintf(c->what, sizeof c->what, "%s", mistake_text(mistake - OWN_MISTAKES));
     if (!spoil(c, mistake - OWN_MISTAKES))
@@ -453,4 +480,16 @@ bool hy__case_is_promised(const hy__case* c) {
     if (hy__present(&c->out[i]) && !hy_tensor_is_contiguous(&c->out[i])) return false;
   }
   return true;
+}
+
+void hy__case_describe(const hy__case* c, char* buffer, size_t size) {
+  hy_call_describe(&c->call, buffer, size);
+  for (int o = 0; o < c->call.n_out; o++) {
+    for (int i = 0; i < c->call.n_in; i++) {
+      size_t used = strlen(buffer);
+      if (hy__present(&c->out[o]) && hy__present(&c->in[i]) && c->out[o].data &&
+          c->out[o].data == c->in[i].data)
+        snprintf(buffer + used, size - used, ", %s = in[%d]", c->info->outputs[o].name, i);
+    }
+  }
 }

@@ -22,7 +22,10 @@
   X(TINY, "sizes of 1 and no dimensions")                                  \
   X(SPECIAL, "NaN, infinities, zeros of both signs, values that overflow") \
   X(IN_PLACE, "an output that is an input, where the op's row allows it")  \
-  X(LARGE, "sizes beyond a block of any kernel")
+  X(LARGE, "sizes beyond a block of any kernel")                           \
+  X(SUBNORMAL, "magnitudes from the smallest of the type to 1")            \
+  X(HUGE, "magnitudes from 1 to the largest of the type")                  \
+  X(MODEL, "one size as real models have it, the others small")
 
 typedef enum hy__flavour {
 #define HY_AS_ENUM(name, text) HY__FLAVOUR_##name,
@@ -32,6 +35,12 @@ typedef enum hy__flavour {
 } hy__flavour;
 
 const char* hy__flavour_text(hy__flavour flavour);
+
+// How many cases of the flavour MODEL there are of a type: each has another large size.
+#define HY__MODEL_SIZES 4
+// Sizes up to this are tried in every type, larger ones in one that the seed chooses, and a
+// sixteenth of them in the others; with `quick`, in one of sixteen ops.
+#define HY__EVERY_TYPE 5000
 
 // Which case. The same key always makes the same case.
 typedef struct hy__case_key {
@@ -63,7 +72,11 @@ typedef struct hy__case {
   // For generators.
   hy_dtype dtype;  // of the first tensor
   uint64_t random;
-  int wrong;  // 0: valid, n: the op's own n-th mistake
+  int wrong;     // 0: valid, n: the op's own n-th mistake
+  int model;     // which size of a MODEL case is large, 0 .. HY__MODEL_SIZES - 1
+  bool missing;  // there is no such case
+  bool too_large;
+  bool main;  // of the types of a MODEL case the one that has sizes beyond HY__EVERY_TYPE
 } hy__case;
 
 hy_status hy__case_create(hy__case** c);
@@ -71,10 +84,13 @@ void hy__case_destroy(hy__case* c);
 // How many indices an op has: valid ones first, cycling through the dtypes of its row, then
 // mistakes.
 int hy__case_count(hy_op op);
-// HY_NOT_FOUND: this number is a mistake that this op cannot make. Reuses the memory of `c`.
+// HY_NOT_FOUND: this number is a mistake that this op cannot make, or a size it does not have; with
+// `quick`, one type of each size is all there is. Reuses the memory of `c`.
 hy_status hy__case_make(hy__case* c, const hy__case_key* key);
 // Whether the case is one that a declaration promises: valid, contiguous, one type.
 bool hy__case_is_promised(const hy__case* c);
+// The call in words, and which outputs are inputs: "out = in[0]". Always terminated.
+void hy__case_describe(const hy__case* c, char* buffer, size_t size);
 
 // ---- for generators: random choices ----
 
@@ -88,7 +104,16 @@ int64_t hy__draw_size(hy__case* c);
 int64_t hy__draw_size_from_1(hy__case* c);
 // A size at most `most`, at least 1, whatever the flavour.
 int64_t hy__draw_small(hy__case* c, int64_t most);
-// A shape of low to high dimensions; returns how many.
+// In a MODEL case `size` if that is the case's large one, else 1 to 3; in others hy__draw_size or
+// hy__draw_small(most).
+int64_t hy__draw_sized(hy__case* c, int which, int64_t size);
+int64_t hy__draw_small_sized(hy__case* c, int64_t most, int which, int64_t size);
+bool hy__is_model(const hy__case* c, int which);
+// Says that an op has no more than `sizes` MODEL cases.
+void hy__has_sizes_to(hy__case* c, int sizes);
+// A shape of low to high dimensions; returns how many. MODEL cases: more than 2^17 elements in one
+// dimension, HY_MAX_DIMS dimensions (where high is 4; 7 where it is 3), 5 of them with more than
+// 20,000 in one.
 int hy__draw_shape(hy__case* c, int low, int high, int64_t* shape);
 hy_scalar hy__draw_scalar(hy__case* c, hy_dtype dtype);
 
@@ -106,6 +131,18 @@ void hy__fill_uniform(hy__case* c, hy_tensor* t, double low, double high);
 void hy__fill_ints(hy__case* c, hy_tensor* t, int64_t low, int64_t high);
 // Different values along every line, for ops whose answer to a tie is open.
 void hy__fill_distinct(hy__case* c, hy_tensor* t);
+void hy__make_positive(hy_tensor* t);  // of floats
+// In plain and large cases adds a mean that is large beside the spread, so that a variance computed
+// as the difference of two large numbers is seen; not in bf16, which would lose the spread itself.
+void hy__add_mean(hy__case* c, hy_tensor* t);
+void hy__replace_zeros(hy_tensor* t, double zero);
+// The largest magnitude among the finite elements of a floating tensor; 0 where there is none.
+double hy__largest(const hy_tensor* t);
+// The largest finite number of the type.
+double hy__finite_max(hy_dtype dtype);
+// Whether the inputs of a SUBNORMAL or HUGE case have magnitudes of their own, element by element;
+// else each tensor has one, so that sums of `factors` products stay finite and say something.
+bool hy__mixes_magnitudes(const hy__case* c);
 // `size`, or the longest line that hy__fill_distinct can fill in this type.
 int64_t hy__distinct_limit(hy_dtype dtype, int64_t size);
 // Runs the reference of `op` on inputs of this case and appends its n-th output as an input.

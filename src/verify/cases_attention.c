@@ -12,16 +12,21 @@ typedef struct attention {
 
 static attention draw_attention(hy__case* c) {
   attention a;
+  // Of models: a thousand keys, heads of 128 and more, long prompts, many heads of a large batch.
   a.lead = (int)hy__draw_int(c, 0, 1);
-  a.kv_heads = hy__draw_small(c, 3);
-  a.heads = a.kv_heads * hy__draw_small(c, 3);
-  a.queries = hy__draw_size(c);
+  if (hy__is_model(c, 3)) a.lead = HY_MAX_DIMS - 3;
+  a.kv_heads = hy__draw_small_sized(c, 3, 3, 40);
+  a.heads = a.kv_heads * hy__draw_small_sized(c, 3, 3, 4);
+  a.queries = hy__draw_sized(c, 2, 1013);
   a.keys = hy__draw_bool(c) ? a.queries : hy__draw_size_from_1(c);
   if (a.keys == 0) a.keys = 3;
+  if (c->flavour == HY__FLAVOUR_MODEL) a.keys = 1 + hy__draw_sized(c, 0, 1003);
   a.size = hy__draw_size_from_1(c);
   a.value_size = hy__draw_int(c, 0, 3) ? a.size : hy__draw_size_from_1(c);
   if (a.size > 64) a.size = 64;
   if (a.value_size > 64) a.value_size = 64;
+  if (hy__is_model(c, 1))
+    a.size = a.value_size = hy__draw_sized(c, 1, hy__draw_bool(c) ? 128 : 192);
   c->terms = a.keys + a.size;
   c->scale = 8;
   c->wide = true;
@@ -30,9 +35,12 @@ static attention draw_attention(hy__case* c) {
 
 static hy_tensor* add_heads(hy__case* c, const attention* a, int64_t heads, int64_t rows,
                             int64_t size) {
-  hy_tensor* t = hy__add_input(
-      c, c->dtype, a->lead + 3,
-      (int64_t[4]){a->lead ? 2 : heads, a->lead ? heads : rows, a->lead ? rows : size, size});
+  int64_t shape[HY_MAX_DIMS];
+  for (int d = 0; d < a->lead; d++) shape[d] = d == 0 ? 2 : 1;
+  shape[a->lead] = heads;
+  shape[a->lead + 1] = rows;
+  shape[a->lead + 2] = size;
+  hy_tensor* t = hy__add_input(c, c->dtype, a->lead + 3, shape);
   hy__fill_uniform(c, t, -2, 2);
   return t;
 }
@@ -61,9 +69,14 @@ static void add_mask(hy__case* c, const attention* a) {
   }
 }
 
+// 0 stands for the usual one.
+static double draw_scale(hy__case* c, int64_t size) {
+  const double scales[4] = {1 / sqrt((double)size), 0, hy__draw_real(c, 0.1, 1), 0.3};
+  return scales[hy__draw(c) % 4];
+}
+
 static void draw_attributes(hy__case* c, const attention* a) {
-  double scale = hy__draw_real(c, 0.1, 1);
-  c->call.attrs.attention.scale = hy__draw_bool(c) ? 1 / sqrt((double)a->size) : scale;
+  c->call.attrs.attention.scale = draw_scale(c, a->size);
   c->call.attrs.attention.causal = (hy_causal)hy__draw_int(c, 0, HY_CAUSAL_BOTTOM_RIGHT);
   // A query that sees no key at all has no average to give.
   if (a->queries > a->keys && c->call.attrs.attention.causal == HY_CAUSAL_BOTTOM_RIGHT)
@@ -114,15 +127,24 @@ void hy__cases_sdpa_backward(hy__case* c) {
   (void)dout;
 }
 
+#define MOST_SEQUENCES 130
+
 // Sequences of different lengths in blocks in any order.
 void hy__cases_paged_attention(hy__case* c) {
-  int64_t kv_heads = hy__draw_small(c, 2), heads = kv_heads * hy__draw_small(c, 3);
-  int64_t size = hy__draw_small(c, 16), block = hy__draw_small(c, 4);
-  int64_t sequences = hy__draw_int(c, 1, 4), most = hy__draw_small(c, 4);
-  int64_t length[4], queries[4], tokens = 0, blocks = sequences * most + 1;
+  // Of models: pages of 16 and more, contexts of a thousand, many sequences, heads of 128 and many.
+  bool in_pages = hy__is_model(c, 0);
+  int64_t kv_heads = hy__draw_small_sized(c, 2, 3, 33),
+          heads = kv_heads * hy__draw_small_sized(c, 3, 3, 4);
+  int64_t size = hy__draw_small_sized(c, 16, 2, hy__draw_bool(c) ? 128 : 192);
+  int64_t block = hy__draw_small_sized(c, 4, 0, hy__draw_bool(c) ? 16 : 32);
+  int64_t sequences = hy__draw_small_sized(c, 4, 1, MOST_SEQUENCES);
+  int64_t most = hy__draw_small_sized(c, 4, 0, 65);
+  int64_t length[MOST_SEQUENCES], queries[MOST_SEQUENCES], tokens = 0,
+                                                           blocks = sequences * most + 1;
   for (int s = 0; s < sequences; s++) {
-    length[s] = hy__draw_int(c, 1, most * block);
+    length[s] = hy__draw_int(c, in_pages ? most * block - 3 : 1, most * block);
     queries[s] = hy__draw_int(c, 1, length[s] < 3 ? length[s] : 3);
+    if (in_pages && s == 0 && length[s] > 120) queries[s] = 120;  // a prompt
     tokens += queries[s];
   }
   hy_dtype index = hy__draw_bool(c) ? HY_I32 : HY_I64;
@@ -145,7 +167,7 @@ void hy__cases_paged_attention(hy__case* c) {
     hy__store_i(index, hy__element(context, s), length[s]);
     at += queries[s];
   }
-  c->call.attrs.scale.scale = 1 / sqrt((double)size);
+  c->call.attrs.scale.scale = draw_scale(c, size);
   c->terms = most * block + size;
   c->scale = 8;
   c->wide = true;
@@ -207,10 +229,15 @@ void hy__cases_rope_paged_attention(hy__case* c) {
 }
 
 void hy__cases_rope(hy__case* c) {
-  int64_t shape[4], half[4];
+  int64_t shape[HY_MAX_DIMS], half[HY_MAX_DIMS];
+  hy__has_sizes_to(c, 4);
   int ndim = (int)hy__draw_int(c, 1, 4);
-  for (int d = 0; d < ndim; d++) shape[d] = d == 0 ? hy__draw_size(c) : hy__draw_small(c, 5);
-  shape[ndim - 1] = 2 * hy__draw_small(c, 8);
+  if (c->flavour == HY__FLAVOUR_MODEL) ndim = c->model == 2 ? HY_MAX_DIMS : 3;
+  for (int d = 0; d < ndim; d++)
+    shape[d] = d == 0 ? hy__draw_sized(c, 1, 20011) : hy__draw_small(c, 5);
+  shape[ndim - 1] = 2 * hy__draw_small_sized(c, 8, 0, 64);
+  if (ndim > 2 && c->flavour == HY__FLAVOUR_MODEL && c->model != 2)
+    shape[1] = hy__draw_small_sized(c, 5, 3, 33001);
   for (int d = 0; d < ndim; d++) half[d] = d + 2 >= ndim ? shape[d] : 1;
   half[ndim - 1] = shape[ndim - 1] / 2;
   int skip = ndim > 2 && hy__draw_bool(c) ? ndim - 2 : 0;

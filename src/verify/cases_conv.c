@@ -1,4 +1,5 @@
 // Cases of convolution and pooling.
+#include <math.h>
 #include <string.h>
 
 #include "verify/case.h"
@@ -15,22 +16,28 @@ typedef struct conv {
 static conv draw_conv(hy__case* c) {
   hy_attrs_conv* a = &c->call.attrs.conv;
   conv v;
-  a->groups = hy__draw_small(c, 3);
-  a->stride = draw_pair(c, 1, 2);
-  a->padding = draw_pair(c, 0, 2);
-  a->dilation = draw_pair(c, 1, 2);
-  v.batch = c->flavour == HY__FLAVOUR_EMPTY ? 0 : hy__draw_small(c, 3);
-  v.in_channels = a->groups * hy__draw_small(c, 3);
-  v.out_channels = a->groups * hy__draw_small(c, 3);
-  v.kernel_h = hy__draw_small(c, 3);
-  v.kernel_w = hy__draw_small(c, 3);
+  // Of models: kernels of 7, many channels of either side, many groups, large images and batches.
+  a->groups = hy__draw_small_sized(c, 3, 2, 40);
+  a->stride = draw_pair(c, 1, 3);
+  a->padding = draw_pair(c, 0, 3);
+  a->dilation = draw_pair(c, 1, 3);
+  v.batch = hy__draw_small_sized(c, 3, 0, 200);
+  if (c->flavour == HY__FLAVOUR_EMPTY) v.batch = 0;
+  v.in_channels = a->groups * hy__draw_small_sized(c, 3, 1, 130);
+  v.out_channels = a->groups * hy__draw_small_sized(c, 3, 1, 120);
+  v.kernel_h = hy__draw_small_sized(c, 3, 0, 7);
+  v.kernel_w = hy__draw_small_sized(c, 3, 0, 7);
   // Large enough for one step of the kernel.
-  v.h = a->dilation.h * (v.kernel_h - 1) + hy__draw_small(c, 6);
-  v.w = a->dilation.w * (v.kernel_w - 1) + hy__draw_small(c, 6);
+  v.h = a->dilation.h * (v.kernel_h - 1) + hy__draw_small_sized(c, 6, 3, 230);
+  v.w = a->dilation.w * (v.kernel_w - 1) + hy__draw_small_sized(c, 6, 3, 190);
   c->terms = v.in_channels / a->groups * v.kernel_h * v.kernel_w + 1;
-  c->scale = c->flavour == HY__FLAVOUR_SPECIAL ? 1e4 : 16;
-  c->wide = true;
   return v;
+}
+
+// The products of x and the weight, and the bias.
+static void scale_by(hy__case* c, const hy_tensor* a, const hy_tensor* b) {
+  c->scale = fmax(2 * hy__largest(a) * hy__largest(b), 4);
+  c->wide = true;
 }
 
 void hy__cases_conv2d(hy__case* c) {
@@ -41,6 +48,7 @@ void hy__cases_conv2d(hy__case* c) {
                 (int64_t[]){v.out_channels, v.in_channels / groups, v.kernel_h, v.kernel_w});
   // An infinite weight beside the padding's zeros gives NaN where the zeros are multiplied.
   hy__fill_uniform(c, &c->in[1], -4, 4);
+  scale_by(c, &c->in[0], &c->in[1]);
   if (hy__draw_bool(c))
     hy__add_input(c, c->dtype, 1, &v.out_channels);
   else
@@ -77,6 +85,7 @@ void hy__cases_conv2d_backward(hy__case* c) {
   c->call.n_in = 0;
   hy__fill_uniform(c, hy__add_input(c, c->dtype, 4, dy[0].shape), -4, 4);
   c->call.n_in = 3;
+  scale_by(c, &c->in[0], hy__largest(&in[0]) > hy__largest(&in[1]) ? &in[0] : &in[1]);
   c->terms +=
       v.out_channels * v.kernel_h * v.kernel_w + dy[0].shape[0] * dy[0].shape[2] * dy[0].shape[3];
   if (hy__mistake(c, 1, HY_SHAPE, "a gradient of the wrong shape")) {
@@ -90,13 +99,17 @@ void hy__cases_conv2d_backward(hy__case* c) {
 // Pooling: padding is at most half the kernel.
 static hy_tensor* add_pooled(hy__case* c, hy_pair* kernel, hy_pair* stride, hy_pair* padding,
                              hy_pair dilation) {
+  hy__has_sizes_to(c, 4);
   *kernel = draw_pair(c, 1, 3);
-  *stride = draw_pair(c, 1, 3);
+  if (hy__is_model(c, 0)) *kernel = draw_pair(c, 6, 9);
+  *stride = draw_pair(c, 1, kernel->h > 3 ? 7 : 3);
   *padding = (hy_pair){hy__draw_int(c, 0, kernel->h / 2), hy__draw_int(c, 0, kernel->w / 2)};
-  int64_t shape[4] = {c->flavour == HY__FLAVOUR_EMPTY ? 0 : hy__draw_small(c, 3),
-                      hy__draw_small(c, 3), dilation.h * (kernel->h - 1) + hy__draw_small(c, 6),
-                      dilation.w * (kernel->w - 1) + hy__draw_small(c, 6)};
-  int skip = c->flavour != HY__FLAVOUR_EMPTY && hy__draw_int(c, 0, 3) == 0;
+  int64_t shape[4] = {hy__draw_small_sized(c, 3, 2, 803), hy__draw_small_sized(c, 3, 1, 809),
+                      dilation.h * (kernel->h - 1) + hy__draw_small_sized(c, 6, 3, 230),
+                      dilation.w * (kernel->w - 1) + hy__draw_small_sized(c, 6, 3, 190)};
+  if (c->flavour == HY__FLAVOUR_EMPTY) shape[0] = 0;
+  bool batched = c->flavour == HY__FLAVOUR_EMPTY || hy__is_model(c, 2);
+  int skip = hy__draw_int(c, 0, 3) == 0 && !batched;
   c->terms = kernel->h * kernel->w;
   return hy__add_input(c, c->dtype, 4 - skip, shape + skip);
 }
@@ -139,7 +152,7 @@ static void draw_avg_pool(hy__case* c) {
   hy_attrs_avg_pool* a = &c->call.attrs.avg_pool;
   a->ceil_mode = hy__draw_int(c, 0, 3) == 0;
   a->count_padding = hy__draw_bool(c);
-  a->divisor = hy__draw_int(c, 0, 3) == 0 ? 3 : 0;
+  a->divisor = hy__draw_bool(c) ? hy__draw_int(c, 1, 9) : 0;
   add_pooled(c, &a->kernel, &a->stride, &a->padding, (hy_pair){1, 1});
 }
 

@@ -1,4 +1,5 @@
 // Cases of the elementwise ops.
+#include <math.h>
 #include <string.h>
 
 #include "verify/case.h"
@@ -43,13 +44,21 @@ static void add_broadcast(hy__case* c, int n, uint32_t dtypes) {
 }
 
 void hy__cases_unary(hy__case* c) {
-  add_any(c, c->dtype);
+  hy_tensor* x = add_any(c, c->dtype);
+  if (c->call.op == HY_OP_relu) hy__replace_zeros(x, 0.0);  // as for maximum
+}
+
+static bool has_any_magnitude(const hy__case* c) {
+  return c->flavour == HY__FLAVOUR_SUBNORMAL || c->flavour == HY__FLAVOUR_HUGE;
 }
 
 // Mostly where the op is defined; the case of special values has the rest.
 void hy__cases_unary_positive(hy__case* c) {
   hy_tensor* x = add_any(c, c->dtype);
-  if (c->flavour != HY__FLAVOUR_SPECIAL) hy__fill_uniform(c, x, 0.05, 6);
+  if (has_any_magnitude(c) && hy_dtype_is_float(c->dtype))
+    hy__make_positive(x);
+  else if (c->flavour != HY__FLAVOUR_SPECIAL)
+    hy__fill_uniform(c, x, 0.05, 6);
 }
 
 void hy__cases_cast(hy__case* c) {
@@ -58,6 +67,12 @@ void hy__cases_cast(hy__case* c) {
   // What a negative, infinite or NaN float gives as an integer is the machine's own affair.
   if (hy_dtype_is_float(c->dtype) && !hy_dtype_is_float(to)) hy__fill_uniform(c, x, -4, 4);
   if (hy_dtype_is_float(c->dtype) && to == HY_U8) hy__fill_uniform(c, x, 0, 8);
+  // Nearly all that both types hold; a double holds no more than 53 bits of it.
+  if (c->flavour == HY__FLAVOUR_HUGE && hy_dtype_is_float(c->dtype) && hy_dtype_is_int(to) &&
+      to != HY_U8) {
+    double most = fmin(ldexp(0.99, hy_dtype_bits(to) - 1), hy__finite_max(c->dtype));
+    hy__fill_uniform(c, x, -most, most);
+  }
   c->call.attrs.cast.dtype = to;
   if (hy__mistake(c, 1, HY_DTYPE, "a cast to i4")) c->call.attrs.cast.dtype = HY_I4;
   if (hy__mistake(c, 2, HY_DTYPE, "a cast to no type")) c->call.attrs.cast.dtype = HY_NONE;
@@ -69,15 +84,19 @@ void hy__cases_gelu(hy__case* c) {
 }
 
 void hy__cases_clamp(hy__case* c) {
-  add_any(c, c->dtype);
+  hy__replace_zeros(add_any(c, c->dtype), 0.0);  // as for maximum
   hy_scalar low = hy__draw_scalar(c, c->dtype), high = hy__draw_scalar(c, c->dtype);
   uint64_t which = hy__draw(c) % 3;
   c->call.attrs.clamp.low = which == 1 ? hy_no_scalar() : low;
   c->call.attrs.clamp.high = which == 2 ? hy_no_scalar() : high;
 }
 
+// Of 0 and -0 either may be the larger: there is one kind of zero in a case.
 void hy__cases_binary(hy__case* c) {
   add_broadcast(c, 2, c->info->dtypes);
+  bool chooses = c->call.op == HY_OP_maximum || c->call.op == HY_OP_minimum;
+  double zero = hy__draw_bool(c) ? 0.0 : -0.0;
+  for (int i = 0; chooses && i < 2; i++) hy__replace_zeros(&c->in[i], zero);
 }
 
 void hy__cases_compare(hy__case* c) {
@@ -108,7 +127,8 @@ void hy__cases_div(hy__case* c) {
   hy_rounding rounding = draw_rounding(c);
   c->call.attrs.rounding.rounding = rounding;
   hy_tensor* b = &c->in[1];
-  if (!hy_dtype_is_float(b->dtype)) hy__fill_ints(c, b, 1, 7);
+  if (!hy_dtype_is_float(b->dtype))
+    hy__fill_ints(c, b, 1, c->flavour == HY__FLAVOUR_HUGE ? 127 : 7);
   if (hy_dtype_is_int(b->dtype) && b->dtype != HY_U8 && hy__draw_bool(c))
     hy__fill_ints(c, b, -7, -1);
 }
@@ -118,7 +138,10 @@ void hy__cases_pow(hy__case* c) {
   add_broadcast(c, 2, c->info->dtypes);
   if (c->flavour == HY__FLAVOUR_SPECIAL) return;
   bool in_floats = hy_dtype_is_float(c->in[0].dtype) || hy_dtype_is_float(c->in[1].dtype);
-  hy__fill_uniform(c, &c->in[0], in_floats ? 0.1 : -5, 4);
+  if (has_any_magnitude(c) && hy_dtype_is_float(c->in[0].dtype))
+    hy__make_positive(&c->in[0]);
+  else
+    hy__fill_uniform(c, &c->in[0], in_floats ? 0.1 : -5, 4);
   hy__fill_uniform(c, &c->in[1], in_floats ? -3 : 0, 3);
 }
 
@@ -151,7 +174,8 @@ void hy__cases_scalar_pow(hy__case* c) {
   bool is_float = hy_dtype_is_float(c->dtype);
   int64_t whole = hy__draw_int(c, is_float ? -2 : 0, 3);
   double real = hy__draw_real(c, 0.1, 3);
-  if (c->flavour != HY__FLAVOUR_SPECIAL) hy__fill_uniform(c, x, is_float ? -3 : 0, 3);
+  if (!is_float || (c->flavour != HY__FLAVOUR_SPECIAL && !has_any_magnitude(c)))
+    hy__fill_uniform(c, x, is_float ? -3 : 0, 3);
   bool as_real = is_float && hy__draw_bool(c);
   c->call.attrs.value.value = as_real ? hy_float(real) : hy_int(whole);
 }
@@ -200,15 +224,14 @@ void hy__cases_addc(hy__case* c) {
   if (c->call.op == HY_OP_addcdiv && c->flavour != HY__FLAVOUR_SPECIAL)
     hy__fill_uniform(c, &c->in[2], 0.5, 4);
   c->call.attrs.value.value = draw_alpha(c, c->dtype);
-  c->scale = 128;
-  c->wide = true;
 }
 
 void hy__cases_tri(hy__case* c) {
   int64_t shape[HY_MAX_DIMS];
   int ndim = hy__draw_shape(c, 2, 4, shape);
   hy__add_input(c, c->dtype, ndim, shape);
-  c->call.attrs.tri.diagonal = hy__draw_int(c, -4, 4);
+  int64_t furthest = c->flavour == HY__FLAVOUR_LARGE || c->flavour == HY__FLAVOUR_MODEL ? 300 : 4;
+  c->call.attrs.tri.diagonal = hy__draw_int(c, -furthest, furthest);
   if (hy__mistake(c, 1, HY_SHAPE, "a vector where a matrix is needed")) c->in[0].ndim = 1;
 }
 
@@ -218,7 +241,10 @@ static void add_alike(hy__case* c) {
   hy_tensor* dy = hy__add_input(c, c->dtype, ndim, shape);
   // An infinity times a slope that underflows on some devices is NaN there.
   if (c->flavour == HY__FLAVOUR_SPECIAL) hy__fill_uniform(c, dy, -4, 4);
-  hy__add_input(c, c->dtype, ndim, shape);
+  hy_tensor* x = hy__add_input(c, c->dtype, ndim, shape);
+  // Where the functions end; the powers in their derivatives overflow soon behind.
+  double end = 1.1 * log(hy__finite_max(c->dtype));
+  if (c->flavour == HY__FLAVOUR_HUGE) hy__fill_uniform(c, x, -end, end);
   if (hy__mistake(c, 1, HY_DTYPE, "two types where one is needed")) {
     c->call.n_in = 1;
     hy__add_input(c, HY_F64, ndim, shape);
@@ -229,7 +255,7 @@ void hy__cases_alike(hy__case* c) {
   add_alike(c);
   // An output of sigmoid or tanh is within [-1, 1].
   if (c->call.op == HY_OP_sigmoid_backward || c->call.op == HY_OP_tanh_backward)
-    hy__fill_uniform(c, &c->in[1], 0, 1);
+    hy__fill_uniform(c, &c->in[1], c->call.op == HY_OP_tanh_backward ? -1 : 0, 1);
 }
 
 void hy__cases_alike_gelu(hy__case* c) {

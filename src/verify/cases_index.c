@@ -28,15 +28,26 @@ static hy_tensor* add_distinct_index(hy__case* c, int ndim, const int64_t* shape
   return t;
 }
 
-// A shape without empty dimensions, 1 to 3 of them, and one of the dimensions.
+// A shape without empty dimensions, 1 to 3 of them, and one of the dimensions. Of models: that one
+// has more than 2^17 elements, another one has, or there are as many dimensions as there can be.
 static int draw_indexed(hy__case* c, int64_t* shape, int* dim) {
   int ndim = (int)hy__draw_int(c, 1, 3);
+  if (c->flavour == HY__FLAVOUR_MODEL) ndim = c->model == 1 ? HY_MAX_DIMS : 2;
+  *dim = (int)hy__draw_int(c, 0, ndim - 1);
   for (int d = 0; d < ndim; d++) {
     shape[d] = hy__draw_size_from_1(c);
     if (d > 0 && shape[d] > 20) shape[d] = 20;
+    if (hy__is_model(c, 1) && shape[d] > 2) shape[d] = 2;
+    if (hy__is_model(c, 0) && d == *dim) shape[d] = hy__draw_sized(c, 0, 131101);
+    if (hy__is_model(c, 2) && d != *dim) shape[d] = hy__draw_sized(c, 2, 65551);
   }
-  *dim = (int)hy__draw_int(c, 0, ndim - 1);
   return ndim;
+}
+
+// How many of 1 to `all` indices a case has; in cases of models nearly all, or a thousand.
+static int64_t draw_part(hy__case* c, int64_t all) {
+  int64_t drawn = hy__draw_int(c, 1, all);
+  return c->flavour != HY__FLAVOUR_MODEL ? drawn : all > 1 ? all - 1 : all;
 }
 
 static int64_t either_end(hy__case* c, int dim, int ndim) {
@@ -45,13 +56,29 @@ static int64_t either_end(hy__case* c, int dim, int ndim) {
 
 // ---- embedding ----
 
+// The shape of the ids: 0 to 2 dimensions; of models, many ids or many dimensions.
+static int draw_ids(hy__case* c, int64_t* shape) {
+  int ndim = (int)hy__draw_int(c, hy__is_model(c, 2), 2);
+  if (hy__is_model(c, 3)) ndim = HY_MAX_DIMS - 1;
+  for (int d = 0; d < ndim; d++) {
+    shape[d] = d == 0 ? hy__draw_sized(c, 2, 45007) : hy__draw_size(c);
+    if (c->flavour != HY__FLAVOUR_MODEL && shape[d] > 64) shape[d] = 64;
+    if (hy__is_model(c, 3) && shape[d] > 2) shape[d] = 2;
+  }
+  return ndim;
+}
+
+static int64_t draw_rows(hy__case* c) {
+  int64_t usual = hy__draw_size_from_1(c);
+  return hy__is_model(c, 0) ? hy__draw_sized(c, 0, 32003) : usual;
+}
+
 void hy__cases_embedding(hy__case* c) {
-  int64_t rows = hy__draw_size_from_1(c), width = hy__draw_size(c), shape[3];
-  int ndim = hy__draw_shape(c, 0, 2, shape);
-  for (int d = 0; d < ndim; d++) shape[d] = shape[d] > 64 ? 64 : shape[d];
+  int64_t rows = draw_rows(c), width = hy__draw_sized(c, 1, 20011), shape[HY_MAX_DIMS];
+  int ndim = draw_ids(c, shape);
   hy__add_input(c, c->dtype, 2, (int64_t[]){rows, width});
   add_index(c, ndim, shape, rows);
-  c->call.attrs.padding.padding_index = hy__draw_bool(c) ? -1 : 0;
+  c->call.attrs.padding.padding_index = hy__draw_int(c, -1, rows - 1);
   if (hy__mistake_in_data(c, 1, HY_INDEX, "a row that is not there")) {
     c->call.n_in = 1;
     hy__fill_ints(c, hy__add_input(c, HY_I64, 1, (int64_t[]){2}), rows, rows);
@@ -67,14 +94,13 @@ void hy__cases_embedding(hy__case* c) {
 }
 
 void hy__cases_embedding_backward(hy__case* c) {
-  int64_t rows = hy__draw_size_from_1(c), shape[3];
-  int ndim = hy__draw_shape(c, 0, 2, shape);
-  for (int d = 0; d < ndim; d++) shape[d] = shape[d] > 64 ? 64 : shape[d];
-  shape[ndim] = hy__draw_size(c);
+  int64_t rows = draw_rows(c), shape[HY_MAX_DIMS];
+  int ndim = draw_ids(c, shape);
+  shape[ndim] = hy__draw_sized(c, 1, 20011);
   hy__add_input(c, c->dtype, ndim + 1, shape);
   add_index(c, ndim, shape, rows);
   c->call.attrs.rows.rows = rows;
-  c->call.attrs.rows.padding_index = hy__draw_bool(c) ? -1 : rows - 1;
+  c->call.attrs.rows.padding_index = hy__draw_int(c, -1, rows - 1);
   c->terms = hy_tensor_numel(&c->in[1]) + 1;
   if (hy__mistake_in_data(c, 1, HY_INDEX, "a row that is not there")) {
     c->call.n_in = 0;
@@ -86,9 +112,10 @@ void hy__cases_embedding_backward(hy__case* c) {
 // ---- gather and scatter ----
 
 void hy__cases_gather(hy__case* c) {
-  int64_t shape[3], index[3];
+  int64_t shape[HY_MAX_DIMS], index[HY_MAX_DIMS];
+  hy__has_sizes_to(c, 3);
   int dim, ndim = draw_indexed(c, shape, &dim);
-  for (int d = 0; d < ndim; d++) index[d] = hy__draw_int(c, d == dim ? 0 : 1, shape[d]);
+  for (int d = 0; d < ndim; d++) index[d] = draw_part(c, shape[d]);
   if (c->flavour == HY__FLAVOUR_EMPTY) index[dim] = 0;
   hy__add_input(c, c->dtype, ndim, shape);
   add_index(c, ndim, index, shape[dim]);
@@ -110,10 +137,11 @@ void hy__cases_gather(hy__case* c) {
 }
 
 void hy__cases_scatter(hy__case* c) {
-  int64_t shape[3], index[3], source[3];
+  int64_t shape[HY_MAX_DIMS], index[HY_MAX_DIMS], source[HY_MAX_DIMS];
+  hy__has_sizes_to(c, 3);
   int dim, ndim = draw_indexed(c, shape, &dim);
   for (int d = 0; d < ndim; d++) {
-    index[d] = hy__draw_int(c, 1, shape[d]);
+    index[d] = draw_part(c, shape[d]);
     source[d] = index[d] + hy__draw_int(c, 0, 1);
   }
   if (c->flavour == HY__FLAVOUR_EMPTY) index[dim] = 0;
@@ -142,9 +170,10 @@ void hy__cases_scatter(hy__case* c) {
 // ---- whole slices ----
 
 void hy__cases_index_select(hy__case* c) {
-  int64_t shape[3], n = hy__draw_size(c);
+  int64_t shape[HY_MAX_DIMS], n = hy__draw_sized(c, 0, 45007);
+  hy__has_sizes_to(c, 3);
   int dim, ndim = draw_indexed(c, shape, &dim);
-  if (n > 20) n = 20;
+  if (n > 20 && c->flavour != HY__FLAVOUR_MODEL) n = 20;
   hy__add_input(c, c->dtype, ndim, shape);
   add_index(c, 1, &n, shape[dim]);
   c->call.attrs.dim.dim = either_end(c, dim, ndim);
@@ -160,11 +189,12 @@ void hy__cases_index_select(hy__case* c) {
 }
 
 void hy__cases_index_add(hy__case* c) {
-  int64_t shape[3], source[3];
+  int64_t shape[HY_MAX_DIMS], source[HY_MAX_DIMS];
+  hy__has_sizes_to(c, 3);
   int dim, ndim = draw_indexed(c, shape, &dim);
   for (int d = 0; d < ndim; d++) source[d] = shape[d];
-  source[dim] = hy__draw_size(c);
-  if (source[dim] > 20) source[dim] = 20;
+  source[dim] = hy__draw_sized(c, 0, 45007);
+  if (source[dim] > 20 && c->flavour != HY__FLAVOUR_MODEL) source[dim] = 20;
   hy__add_input(c, c->dtype, ndim, shape);
   add_index(c, 1, &source[dim], shape[dim]);
   hy__add_input(c, c->dtype, ndim, source);
@@ -189,7 +219,8 @@ static void add_index_list(hy__case* c, int ndim, const int64_t* shape, bool dis
   int64_t common[3];
   int lists = (int)hy__draw_int(c, 1, ndim), whole = (int)hy__draw_int(c, 0, lists - 1);
   int n = distinct ? 1 : (int)hy__draw_int(c, 0, 2);
-  for (int d = 0; d < n; d++) common[d] = hy__draw_small(c, 4);
+  if (hy__is_model(c, 0) || (hy__is_model(c, 1) && n > 1)) n = 1;
+  for (int d = 0; d < n; d++) common[d] = hy__draw_small_sized(c, 4, d, 45007);
   if (c->flavour == HY__FLAVOUR_EMPTY && n > 0) common[0] = 0;
   if (distinct && common[0] > shape[whole]) common[0] = shape[whole];
   for (int i = 0; i < lists; i++) {
@@ -207,8 +238,13 @@ static void add_index_list(hy__case* c, int ndim, const int64_t* shape, bool dis
 }
 
 void hy__cases_index(hy__case* c) {
-  int64_t shape[3];
+  int64_t shape[HY_MAX_DIMS];
+  hy__has_sizes_to(c, 3);
   int dim, ndim = draw_indexed(c, shape, &dim);
+  if (hy__is_model(c, 0)) {  // a long list picks from a long vector
+    shape[0] = shape[dim];
+    ndim = 1;
+  }
   hy__add_input(c, c->dtype, ndim, shape);
   add_index_list(c, ndim, shape, false);
   if (hy__mistake_in_data(c, 1, HY_INDEX, "an index that is not there")) {
@@ -235,9 +271,14 @@ void hy__cases_index(hy__case* c) {
 
 // The values have the shape of what the indices pick, told by the op `index`.
 void hy__cases_index_put(hy__case* c) {
-  int64_t shape[3];
+  int64_t shape[HY_MAX_DIMS];
+  hy__has_sizes_to(c, 3);
   bool accumulate = hy__draw_bool(c);
   int dim, ndim = draw_indexed(c, shape, &dim);
+  if (hy__is_model(c, 0)) {  // a long list picks from a long vector
+    shape[0] = shape[dim];
+    ndim = 1;
+  }
   hy__add_input(c, c->dtype, ndim, shape);
   hy__add_input(c, c->dtype, 0, NULL);
   add_index_list(c, ndim, shape, !accumulate);
@@ -272,21 +313,21 @@ void hy__cases_index_put(hy__case* c) {
 // ---- joining ----
 
 static void add_parts(hy__case* c, int ndim, int64_t* shape, int dim, bool may_differ) {
-  int n = (int)hy__draw_int(c, 1, 4);
+  int n = (int)hy__draw_small_sized(c, 4, 3, 40);
   for (int i = 0; i < n; i++) {
     hy_dtype other = hy__draw_dtype(c, HY_ALL_DTYPES);
     bool mixes = i > 0 && c->flavour == HY__FLAVOUR_MIXED;
     c->mixed |= mixes && other != c->dtype;
     if (may_differ && i > 0) {
-      shape[dim] = hy__draw_size(c);
-      if (shape[dim] > 20) shape[dim] = 20;
+      shape[dim] = hy__draw_sized(c, 0, 65551);
+      if (shape[dim] > 20 && c->flavour != HY__FLAVOUR_MODEL) shape[dim] = 20;
     }
     hy__add_input(c, mixes ? other : c->dtype, ndim, shape);
   }
 }
 
 void hy__cases_cat(hy__case* c) {
-  int64_t shape[3];
+  int64_t shape[HY_MAX_DIMS];
   int dim, ndim = draw_indexed(c, shape, &dim);
   add_parts(c, ndim, shape, dim, true);
   c->call.attrs.dim.dim = either_end(c, dim, ndim);
@@ -302,7 +343,9 @@ void hy__cases_cat(hy__case* c) {
 
 void hy__cases_stack(hy__case* c) {
   int64_t shape[HY_MAX_DIMS];
-  int ndim = hy__draw_shape(c, 0, 3, shape);
+  bool many = hy__is_model(c, 3);
+  int ndim = many ? 1 : hy__draw_shape(c, 0, 3, shape);
+  if (many) shape[0] = hy__draw_size(c);
   add_parts(c, ndim, shape, 0, false);
   c->call.attrs.dim.dim = hy__draw_int(c, -ndim - 1, ndim);
   if (hy__mistake(c, 1, HY_SHAPE, "shapes that differ")) {

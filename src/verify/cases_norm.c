@@ -13,11 +13,20 @@ static void scaled(hy__case* c, int64_t terms) {
   c->wide = true;
 }
 
+// From what is lost beside any spread to what outweighs it.
+static double draw_eps(hy__case* c) {
+  static const double values[] = {1e-2, 0.1, 1, 5};
+  double eps = values[hy__draw(c) % 4], usual = hy__draw_bool(c) ? 1e-5 : 1e-6;
+  // A line of one element, or of equal ones, has no spread: only eps keeps its slope down.
+  return c->flavour == HY__FLAVOUR_PLAIN ? usual : eps;
+}
+
 // For parameters and the backward ops: where statistics are infinite or NaN, which elements of the
 // gradient are NaN depends on the order of the formula.
 static hy_tensor* add_finite(hy__case* c, int ndim, const int64_t* shape) {
   hy_tensor* t = hy__add_input(c, c->dtype, ndim, shape);
-  if (c->flavour == HY__FLAVOUR_SPECIAL) hy__fill_uniform(c, t, -4, 4);
+  bool ranges = c->flavour == HY__FLAVOUR_SUBNORMAL || c->flavour == HY__FLAVOUR_HUGE;
+  if (c->flavour == HY__FLAVOUR_SPECIAL || ranges) hy__fill_uniform(c, t, -4, 4);
   return t;
 }
 
@@ -32,9 +41,11 @@ static hy_tensor* add_maybe(hy__case* c, int ndim, const int64_t* shape) {
 // Forward, a NaN makes its whole line NaN; what an infinity makes of the mean depends on the
 // formula.
 static hy_tensor* add_normalised(hy__case* c, int ndim, const int64_t* shape) {
-  hy_tensor* t = add_finite(c, ndim, shape);
-  if (c->flavour == HY__FLAVOUR_SPECIAL && hy_tensor_numel(t) > 0)
-    hy__store_f(t->dtype, hy__element(t, 0), NAN);
+  hy_tensor* t = hy__add_input(c, c->dtype, ndim, shape);
+  hy__add_mean(c, t);
+  if (c->flavour != HY__FLAVOUR_SPECIAL) return t;
+  hy__fill_uniform(c, t, -4, 4);
+  if (hy_tensor_numel(t) > 0) hy__store_f(t->dtype, hy__element(t, 0), NAN);
   return t;
 }
 
@@ -43,19 +54,24 @@ static hy_tensor* add_normalised(hy__case* c, int ndim, const int64_t* shape) {
 // x of 1 to 3 dimensions, the last one or two of which are normalised; returns how many elements
 // that is.
 static int64_t draw_norm(hy__case* c, int* ndim, int64_t* shape, int* norm_dims) {
+  hy__has_sizes_to(c, 3);
   *norm_dims = (int)hy__draw_int(c, 1, 2);
-  int lead = (int)hy__draw_int(c, 0, 2);
+  int lead = (int)hy__draw_int(c, hy__is_model(c, 1), 2);
+  if (hy__is_model(c, 2)) {
+    *norm_dims = 4;
+    lead = HY_MAX_DIMS - 4;
+  }
   *ndim = lead + *norm_dims;
   int64_t size = 1;
   for (int d = 0; d < *ndim; d++) {
     shape[d] = d < lead ? hy__draw_size(c) : hy__draw_size_from_1(c);
     if (d > 0 && d < *ndim - 1 && shape[d] > 9) shape[d] = 9;
+    if (d == 0 && hy__is_model(c, 1)) shape[d] = hy__draw_sized(c, 1, 45007);
+    if (d == *ndim - 1 && hy__is_model(c, 0)) shape[d] = hy__draw_sized(c, 0, 40961);
     if (d >= lead) size *= shape[d];
   }
-  double eps = hy__draw_bool(c) ? 1e-5 : 1e-2;
   c->call.attrs.norm.norm_dims = *norm_dims;
-  // A line of one element, or of equal ones, has no spread: only eps keeps its slope down.
-  c->call.attrs.norm.eps = c->flavour == HY__FLAVOUR_PLAIN ? eps : 1e-2;
+  c->call.attrs.norm.eps = draw_eps(c);
   scaled(c, size);
   return size;
 }
@@ -113,13 +129,13 @@ void hy__cases_rms_norm_backward(hy__case* c) {
 // ---- batch norm ----
 
 static int draw_batch(hy__case* c, int64_t* shape) {
-  int ndim = (int)hy__draw_int(c, 2, 4);
-  shape[0] = hy__draw_small(c, 6) + 1;
-  shape[1] = hy__draw_small(c, 5);
-  for (int d = 2; d < ndim; d++) shape[d] = hy__draw_small(c, 4);
+  int ndim = c->flavour == HY__FLAVOUR_MODEL ? 4 : (int)hy__draw_int(c, 2, 4);
+  shape[0] = hy__draw_small_sized(c, 6, 1, 10007) + 1;
+  shape[1] = hy__draw_small_sized(c, 5, 0, 20011);
+  for (int d = 2; d < ndim; d++) shape[d] = hy__draw_small_sized(c, 4, d, 20021);
   c->call.attrs.batch_norm.training = hy__draw_bool(c);
-  c->call.attrs.batch_norm.momentum = 0.1;
-  c->call.attrs.batch_norm.eps = 1e-2;
+  c->call.attrs.batch_norm.momentum = hy__draw_bool(c) ? 0.1 : hy__draw_real(c, 0, 1);
+  c->call.attrs.batch_norm.eps = draw_eps(c);
   int64_t numel = 1;
   for (int d = 0; d < ndim; d++) numel *= shape[d];
   scaled(c, numel / shape[1]);
@@ -182,10 +198,20 @@ void hy__cases_batch_norm_backward(hy__case* c) {
 // ---- cross entropy ----
 
 static int draw_classes(hy__case* c, int64_t* shape, int64_t* target) {
+  hy__has_sizes_to(c, 4);
   int ndim = (int)hy__draw_int(c, 1, 3);
+  if (c->flavour == HY__FLAVOUR_MODEL && c->model > 0)
+    ndim = c->model == 1 ? 2 : c->model == 2 ? 3 : HY_MAX_DIMS;
   int at = ndim == 1 ? 0 : 1, n = 0;
   for (int d = 0; d < ndim; d++) {
-    shape[d] = d == at ? hy__draw_size_from_1(c) : d == 2 ? hy__draw_small(c, 4) : hy__draw_size(c);
+    shape[d] = d == at ? hy__draw_size_from_1(c) : d >= 2 ? hy__draw_small(c, 4) : hy__draw_size(c);
+    if (c->flavour == HY__FLAVOUR_MODEL && d == 2 && c->model == 2)
+      shape[d] = hy__draw_sized(c, 2, 20011);
+    if (c->flavour == HY__FLAVOUR_MODEL && d == at && c->model == 0)
+      shape[d] = hy__draw_sized(c, 0, 32003);
+    if (c->flavour == HY__FLAVOUR_MODEL && d == 0 && c->model == 1)
+      shape[d] = hy__draw_sized(c, 1, 20021);
+    if (hy__is_model(c, 3) && shape[d] > 2) shape[d] = 2;
     if (d != at) target[n++] = shape[d];
   }
   return ndim;
@@ -199,18 +225,19 @@ static void add_cross_entropy(hy__case* c, int ndim, const int64_t* shape, const
     add_finite(c, ndim, shape);
   hy_tensor* labels = hy__add_input(c, HY_I64, ndim - 1, target);
   hy__fill_ints(c, labels, 0, classes - 1);
-  c->call.attrs.cross_entropy.ignore_index = hy__draw_bool(c) ? -100 : 0;
+  const int64_t ignored[4] = {-100, 0, classes - 1, hy__draw_int(c, -9, classes - 1)};
+  c->call.attrs.cross_entropy.ignore_index = ignored[hy__draw(c) % 4];
   c->call.attrs.cross_entropy.reduction = (hy_reduction)hy__draw_int(c, 0, HY_REDUCTION_SUM);
   c->call.attrs.cross_entropy.label_smoothing = hy__draw_bool(c) ? 0 : hy__draw_real(c, 0, 0.5);
   if (c->call.attrs.cross_entropy.ignore_index < 0 && hy_tensor_numel(labels) > 2)
-    hy__store_i(HY_I64, hy__element(labels, 1), -100);
+    hy__store_i(HY_I64, hy__element(labels, 1), c->call.attrs.cross_entropy.ignore_index);
   hy_tensor* weight = add_maybe(c, 1, &classes);
   if (weight) hy__fill_uniform(c, weight, 0.2, 2);
   scaled(c, hy_tensor_numel(&c->in[0]) < 64 ? 64 : hy_tensor_numel(&c->in[0]));
 }
 
 void hy__cases_cross_entropy(hy__case* c) {
-  int64_t shape[3], target[3];
+  int64_t shape[HY_MAX_DIMS], target[HY_MAX_DIMS];
   int ndim = draw_classes(c, shape, target);
   add_cross_entropy(c, ndim, shape, target);
   if (hy__mistake_in_data(c, 1, HY_INDEX, "a class that is not there")) {
@@ -234,7 +261,7 @@ void hy__cases_cross_entropy(hy__case* c) {
 }
 
 void hy__cases_cross_entropy_backward(hy__case* c) {
-  int64_t shape[3], target[3];
+  int64_t shape[HY_MAX_DIMS], target[HY_MAX_DIMS];
   int ndim = draw_classes(c, shape, target);
   add_cross_entropy(c, ndim, shape, target);
   bool each = c->call.attrs.cross_entropy.reduction == HY_REDUCTION_NONE;

@@ -12,19 +12,45 @@ static void layered(hy__case* c, int64_t terms, double scale) {
   c->wide = true;
 }
 
-// x [..., k] with 0 to 2 dimensions before the last.
-static hy_tensor* add_rows(hy__case* c, int64_t k) {
-  int64_t shape[3];
+// What is before the last dimension of x: 0 to 2 dimensions; of models, one row, many rows or many
+// dimensions.
+static int draw_lead(hy__case* c, int64_t* shape) {
   int lead = (int)hy__draw_int(c, 0, 2);
-  for (int d = 0; d < lead; d++) shape[d] = d ? hy__draw_small(c, 3) : hy__draw_size(c);
+  if (c->flavour == HY__FLAVOUR_MODEL) {
+    const int leads[HY__MODEL_SIZES] = {1, 0, 1, HY_MAX_DIMS - 1};
+    lead = leads[c->model];
+  }
+  for (int d = 0; d < lead; d++) shape[d] = d ? hy__draw_small(c, 3) : hy__draw_sized(c, 2, 20011);
+  return lead;
+}
+
+// x [..., k].
+static hy_tensor* add_rows(hy__case* c, int64_t k) {
+  int64_t shape[HY_MAX_DIMS];
+  int lead = draw_lead(c, shape);
   shape[lead] = k;
   return hy__add_input(c, c->dtype, lead + 1, shape);
 }
 
+// Pairs in groups, a row of groups; of models, groups of 128 in rows of 4,096.
+static int64_t draw_group(hy__case* c) {
+  return 2 * hy__draw_small_sized(c, 8, 0, 64);
+}
+
+static int64_t draw_groups(hy__case* c, int64_t most) {
+  return hy__draw_small_sized(c, most, 0, 32);
+}
+
+// Outputs of a layer; of models a vocabulary, for one row.
+static int64_t draw_outputs(hy__case* c) {
+  return hy__draw_sized(c, 1, 32003);
+}
+
 void hy__cases_quantize(hy__case* c) {
   hy_dtype to = hy__draw_dtype(c, QUANTIZED);
-  int64_t group = 2 * hy__draw_small(c, 8), groups = hy__draw_small(c, 3);
-  bool grouped = hy__draw_bool(c);
+  int64_t group = draw_group(c), groups = draw_groups(c, 3);
+  if (hy__is_model(c, 1)) groups = draw_outputs(c);
+  bool grouped = c->flavour == HY__FLAVOUR_MODEL || hy__draw_bool(c);
   hy__fill_uniform(c, add_rows(c, group * groups), -4, 4);
   c->call.attrs.quantize.dtype = to;
   c->call.attrs.quantize.group = grouped ? group : 0;
@@ -53,23 +79,22 @@ static void add_quantized(hy__case* c, hy_dtype dtype, int ndim, const int64_t* 
 }
 
 void hy__cases_dequantize(hy__case* c) {
-  int64_t group = 2 * hy__draw_small(c, 8);
-  int64_t shape[2] = {hy__draw_size(c), group * hy__draw_small(c, 3)};
-  int skip = (int)hy__draw_int(c, 0, 1);
-  add_quantized(c, c->dtype, 2 - skip, shape + skip, group);
+  int64_t group = draw_group(c), shape[HY_MAX_DIMS];
+  int ndim = draw_lead(c, shape) + 1;
+  shape[ndim - 1] = group * (hy__is_model(c, 1) ? draw_outputs(c) : draw_groups(c, 3));
+  add_quantized(c, c->dtype, ndim, shape, group);
   c->call.attrs.cast.dtype = hy__draw_dtype(c, HY_FLOATS);
   if (hy__mistake(c, 1, HY_DTYPE, "a result that is no float")) c->call.attrs.cast.dtype = HY_I32;
   if (hy__mistake(c, 2, HY_SHAPE, "scales that do not divide the rows")) {
     c->call.n_in = 1;
-    int64_t scales[2] = {shape[0], shape[1] + 1};
-    hy__add_input(c, HY_F32, 2 - skip, scales + skip);
+    shape[ndim - 1]++;
+    hy__add_input(c, HY_F32, ndim, shape);
   }
 }
 
 void hy__cases_linear_quantized(hy__case* c) {
   hy_dtype dtype = hy__draw_dtype(c, QUANTIZED);
-  int64_t group = 2 * hy__draw_small(c, 8), k = group * hy__draw_small(c, 4);
-  int64_t n = hy__draw_size(c);
+  int64_t group = draw_group(c), k = group * draw_groups(c, 4), n = draw_outputs(c);
   hy__fill_uniform(c, add_rows(c, k), -2, 2);
   add_quantized(c, dtype, 2, (int64_t[]){n, k}, group);
   if (hy__draw_bool(c))
@@ -142,13 +167,14 @@ void hy__cases_linear_int8(hy__case* c) {
       hy__draw_dtype(c, HY_DTYPE_BIT(HY_F32) | HY_DTYPE_BIT(HY_BF16) | HY_DTYPE_BIT(HY_F16));
   hy_dtype weight = hy__draw_bool(c) ? HY_I8 : HY_I4;
   // The finer groups of one side divide those of the other, or a row is one group.
-  int64_t fine = c->key.quick ? 2 * hy__draw_small(c, 4) : sizes[hy__draw_int(c, 0, 7)];
-  int64_t coarse = fine * hy__draw_small(c, 3), k = coarse * hy__draw_small(c, 3);
+  int64_t fine = c->key.quick || c->flavour == HY__FLAVOUR_MODEL ? 2 * hy__draw_small(c, 4)
+                                                                 : sizes[hy__draw_int(c, 0, 7)];
+  if (hy__is_model(c, 0)) fine = draw_group(c);
+  int64_t coarse = fine * hy__draw_small(c, 3), k = coarse * draw_groups(c, 3);
   if (hy__draw_int(c, 0, 3) == 0) coarse = k;
   bool finer_x = hy__draw_bool(c);
-  int64_t shape[3], n = hy__draw_size(c);
-  int lead = (int)hy__draw_int(c, 0, 2);
-  for (int d = 0; d < lead; d++) shape[d] = d ? hy__draw_small(c, 3) : hy__draw_size(c);
+  int64_t shape[HY_MAX_DIMS], n = draw_outputs(c);
+  int lead = draw_lead(c, shape);
   shape[lead] = k;
   add_quantized(c, HY_I8, lead + 1, shape, finer_x ? fine : coarse);
   add_quantized(c, weight, 2, (int64_t[]){n, k}, finer_x ? coarse : fine);
@@ -166,7 +192,8 @@ void hy__cases_linear_int8(hy__case* c) {
 }
 
 void hy__cases_sparsify_2_4(hy__case* c) {
-  int64_t rows = hy__draw_size(c), columns = 8 * hy__draw_small(c, 6);
+  hy__has_sizes_to(c, 2);
+  int64_t rows = hy__draw_sized(c, 1, 20011), columns = 8 * hy__draw_small_sized(c, 6, 0, 2503);
   hy__add_input(c, c->dtype, 2, (int64_t[]){rows, columns});
   if (hy__mistake(c, 1, HY_SHAPE, "rows that are no multiple of 8")) {
     c->call.n_in = 0;
@@ -175,7 +202,8 @@ void hy__cases_sparsify_2_4(hy__case* c) {
 }
 
 void hy__cases_linear_sparse_2_4(hy__case* c) {
-  int64_t n = hy__draw_size_from_1(c), k = 8 * hy__draw_small(c, 6);
+  int64_t n = hy__draw_size_from_1(c), k = 8 * hy__draw_small_sized(c, 6, 0, 512);
+  if (hy__is_model(c, 1)) n = draw_outputs(c);
   hy__fill_uniform(c, add_rows(c, k), -2, 2);
   hy_tensor weight = *hy__add_input(c, c->dtype, 2, (int64_t[]){n, k});
   hy__fill_uniform(c, &weight, -2, 2);
@@ -193,8 +221,9 @@ void hy__cases_linear_sparse_2_4(hy__case* c) {
 }
 
 void hy__cases_fused_moe(hy__case* c) {
-  int64_t tokens = hy__draw_size(c), size = hy__draw_small(c, 12), hidden = hy__draw_small(c, 10);
-  int64_t experts = hy__draw_small(c, 5), chosen = hy__draw_small(c, 3);
+  int64_t tokens = hy__draw_sized(c, 3, 10007), size = hy__draw_small_sized(c, 12, 1, 4099);
+  int64_t hidden = hy__draw_small_sized(c, 10, 2, 4099);
+  int64_t experts = hy__draw_small_sized(c, 5, 0, 130), chosen = hy__draw_small_sized(c, 3, 0, 8);
   hy__fill_uniform(c, hy__add_input(c, c->dtype, 2, (int64_t[]){tokens, size}), -1, 1);
   hy__fill_uniform(c, hy__add_input(c, c->dtype, 3, (int64_t[]){experts, 2 * hidden, size}), -1, 1);
   hy__fill_uniform(c, hy__add_input(c, c->dtype, 3, (int64_t[]){experts, size, hidden}), -1, 1);

@@ -57,7 +57,10 @@ void hy__cases_reduce(hy__case* c) {
   hy_dims dims = draw_dims(c, x->ndim);
   bool keepdim = hy__draw_bool(c);
   hy_op op = c->call.op;
-  if (op == HY_OP_max || op == HY_OP_min) without_empty(c, x, &dims);
+  if (op == HY_OP_max || op == HY_OP_min) {
+    without_empty(c, x, &dims);
+    hy__replace_zeros(&c->in[0], hy__draw_bool(c) ? 0.0 : -0.0);  // as for maximum
+  }
   if (op == HY_OP_prod) hy__fill_uniform(c, x, 0.8, 1.25);
   c->call.attrs.reduce.dims = dims;
   c->call.attrs.reduce.keepdim = keepdim;
@@ -83,10 +86,11 @@ void hy__cases_var(hy__case* c) {
   hy_dims dims = draw_dims(c, x->ndim);
   c->call.attrs.var.dims = dims;
   c->call.attrs.var.keepdim = hy__draw_bool(c);
-  c->call.attrs.var.correction = (double)hy__draw_int(c, 0, 2);
-  c->terms = 4;
-  c->scale = 1e4;
-  c->wide = c->flavour == HY__FLAVOUR_SPECIAL;
+  c->call.attrs.var.correction = (double)hy__draw_int(c, 0, 4) / 2;
+  c->terms = 4 + reduced(x, &dims) / 64;
+  c->scale = hy__largest(x) * hy__largest(x);
+  c->wide = true;
+  hy__add_mean(c, x);
 }
 
 static void one_dim(hy__case* c, bool or_none) {
@@ -131,11 +135,16 @@ void hy__cases_sort(hy__case* c) {
   dim_mistakes(c, &c->call.attrs.sort.dim);
 }
 
-// Which of equal values come first is open, so there are none; neither is the order of unsorted
-// results, so they are sorted.
+// Which of equal values come first is open, so there are none; so is the order of unsorted results,
+// so they are sorted where there are several.
 void hy__cases_topk(hy__case* c) {
   int64_t shape[HY_MAX_DIMS];
   int ndim = hy__draw_shape(c, 0, 4, shape);
+  if (hy__is_model(c, 0)) {  // lines of equal values cannot be, but many lines can
+    ndim = 2;
+    shape[0] = hy__draw_sized(c, 0, 67);
+    shape[1] = hy__draw_sized(c, 0, 2003);
+  }
   bool repeats = c->flavour == HY__FLAVOUR_EXPANDED || c->flavour == HY__FLAVOUR_MIXED;
   for (int d = 0; d < ndim; d++) shape[d] = hy__distinct_limit(c->dtype, shape[d]);
   hy_tensor* x = repeats ? hy__add_contiguous(c, c->dtype, ndim, shape)
@@ -143,19 +152,32 @@ void hy__cases_topk(hy__case* c) {
   int64_t dim = draw_dim(c, x->ndim), longest = x->ndim > 0 ? 0 : 1;
   hy__fill_distinct(c, x);
   if (x->ndim > 0) longest = x->shape[dim < 0 ? dim + x->ndim : dim];
-  if (longest > 100) longest = 100;
+  int64_t fewest = longest > 1000 ? 101 : longest / 2;
+  if (longest > 1000) longest = 1000;
   c->call.attrs.topk.dim = dim;
-  c->call.attrs.topk.k = hy__draw_int(c, 0, longest);
+  c->call.attrs.topk.k = hy__draw_int(c, c->flavour == HY__FLAVOUR_MODEL ? fewest : 0, longest);
   c->call.attrs.topk.largest = hy__draw_bool(c);
-  c->call.attrs.topk.sorted = true;
+  c->call.attrs.topk.sorted = c->call.attrs.topk.k > 1 || hy__draw_bool(c);
   dim_mistakes(c, &c->call.attrs.topk.dim);
   if (hy__mistake(c, 3, HY_INVALID_ARGUMENT, "k larger than the dimension"))
     c->call.attrs.topk.k = 1 << 20;
   if (hy__mistake(c, 4, HY_INVALID_ARGUMENT, "a negative k")) c->call.attrs.topk.k = -1;
 }
 
+// Rows of the lowest number, which masks leave, and of numbers whose exponential nothing holds.
+static void fill_extremes(hy__case* c, hy_tensor* x) {
+  double most = hy__finite_max(x->dtype);
+  if (c->flavour == HY__FLAVOUR_HUGE) hy__fill_uniform(c, x, -most, -most);
+  if (c->flavour == HY__FLAVOUR_SUBNORMAL)
+    hy__fill_uniform(c, x, -fmin(1e10, most), fmin(1e10, most));
+}
+
 void hy__cases_softmax(hy__case* c) {
   hy_tensor* x = add_any(c);
+  fill_extremes(c, x);
+  // The largest is subtracted first, which leaves the size of what is left.
+  c->scale = fmin(hy__largest(x), 16);
+  c->wide = true;
   c->call.attrs.dim.dim = draw_dim(c, x->ndim);
   dim_mistakes(c, &c->call.attrs.dim.dim);
 }
@@ -166,11 +188,14 @@ void hy__cases_softmax_backward(hy__case* c) {
   hy__fill_uniform(c, dy, -4, 4);
   c->call.attrs.dim.dim = draw_dim(c, dy->ndim);
   hy_tensor* x = hy__add_input(c, c->dtype, dy->ndim, dy->shape);
+  fill_extremes(c, x);
   hy_op forward = c->call.op == HY_OP_softmax_backward ? HY_OP_softmax : HY_OP_log_softmax;
   hy_tensor of = *x;
   c->call.n_in = 1;
   hy__add_result(c, forward, &c->call.attrs, 1, &of, 0);
   for (int d = 0; d < dy->ndim; d++) c->terms = dy->shape[d] > c->terms ? dy->shape[d] : c->terms;
+  c->scale = 16;
+  c->wide = true;
   dim_mistakes(c, &c->call.attrs.dim.dim);
   if (hy__mistake(c, 3, HY_SHAPE, "two shapes where one is needed")) {
     c->call.n_in = 0;

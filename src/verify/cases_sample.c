@@ -11,7 +11,10 @@ static double either(hy__case* c, double off, double low, double high) {
 }
 
 void hy__cases_sample(hy__case* c) {
-  const int64_t shape[2] = {hy__draw_size(c), hy__draw_size_from_1(c)};
+  hy__has_sizes_to(c, 2);
+  int64_t shape[2] = {hy__draw_sized(c, 1, 20011), hy__draw_size_from_1(c)};
+  if (hy__is_model(c, 0)) shape[0] += 3;
+  if (hy__is_model(c, 0)) shape[1] = hy__draw_sized(c, 0, 33013);
   hy_tensor* logits = hy__add_input(c, c->dtype, 2, shape);
   if (c->flavour != HY__FLAVOUR_SPECIAL) hy__fill_uniform(c, logits, -4, 4);
   if (c->wrong == 0 && hy__draw_int(c, 0, 4) == 0) {

@@ -1,32 +1,13 @@
 // Conformance of a backend's optional functions: native and foreign streams, priorities, device of
 // a pointer, peers, memory between processes, runtime compilation, host threads. What a backend
 // lacks makes no case.
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/internal.h"
 #include "halyard/compile.h"
-#include "verify/verify.h"
-
-// One case; the first failure's words are kept. Returns `passed`.
-static bool judge(hy__op_verdict* v, bool passed, const char* format, ...)
-    __attribute__((format(printf, 3, 4)));
-static bool judge(hy__op_verdict* v, bool passed, const char* format, ...) {
-  v->cases++;
-  v->passed += passed;
-  if (passed || v->failed++ > 0) return passed;
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(v->failure, sizeof v->failure, format, arguments);
-  va_end(arguments);
-  return passed;
-}
-
-static bool judge_status(hy__op_verdict* v, hy_status status, const char* what) {
-  return judge(v, status == HY_OK, "%s: %s", what, status == HY_OK ? "" : hy_last_error());
-}
+#include "verify/device_checks.h"
 
 // ---- streams ----
 
@@ -56,43 +37,45 @@ static bool in_order(const unsigned char* got) {
 static hy_status verify_native(hy_device* device, hy_stream* stream, char* memory,
                                unsigned char* got, hy__op_verdict* v) {
   void *native = NULL, *again = NULL;
-  if (!judge_status(v, hy_stream_native(stream, &native), "stream_native")) return HY_OK;
+  if (!hy__judge_status(v, hy_stream_native(stream, &native), "stream_native")) return HY_OK;
   HY_TRY(hy_stream_native(stream, &again));
-  judge(v, native == again, "stream_native gave two handles for one stream");
+  hy__judge(v, native == again, "stream_native gave two handles for one stream");
   if (!device->backend->stream_wrap) return HY_OK;
   hy_stream* foreign;
-  if (!judge_status(v, hy_stream_wrap(device, native, &foreign), "stream_wrap")) return HY_OK;
+  if (!hy__judge_status(v, hy_stream_wrap(device, native, &foreign), "stream_wrap")) return HY_OK;
   again = NULL;
   hy_status status = hy_stream_native(foreign, &again);
-  if (judge(v, status == HY_OK && again == native, "a foreign stream has another native handle")) {
+  if (hy__judge(v, status == HY_OK && again == native,
+                "a foreign stream has another native handle")) {
     status = alternate(stream, foreign, memory, got);
-    judge(v, status == HY_OK && in_order(got), "a stream and one over its native handle: %s",
-          status == HY_OK ? "work ran out of order" : hy_last_error());
+    hy__judge(v, status == HY_OK && in_order(got), "a stream and one over its native handle: %s",
+              status == HY_OK ? "work ran out of order" : hy_last_error());
   }
   hy_stream_destroy(foreign);
   status = alternate(stream, stream, memory, got);
-  judge(v, status == HY_OK && in_order(got),
-        "destroying the foreign stream left the native one unusable");
+  hy__judge(v, status == HY_OK && in_order(got),
+            "destroying the foreign stream left the native one unusable");
   return HY_OK;
 }
 
 static hy_status verify_priorities(hy_device* device, char* memory, unsigned char* got,
                                    hy__op_verdict* v) {
   int least, greatest;
-  if (!judge_status(v, hy_stream_priority_range(device, &least, &greatest),
-                    "stream_priority_range"))
+  if (!hy__judge_status(v, hy_stream_priority_range(device, &least, &greatest),
+                        "stream_priority_range"))
     return HY_OK;
-  if (!judge(v, greatest <= 0 && least >= 0, "priorities from %d to %d leave out 0", greatest,
-             least))
+  if (!hy__judge(v, greatest <= 0 && least >= 0, "priorities from %d to %d leave out 0", greatest,
+                 least))
     return HY_OK;
   const int ends[] = {greatest, least};
   for (int i = 0; i < 2; i++) {
     hy_stream* s;
-    if (!judge_status(v, hy_stream_create_priority(device, ends[i], &s),
-                      "stream_create_with_priority"))
+    if (!hy__judge_status(v, hy_stream_create_priority(device, ends[i], &s),
+                          "stream_create_with_priority"))
       continue;
     hy_status status = alternate(s, s, memory, got);
-    judge(v, status == HY_OK && in_order(got), "a stream of priority %d does not work", ends[i]);
+    hy__judge(v, status == HY_OK && in_order(got), "a stream of priority %d does not work",
+              ends[i]);
     hy_stream_destroy(s);
   }
   return HY_OK;
@@ -127,12 +110,12 @@ hy_status hy__verify_pointers(hy_device* device, hy__op_verdict* v) {
   int32_t index = -2, local = 0;
   HY_TRY(hy_alloc_raw(device, 1000, &memory));
   hy_status status = backend->pointer_device((char*)memory + 999, &index);
-  if (judge_status(v, status, "pointer_device"))
-    judge(v, index == device->index, "pointer_device says %d of memory on device %d", index,
-          device->index);
+  if (hy__judge_status(v, status, "pointer_device"))
+    hy__judge(v, index == device->index, "pointer_device says %d of memory on device %d", index,
+              device->index);
   status = backend->pointer_device(&local, &index);
-  if (judge_status(v, status, "pointer_device of host memory") && !device->is_host)
-    judge(v, index == -1, "pointer_device says %d of host memory", index);
+  if (hy__judge_status(v, status, "pointer_device of host memory") && !device->is_host)
+    hy__judge(v, index == -1, "pointer_device says %d of host memory", index);
   hy_free_raw(device, memory);
   return HY_OK;
 }
@@ -156,15 +139,15 @@ static hy_status copy_sizes(hy_device* device, hy_device* peer, hy__op_verdict* 
     HY_TRY(hy_memset(to, dst, 0xee, MOST));
     status = hy_memcpy(from, src, sent, MOST, HY_COPY_HOST_TO_DEVICE);
     if (status == HY_OK) status = hy_memcpy_peer(to, dst, from, src, sizes[i]);
-    judge(v, status == HY_OK, "copy_peer of %zu bytes: %s", sizes[i], hy_last_error());
+    hy__judge(v, status == HY_OK, "copy_peer of %zu bytes: %s", sizes[i], hy_last_error());
     if (status != HY_OK) break;
     status = hy_memcpy(to, got, dst, MOST, HY_COPY_DEVICE_TO_HOST);
     if (status == HY_OK) status = hy_stream_sync(to);
     if (status != HY_OK) break;
     bool same = memcmp(got, sent, sizes[i]) == 0;
     bool clean = sizes[i] == MOST || got[sizes[i]] == 0xee;
-    judge(v, same && clean, "copy_peer of %zu bytes gave %s", sizes[i],
-          same ? "more than that" : "other bytes");
+    hy__judge(v, same && clean, "copy_peer of %zu bytes gave %s", sizes[i],
+              same ? "more than that" : "other bytes");
   }
   hy_free(peer, src);
   hy_free(device, dst);
@@ -186,7 +169,8 @@ hy_status hy__verify_peers(hy_device* device, hy__op_verdict* v) {
     if (i == device->index) continue;
     snprintf(selector, sizeof selector, "%s:%d", device->backend->name, i);
     HY_TRY(hy_device_get(selector, &peer));
-    if (!judge_status(v, hy_device_peer_access(device, peer, &possible), "peer_access")) continue;
+    if (!hy__judge_status(v, hy_device_peer_access(device, peer, &possible), "peer_access"))
+      continue;
     if (possible) HY_TRY(copy_sizes(device, peer, v));
   }
   return HY_OK;
@@ -205,13 +189,13 @@ hy_status hy__verify_sharing(hy_device* device, hy__op_verdict* v) {
   hy_status status = hy_alloc_raw(device, 100000, &b);
   if (status == HY_OK) {
     status = backend->memory_export(device->handle, a, &first);
-    if (judge_status(v, status, "memory_export") &&
-        judge_status(v, backend->memory_export(device->handle, b, &second), "memory_export"))
-      judge(v, memcmp(&first, &second, sizeof first) != 0, "two allocations share one handle");
+    if (hy__judge_status(v, status, "memory_export") &&
+        hy__judge_status(v, backend->memory_export(device->handle, b, &second), "memory_export"))
+      hy__judge(v, memcmp(&first, &second, sizeof first) != 0, "two allocations share one handle");
     status = HY_OK;
     memset(&wrong, 0xa5, sizeof wrong);
-    judge(v, backend->memory_import(device->handle, &wrong, &imported) != HY_OK,
-          "memory_import took bytes that are no handle");
+    hy__judge(v, backend->memory_import(device->handle, &wrong, &imported) != HY_OK,
+              "memory_import took bytes that are no handle");
   }
   hy_free_raw(device, b);
   hy_free_raw(device, a);
@@ -268,11 +252,11 @@ static hy_status verify_kernel(hy_stream* stream, hy_kernel* kernel, hy__op_verd
   if (status == HY_OK)
     status = hy_memcpy(stream, values, memory, sizeof values, HY_COPY_DEVICE_TO_HOST);
   if (status == HY_OK) status = hy_stream_sync(stream);
-  if (judge_status(v, status, "kernel_launch")) {
+  if (hy__judge_status(v, status, "kernel_launch")) {
     int wrong = 0;
     for (int i = 0; i < ELEMENTS; i++)
       wrong += values[i] != values[ELEMENTS + i] * 3 + values[2 * ELEMENTS + i];
-    judge(v, wrong == 0, "a compiled kernel gave %d wrong values of %d", wrong, ELEMENTS);
+    hy__judge(v, wrong == 0, "a compiled kernel gave %d wrong values of %d", wrong, ELEMENTS);
   }
   hy_free(hy_stream_device(stream), memory);
   return HY_OK;
@@ -284,10 +268,10 @@ static hy_status verify_source(hy_device* device, const char* source, hy__op_ver
   hy_stream* stream;
   HY_TRY(hy_stream_create(device, &stream));
   hy_status status = HY_OK;
-  if (judge_status(v, hy_compile(device, source, "", &module), "compile")) {
-    judge(v, hy_module_kernel(module, "no_such_kernel", &kernel) != HY_OK,
-          "module_kernel found a kernel that is not there");
-    if (judge_status(v, hy_module_kernel(module, "axpy", &kernel), "module_kernel"))
+  if (hy__judge_status(v, hy_compile(device, source, "", &module), "compile")) {
+    hy__judge(v, hy_module_kernel(module, "no_such_kernel", &kernel) != HY_OK,
+              "module_kernel found a kernel that is not there");
+    if (hy__judge_status(v, hy_module_kernel(module, "axpy", &kernel), "module_kernel"))
       status = verify_kernel(stream, kernel, v);
     hy_module_destroy(module);
   }
@@ -299,12 +283,12 @@ hy_status hy__verify_compilation(hy_device* device, hy__op_verdict* v) {
   char flags[512];
   hy_module* module;
   if (!device->backend->compile) return HY_OK;
-  if (!judge_status(v, hy_compile_flags(device, flags, sizeof flags), "compile_flags"))
+  if (!hy__judge_status(v, hy_compile_flags(device, flags, sizeof flags), "compile_flags"))
     return HY_OK;
   hy_status status = hy_compile(device, "this is ( no program", "", &module);
-  judge(v, status == HY_INVALID_ARGUMENT && hy_last_error()[0],
-        "a source that is none must be INVALID_ARGUMENT with the compiler's words, not %s",
-        hy_status_name(status));
+  hy__judge(v, status == HY_INVALID_ARGUMENT && hy_last_error()[0],
+            "a source that is none must be INVALID_ARGUMENT with the compiler's words, not %s",
+            hy_status_name(status));
   if (status == HY_OK) hy_module_destroy(module);
   for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
     size_t length = strlen(sources[i].language);
@@ -320,18 +304,18 @@ hy_status hy__verify_compilation(hy_device* device, hy__op_verdict* v) {
 hy_status hy__verify_threads(hy_device* device, hy__op_verdict* v) {
   int before, now = 0;
   if (!device->backend->set_threads) return HY_OK;
-  if (!judge_status(v, hy_device_threads(device, &before), "threads")) return HY_OK;
-  judge(v, before >= 1, "threads says %d", before);
+  if (!hy__judge_status(v, hy_device_threads(device, &before), "threads")) return HY_OK;
+  hy__judge(v, before >= 1, "threads says %d", before);
   for (int n = 1; n <= 2; n++) {
-    if (!judge_status(v, hy_device_set_threads(device, n), "set_threads")) continue;
+    if (!hy__judge_status(v, hy_device_set_threads(device, n), "set_threads")) continue;
     HY_TRY(hy_device_threads(device, &now));
-    judge(v, now == n, "set_threads to %d, and threads says %d", n, now);
+    hy__judge(v, now == n, "set_threads to %d, and threads says %d", n, now);
   }
   for (int n = -1; n <= 0; n++) {
     hy_status status = hy_device_set_threads(device, n);
     HY_TRY(hy_device_threads(device, &now));
-    judge(v, status == HY_INVALID_ARGUMENT && now == 2,
-          "set_threads to %d answers %s, and threads says %d", n, hy_status_name(status), now);
+    hy__judge(v, status == HY_INVALID_ARGUMENT && now == 2,
+              "set_threads to %d answers %s, and threads says %d", n, hy_status_name(status), now);
   }
   return hy_device_set_threads(device, before);
 }

@@ -4,9 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/internal.h"
+#include "ops/compose.h"
 #include "ops/internal.h"
 #include "verify/capability.h"
+#include "verify/child.h"
 #include "verify/compare.h"
+#include "verify/fence.h"
 #include "verify/gradients.h"
 #include "verify/verify.h"
 
@@ -22,6 +26,7 @@ typedef struct engine {
   void* memory;  // on the device, as large as the largest image so far
   size_t memory_size;
   unsigned char *want, *got, *mask;  // on the host, equally large
+  struct hy__executed executed;      // by the call at hand, as the stream has counted it
   hy_stream* host_stream;            // of the cpu, for gradients
 } engine;
 
@@ -67,20 +72,53 @@ static void move_call(const hy__case* c, void* memory, moved* m) {
   for (int i = 0; i < c->call.n_out; i++) m->out[i] = hy__rebase(c, &c->out[i], memory);
 }
 
+// Half of the cases on a device in host memory have their outputs in front of guard pages; the
+// others have them aligned, with guard zones around.
+static bool is_fenced(const engine* e) {
+  return hy_device_is_host(e->device) && e->c->expected == HY_OK &&
+         e->c->flavour != HY__FLAVOUR_IN_PLACE && ((unsigned)e->c->key.index * 0x9e3779b1u) >> 31;
+}
+
+// Moves output `o` of the call in front of a guard page; with `got`, brings its bytes back there.
+static void fence_output(const engine* e, moved* m, int o, unsigned char* got) {
+  const hy_tensor* t = &e->c->out[o];
+  int64_t first, last;
+  if (!hy__present(t) || !t->data) return;
+  hy_tensor_extent(t, &first, &last);
+  unsigned char* end = hy__fence_end(o, (size_t)(last - first));
+  size_t at = (size_t)((unsigned char*)t->data - e->c->image + first);
+  if (!end || last <= first) return;
+  if (got) {
+    memcpy(got + at, end - (last - first), (size_t)(last - first));
+  } else {
+    memcpy(end - (last - first), e->c->image + at, (size_t)(last - first));
+    m->out[o].data = end - last;
+  }
+}
+
 // Runs the call on the device and brings the image back to `got`. `*ran` is the call's own status,
-// wherever it showed; the return value is about everything else.
+// wherever it showed; the return value is about everything else. Nothing waits between upload, call
+// and download: order on a stream is a part of what is verified.
 static hy_status run_on_device(engine* e, unsigned char* got, hy_status* ran, char* why,
                                size_t why_size) {
   moved m;
+  bool fenced = is_fenced(e);
   move_call(e->c, e->memory, &m);
   HY_TRY(hy_memcpy(e->stream, e->memory, e->c->image, e->c->used, HY_COPY_HOST_TO_DEVICE));
-  HY_TRY(hy_stream_sync(e->stream));
-  *ran = hy_run(e->stream, &m.call);
-  if (*ran == HY_OK) *ran = hy_stream_sync(e->stream);
-  if (*ran != HY_OK) {
-    snprintf(why, why_size, "%s", hy_last_error());
-    if (hy_stream_sync(e->stream) != HY_OK) HY_TRY(hy_stream_reset(e->stream));
-  }
+  for (int o = 0; fenced && o < e->c->call.n_out; o++) fence_output(e, &m, o, NULL);
+  struct hy__executed before = e->stream->executed, *now = &e->stream->executed;
+  hy_status status = *ran = hy_run(e->stream, &m.call);
+  e->executed = (struct hy__executed){now->by_provider - before.by_provider,
+                                      now->by_reference - before.by_reference,
+                                      now->fallen_back - before.fallen_back, now->provider};
+  if (status == HY_OK)
+    status = hy_memcpy(e->stream, got, e->memory, e->c->used, HY_COPY_DEVICE_TO_HOST);
+  if (status == HY_OK) status = hy_stream_sync(e->stream);
+  for (int o = 0; fenced && o < e->c->call.n_out; o++) fence_output(e, &m, o, got);
+  if (status == HY_OK) return HY_OK;
+  if (*ran == HY_OK) *ran = status;
+  snprintf(why, why_size, "%s", hy_last_error());
+  if (hy_stream_sync(e->stream) != HY_OK) HY_TRY(hy_stream_reset(e->stream));
   HY_TRY(hy_memcpy(e->stream, got, e->memory, e->c->used, HY_COPY_DEVICE_TO_HOST));
   return hy_stream_sync(e->stream);
 }
@@ -127,6 +165,10 @@ static outcome judge_values(engine* e, verdict* v) {
   if (status != HY_OK) return fail(v, "the device stopped: %s", hy_last_error());
   if (c->expected != HY_OK) return judge_refusal(e, ran, why, v);
   if (ran != HY_OK) return fail(v, "%s: %s", hy_status_name(ran), why);
+  int touched = hy__fence_touched();
+  if (touched >= 0)
+    return fail(v, "memory behind the output %s was read or written",
+                c->info->outputs[touched].name);
   hy__mark_outputs(c, e->mask);
   if (!hy__check_untouched(c, e->mask, e->want, v->message, sizeof v->message)) {
     char found[sizeof v->message];
@@ -137,15 +179,12 @@ static outcome judge_values(engine* e, verdict* v) {
   return hy__check_outputs(c, e->want, e->got, v->message, sizeof v->message) ? PASSED : FAILED;
 }
 
+// The same call once more, after it has passed.
 static outcome judge_determinism(engine* e, verdict* v) {
   char why[400] = "";
-  if (e->c->expected != HY_OK) return NO_CASE;
-  unsigned char* images[2] = {e->want, e->got};
-  for (int i = 0; i < 2; i++) {
-    hy_status ran, status = run_on_device(e, images[i], &ran, why, sizeof why);
-    if (status != HY_OK) return fail(v, "the device stopped: %s", hy_last_error());
-    if (ran != HY_OK) return fail(v, "%s: %s", hy_status_name(ran), why);
-  }
+  hy_status ran, status = run_on_device(e, e->want, &ran, why, sizeof why);
+  if (status != HY_OK) return fail(v, "the device stopped: %s", hy_last_error());
+  if (ran != HY_OK) return fail(v, "the second time, %s: %s", hy_status_name(ran), why);
   for (size_t i = 0; i < e->c->used; i++) {
     if (e->want[i] != e->got[i])
       return fail(v, "the same call gave other bits the second time, first at byte %zu", i);
@@ -155,7 +194,7 @@ static outcome judge_determinism(engine* e, verdict* v) {
 
 static outcome judge_gradients(engine* e, verdict* v) {
   const hy__case* c = e->c;
-  if (!hy__case_has_gradients(c)) return NO_CASE;
+  if (!hy__case_has_gradients(c)) return PASSED;
   hy__gradients want, got;
   outcome result = PASSED;
   hy_status status = hy__case_gradients(c, e->host_stream, &want);
@@ -202,6 +241,69 @@ static int count_declared(hy_device* device) {
   return count;
 }
 
+// After a failure the next case finds a stream that takes work, or conformance cannot go on.
+static hy_status recover(engine* e) {
+  hy_status status = hy_stream_sync(e->stream);
+  if (status == HY_OK) return HY_OK;
+  if (hy_stream_reset(e->stream) == HY_OK && hy_stream_sync(e->stream) == HY_OK) return HY_OK;
+  hy_stream* fresh;
+  HY_TRY(hy_stream_create(e->device, &fresh));
+  hy_stream_destroy(e->stream);
+  e->stream = fresh;
+  return hy_stream_sync(fresh);
+}
+
+static outcome judge(engine* e, verdict* v) {
+  outcome result = judge_values(e, v);
+  if (result != PASSED) return result;
+  switch (e->options->mode) {
+    case HY__VERIFY_VALUES: break;
+    case HY__VERIFY_DETERMINISM: return judge_determinism(e, v);
+    case HY__VERIFY_GRADIENTS: return judge_gradients(e, v);
+  }
+  return PASSED;
+}
+
+// Whether providers of this backend alone ran the call at hand: the call itself, or each part that
+// it was taken apart into.
+static bool ran_by_providers(const engine* e) {
+  const struct hy__executed* x = &e->executed;
+  return x->by_provider > 0 && x->by_reference == 0 && x->fallen_back == 0;
+}
+
+// The reference is the cpu's own kernel, and no other backend's, in host memory or not.
+static bool ran_natively(const engine* e) {
+  bool is_cpu = strcmp(hy_device_backend(e->device), "cpu") == 0;
+  return ran_by_providers(e) || (is_cpu && e->executed.by_reference > 0);
+}
+
+// What is said of a case that passed, by who ran it. `asked` is what supports() made of the call
+// before; an answer that changes with the one who asks is a lie.
+static outcome judge_execution(engine* e, const hy_placement* asked, verdict* v) {
+  const struct hy__executed* x = &e->executed;
+  // A call without output elements is done before anybody is asked.
+  if (x->by_provider == 0 && x->by_reference == 0 && x->fallen_back == 0) return PASSED;
+  hy_dtype dtype = first_dtype(&e->c->call);
+  const char* op = hy_op_name(e->c->call.op);
+  bool said_yes = asked->reason == HY_SUPPORT_YES;
+  bool composed =
+      asked->provider && strcmp(asked->provider, hy__composite_name(e->c->call.op)) == 0;
+  bool provided = ran_by_providers(e);
+  if (said_yes && !provided)
+    return fail(v, "supports() says yes to this %s when hy_place asks and no when hy_run does", op);
+  if (said_yes && strcmp(asked->provider, x->provider) != 0)
+    return fail(v, "hy_place names %s for this %s, and %s ran it", asked->provider, op,
+                x->provider);
+  if (!said_yes && provided && !composed)
+    return fail(v, "supports() says no to this %s when hy_place asks and yes when hy_run does", op);
+  if (provided) return PASSED;
+  if (hy__case_is_promised(e->c) && (e->declared & HY_DTYPE_BIT(dtype)) &&
+      hy__is_promised(e->device, &e->c->call))
+    return fail(v, "a provider declares %s for %s and does not run this call: %s", op,
+                hy_dtype_name(dtype), hy_support_text(asked->reason));
+  return v->native ? PASSED : UNSUPPORTED;
+}
+
 // One case, start to end.
 static hy_status try_case(engine* e, const hy__case_key* key, verdict* v) {
   v->outcome = NO_CASE;
@@ -209,34 +311,26 @@ static hy_status try_case(engine* e, const hy__case_key* key, verdict* v) {
   v->reason = HY_SUPPORT_YES;
   v->message[0] = 0;
   hy__case* c = e->c;
+  if (e->options->progress) {
+    e->options->progress->key = *key;
+    atomic_fetch_add(&e->options->progress->beats, 1);
+  }
   hy_status made = hy__case_make(c, key);
   if (made == HY_NOT_FOUND) return HY_OK;
   HY_TRY(made);
   HY_TRY(make_room(e, c->used));
-  if (e->options->mode == HY__VERIFY_GRADIENTS) {
-    v->outcome = judge_gradients(e, v);
-    v->native = true;
-    return HY_OK;
-  }
-  hy_placement placement = {NULL, HY_SUPPORT_YES};
+  hy_placement asked = {NULL, HY_SUPPORT_YES};
   if (c->expected == HY_OK) {
     moved m;
     move_call(c, e->memory, &m);
-    HY_TRY(hy_place(e->device, &m.call, &placement));
+    HY_TRY(hy_place(e->device, &m.call, &asked));
   }
-  v->native = placement.provider != NULL;
-  v->reason = placement.reason;
-  if (placement.reason != HY_SUPPORT_YES && hy__case_is_promised(c) &&
-      (e->declared & HY_DTYPE_BIT(first_dtype(&c->call)))) {
-    v->outcome =
-        fail(v, "a provider declares %s for %s and does not run this call: %s", hy_op_name(key->op),
-             hy_dtype_name(first_dtype(&c->call)), hy_support_text(placement.reason));
-    return HY_OK;
-  }
-  v->outcome =
-      e->options->mode == HY__VERIFY_DETERMINISM ? judge_determinism(e, v) : judge_values(e, v);
-  if (v->outcome == PASSED && !v->native) v->outcome = UNSUPPORTED;
-  return HY_OK;
+  memset(&e->executed, 0, sizeof e->executed);
+  v->outcome = judge(e, v);
+  v->native = ran_natively(e);
+  v->reason = asked.reason;
+  if (v->outcome == PASSED) v->outcome = judge_execution(e, &asked, v);
+  return v->outcome == FAILED ? recover(e) : HY_OK;
 }
 
 // Looks for a smaller case that fails in place of `key`: short dimensions first, then plain memory.
@@ -254,7 +348,7 @@ static hy_status shrink(engine* e, const hy__case_key* key, hy__op_verdict* op) 
       if (v.outcome != FAILED) continue;
       op->first = smaller;
       snprintf(op->failure, sizeof op->failure, "%s", v.message);
-      hy_call_describe(&e->c->call, op->call, sizeof op->call);
+      hy__case_describe(e->c, op->call, sizeof op->call);
       return HY_OK;
     }
   }
@@ -278,8 +372,8 @@ static hy_status verify_case(engine* e, const hy__case_key* key, hy__op_verdict*
     case FAILED:
       if (op->failed++ > 0) break;
       snprintf(op->failure, sizeof op->failure, "%s", v.message);
-      hy_call_describe(&e->c->call, op->call, sizeof op->call);
-      return shrink(e, key, op);
+      hy__case_describe(e->c, op->call, sizeof op->call);
+      return e->options->until_failure ? HY_OK : shrink(e, key, op);
     case NO_CASE: break;
   }
   return HY_OK;
@@ -296,9 +390,10 @@ static hy_status verify_op(engine* e, const hy_op_info* info, hy__op_verdict* op
   for (int i = first; i < end; i++) {
     hy__case_key key = {info->op, o->seed, i, o->quick, o->limit, o->simple};
     HY_TRY(verify_case(e, &key, op));
+    if (op->failed > 0 && o->until_failure) return HY_OK;
   }
   uint32_t missing = op->declared & ~op->native;
-  if (o->index < 0 && o->mode == HY__VERIFY_VALUES && missing && op->failed == 0) {
+  if (o->index < 0 && missing && op->failed == 0) {
     op->cases++;
     op->failed++;
     snprintf(op->failure, sizeof op->failure,
@@ -322,6 +417,10 @@ static const struct {
   const char* name;
   hy__verify_check check;
 } checks[] = {
+    {"copies", hy__verify_copies},
+    {"order", hy__verify_order},
+    {"memory", hy__verify_memory},
+    {"concurrency", hy__verify_concurrency},
     {"communicators", hy__verify_communicators},
     {"graphs", hy__verify_graphs},
     {"streams", hy__verify_streams},
@@ -332,17 +431,37 @@ static const struct {
     {"threads", hy__verify_threads},
 };
 
+enum { N_CHECKS = sizeof checks / sizeof checks[0] };
+
+// Whether number `at`, an op or behind all ops a check, is to be done in this process; the parent
+// of a child is told that it is begun.
+static bool begin(engine* e, int at, const char* check) {
+  hy__verify_progress* p = e->options->progress;
+  if (!p) return true;
+  if (at < p->first) return false;
+  p->at = at;
+  snprintf(p->check, sizeof p->check, "%s", check);
+  p->capabilities = e->capabilities;
+  atomic_fetch_add(&p->beats, 1);
+  return true;
+}
+
 static hy_status verify_checks(engine* e, hy__verify_summary* s) {
   hy__op_verdict verdict;
-  for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+  const char* only = e->options->check;
+  for (int i = 0; i < N_CHECKS; i++) {
+    if (only && strcmp(only, checks[i].name) != 0) continue;
+    if (!begin(e, hy_op_count() + i, checks[i].name)) continue;
     memset(&verdict, 0, sizeof verdict);
-    verdict.name = checks[i].name;
+    verdict.name = verdict.check = checks[i].name;
+    verdict.quick = e->options->quick;
     HY_TRY(checks[i].check(e->device, &verdict));
     if (checks[i].check == hy__verify_communicators)
       e->capabilities.communicators = verdict.passed > 0 && verdict.failed == 0;
     s->checks += verdict.cases > 0;
     count(e, &verdict, s);
   }
+  if (only || !begin(e, hy_op_count() + N_CHECKS, "capabilities")) return HY_OK;
   memset(&verdict, 0, sizeof verdict);
   verdict.name = "capabilities";
   HY_TRY(hy__capability_judge(&e->capabilities, e->device, &verdict));
@@ -354,9 +473,10 @@ static hy_status verify_checks(engine* e, hy__verify_summary* s) {
 static hy_status verify_all(engine* e, hy__verify_summary* s) {
   const hy__verify_options* o = e->options;
   hy__op_verdict op;
-  for (int i = 0; i < hy_op_count(); i++) {
+  for (int i = 0; i < hy_op_count() && !o->check; i++) {
     const hy_op_info* info = hy_op_at(i);
     if (o->op != HY_OP_NONE && info->op != o->op) continue;
+    if (!begin(e, i, "")) continue;
     HY_TRY(verify_op(e, info, &op));
     s->ops += op.cases > 0;
     count(e, &op, s);
@@ -365,12 +485,29 @@ static hy_status verify_all(engine* e, hy__verify_summary* s) {
   return verify_checks(e, s);
 }
 
+// Tells the parent of a child that the device is open, and takes up what the children before knew.
+static void introduce(engine* e, const hy__verify_summary* s) {
+  hy__verify_progress* p = e->options->progress;
+  if (!p) return;
+  const char* provider = hy_device_provider(e->device);
+  if (provider)
+    snprintf(p->selector, sizeof p->selector, "%s:%d", provider, hy_device_index(e->device));
+  else
+    snprintf(p->selector, sizeof p->selector, "%s", hy_device_selector(e->device));
+  snprintf(p->backend, sizeof p->backend, "%s", hy_device_backend(e->device));
+  p->declared = s->declared;
+  p->declares_nothing = s->declares_nothing;
+  e->capabilities = p->capabilities;
+  p->started = true;
+}
+
 hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summary) {
   memset(summary, 0, sizeof *summary);
   engine e = {.options = options, .device = options->device};
   bool was_deterministic = hy_deterministic();
   hy_status status = hy__case_create(&e.c);
   if (status == HY_OK) status = hy_stream_create(e.device, &e.stream);
+  if (status == HY_OK && hy_device_is_host(e.device)) status = hy__fence_open();
   if (status == HY_OK && options->mode == HY__VERIFY_GRADIENTS) {
     hy_device* host;
     status = hy_device_get("cpu", &host);
@@ -379,10 +516,12 @@ hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summ
   if (status == HY_OK) {
     if (options->mode == HY__VERIFY_DETERMINISM) hy_set_deterministic(true);
     summary->declared = count_declared(e.device);
-    summary->declares_nothing = summary->declared == 0 && !hy_device_is_host(e.device);
+    summary->declares_nothing = summary->declared == 0 && !options->check;
+    introduce(&e, summary);
     status = verify_all(&e, summary);
     hy_set_deterministic(was_deterministic);
   }
+  hy__fence_close();
   hy_free(e.device, e.memory);
   hy_stream_destroy(e.host_stream);
   hy_stream_destroy(e.stream);
@@ -393,6 +532,10 @@ hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summ
   return status;
 }
 
+const char* hy__verify_check_at(int index) {
+  return index < N_CHECKS ? checks[index].name : NULL;
+}
+
 bool hy__verify_passed(const hy__verify_summary* summary) {
   return summary->failed == 0 && !summary->declares_nothing && summary->cases > 0;
 }
@@ -401,8 +544,10 @@ const char* hy__verify_command(const hy__verify_options* options, const hy__case
                                char* buffer, size_t size) {
   static const char* const modes[] = {"", " --determinism", " --gradients"};
   char limit[32] = "", selector[64];
-  const char* provider = hy_device_provider(options->device);
-  if (provider)
+  const char* provider = options->device ? hy_device_provider(options->device) : NULL;
+  if (!options->device)
+    snprintf(selector, sizeof selector, "%s", options->selector ? options->selector : "");
+  else if (provider)
     snprintf(selector, sizeof selector, "%s:%d", provider, hy_device_index(options->device));
   else
     snprintf(selector, sizeof selector, "%s", hy_device_selector(options->device));

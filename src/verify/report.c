@@ -72,6 +72,32 @@ static void junit_op(FILE* file, const hy__op_verdict* v, const char* command) {
   }
 }
 
+// Which functions of a plugin to look at, and where the tutorial speaks of them.
+static const char* where_to_look(const hy__op_verdict* v) {
+  static const struct {
+    const char *name, *place;
+  } places[] = {
+      {"copies", "hy_backend.copy and set; tutorial, step 3"},
+      {"order", "hy_backend.stream_*, event_* and copy; tutorial, \"When the chip has a queue\""},
+      {"memory", "hy_backend.memory_alloc, memory_free and memory_info; tutorial, step 3"},
+      {"concurrency", "what all threads share in copy, set and run; tutorial, step 3"},
+      {"communicators", "hy_backend.comm_* and all_reduce; tutorial, \"What a chip may offer\""},
+      {"graphs", "hy_backend.capture_* and graph_*; tutorial, \"What a chip may offer\""},
+      {"streams", "hy_backend.stream_native and stream_wrap; tutorial, \"What a chip may offer\""},
+      {"pointers", "hy_backend.pointer_device; tutorial, \"What a chip may offer\""},
+      {"peers", "hy_backend.copy_peer; tutorial, \"What a chip may offer\""},
+      {"sharing",
+       "hy_backend.memory_export and memory_import; tutorial, \"What a chip may offer\""},
+      {"compilation", "hy_backend.compile and kernel_launch; tutorial, \"What a chip may offer\""},
+      {"threads", "hy_backend.set_threads; tutorial, \"What a chip may offer\""},
+      {"capabilities", "hy_backend.device_info: capabilities and dtypes; tutorial, step 2"},
+      {"closing", "hy_backend.device_close; tutorial, step 2"},
+  };
+  for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+    if (strcmp(places[i].name, v->name) == 0) return places[i].place;
+  return "hy_provider.supports, run and declares; tutorial, step 5";
+}
+
 static void table_op(hy__report* r, const hy__op_verdict* v, const char* command) {
   FILE* file = r->options.table;
   if (v->failed == 0 && v->unsupported == 0 && !r->options.all) return;
@@ -87,14 +113,21 @@ static void table_op(hy__report* r, const hy__op_verdict* v, const char* command
   fprintf(file, "  FAILED: %s\n", v->failure);
   if (v->call[0]) fprintf(file, "  in: %s\n", v->call);
   fprintf(file, "  repeat: %s\n", command);
+  fprintf(file, "  look at: %s\n", where_to_look(v));
 }
 
 void hy__report_op(void* report, const hy__op_verdict* v) {
   hy__report* r = report;
   char command[300] = "";
   if (v->failed > 0) hy__verify_command(r->run, &v->first, command, sizeof command);
+  if (v->failed > 0 && v->check && strcmp(v->check, "capabilities") != 0)
+    snprintf(command + strlen(command), sizeof command - strlen(command), " --check %s", v->check);
   if (r->junit) junit_op(r->junit, v, command);
   if (r->options.table) table_op(r, v, command);
+}
+
+static const char* selector_of(const hy__report* r) {
+  return r->run->device ? hy_device_selector(r->run->device) : r->run->selector;
 }
 
 static hy_status finish_junit(hy__report* r, const hy__verify_summary* s) {
@@ -105,8 +138,8 @@ static hy_status finish_junit(hy__report* r, const hy__verify_summary* s) {
   fprintf(file,
           "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"halyard verify %s\" "
           "tests=\"%d\" failures=\"%d\" assertions=\"%d\">\n",
-          hy_device_selector(r->run->device), s->ops + s->checks + s->declares_nothing,
-          s->failed + s->declares_nothing, s->cases);
+          selector_of(r), s->ops + s->checks + s->declares_nothing, s->failed + s->declares_nothing,
+          s->cases);
   if (s->declares_nothing)
     fprintf(file,
             "  <testcase classname=\"verify\" name=\"declarations\">\n    <failure message=\"no "
@@ -125,11 +158,13 @@ static hy_status finish_junit(hy__report* r, const hy__verify_summary* s) {
 }
 
 hy_status hy__report_finish(hy__report* r, const hy__verify_summary* s, FILE* json) {
-  const char* selector = hy_device_selector(r->run->device);
+  const char* selector = selector_of(r);
   if (r->options.table) {
     if (s->declares_nothing)
       fprintf(r->options.table,
-              "FAILED: no provider of %s declares an op, so nothing would be proved\n", selector);
+              "FAILED: no provider of %s declares an op, so nothing would be proved\n"
+              "  look at: hy_provider.declares; tutorial, step 5\n",
+              selector);
     fprintf(r->options.table,
             "%s: %s. %d cases of %d ops and %d checks: %d passed, %d failed, %d refused as they "
             "must be, %d "
@@ -144,8 +179,8 @@ hy_status hy__report_finish(hy__report* r, const hy__verify_summary* s, FILE* js
             "\"cases\":%d,"
             "\"passed\":%d,\"failed\":%d,"
             "\"refused\":%d,\"unsupported\":%d}\n",
-            hy_device_backend(r->run->device), selector, (unsigned long long)r->run->seed, s->ops,
-            s->checks, s->cases, s->passed, s->failed + s->declares_nothing, s->refused,
-            s->unsupported);
+            r->run->device ? hy_device_backend(r->run->device) : r->run->backend, selector,
+            (unsigned long long)r->run->seed, s->ops, s->checks, s->cases, s->passed,
+            s->failed + s->declares_nothing, s->refused, s->unsupported);
   return status;
 }

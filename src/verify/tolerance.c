@@ -23,25 +23,32 @@ static double unit(hy_dtype dtype) {
   }
 }
 
-// The smallest step of the type: a result below it may round to 0 on one side.
-static double least(hy_dtype dtype) {
+// The smallest step of the type, between subnormals.
+static double step(hy_dtype dtype) {
   switch (dtype) {
-    case HY_F64: return 0x1p-1022;
-    case HY_F32: return 0x1p-126;
+    case HY_F64: return 0x1p-1074;
+    case HY_F32: return 0x1p-149;
     case HY_F16: return 0x1p-24;
-    case HY_BF16: return 0x1p-126;
+    case HY_BF16: return 0x1p-133;
     case HY_F8E4M3: return 0x1p-9;
     case HY_F8E5M2: return 0x1p-16;
     default: return 0;
   }
 }
 
+// What may be flushed to zero where the op has a sum: the arithmetic inside it may take subnormals
+// for zeros, as matrix units do, and terms of that size are lost beside the others anyway.
+static double flushed(hy_dtype dtype) {
+  return dtype == HY_F64 ? 0x1p-1022 : fmax(0x1p-126, step(dtype));
+}
+
 // The tolerance column of the op table.
 typedef enum op_class {
   EXACT,       // moves, compares or decides: nothing is rounded but by a conversion
-  ROUNDED,     // + - * /: each step rounds right, a fused multiply-add may skip one rounding
+  ROUNDED,     // * / sqrt: each step rounds right, and nothing cancels
+  ADDED,       // + - of a few terms: a fused multiply-add may skip a rounding
   FUNCTION,    // exp, tanh, pow ...: device libraries promise a few units
-  DERIVATIVE,  // a function's derivative times a gradient
+  FORMULA,     // functions, products and sums in one: gelu, derivatives, optimizers
   SUM,         // sums of many terms, each perhaps a product
   PRODUCT,     // products of many factors, whose roundings multiply
   NORMALISED,  // softmax and norms: a sum, then functions of it
@@ -56,38 +63,93 @@ static const op_class classes[HY_OP_END] = {
 #include "halyard/ops.def"
 };
 
+bool hy__knows_terms(const hy__case* c) {
+  switch (c->call.op) {
+    case HY_OP_add:
+    case HY_OP_sub:
+    case HY_OP_add_scalar:
+    case HY_OP_sub_scalar:
+    case HY_OP_rsub_scalar:
+    case HY_OP_addcmul:
+    case HY_OP_addcdiv:
+    case HY_OP_gelu:
+    case HY_OP_sigmoid_backward:
+    case HY_OP_tanh_backward:
+    case HY_OP_silu_backward:
+    case HY_OP_gelu_backward: return true;
+    default: return false;
+  }
+}
+
+double hy__size_of_terms(const hy__case* c, const double* in) {
+  const hy_attrs* a = &c->call.attrs;
+  switch (c->call.op) {
+    case HY_OP_add:
+    case HY_OP_sub: return fmax(fabs(in[0]), fabs(hy_scalar_f(a->alpha.alpha) * in[1]));
+    case HY_OP_add_scalar:
+    case HY_OP_sub_scalar:
+      return fmax(fabs(in[0]),
+                  fabs(hy_scalar_f(a->value_alpha.value) * hy_scalar_f(a->value_alpha.alpha)));
+    case HY_OP_rsub_scalar:
+      return fmax(fabs(hy_scalar_f(a->value_alpha.value)),
+                  fabs(hy_scalar_f(a->value_alpha.alpha) * in[0]));
+    case HY_OP_addcmul: return fmax(fabs(in[0]), fabs(hy_scalar_f(a->value.value) * in[1] * in[2]));
+    case HY_OP_addcdiv: return fmax(fabs(in[0]), fabs(hy_scalar_f(a->value.value) * in[1] / in[2]));
+    case HY_OP_gelu: return fabs(in[0]);
+    default: return fabs(in[0]) * fmax(1, fabs(in[1]));  // a gradient and what it multiplies
+  }
+}
+
+bool hy__mixes_magnitudes(const hy__case* c) {
+  op_class class = classes[c->call.op];
+  return class == EXACT || class == ROUNDED || class == FUNCTION || hy__knows_terms(c);
+}
+
 hy__tolerance hy__tolerance_of(const hy__case* c, int output) {
   // An output wider than what is computed is no more exact for it.
   hy_dtype dtype = c->out[output].dtype, result = c->result[output];
   double one = fmax(unit(dtype), unit(result)), inside = fmin(one, 0x1p-23);
-  double sum = inside * (double)c->terms * c->scale;
+  double terms = (double)c->terms, sum = inside * terms * c->scale;
   op_class class = classes[c->call.op];
   // Integers, bool and indices are right or wrong; only a quantised value may be one step off.
-  if (unit(dtype) == 0 || unit(result) == 0) return (hy__tolerance){0, class == QUANTISED ? 1 : 0};
-  double floor = fmax(least(dtype), least(result));
+  if (unit(dtype) == 0 || unit(result) == 0)
+    return (hy__tolerance){.absolute = class == QUANTISED ? 1 : 0};
+  // Without a sum even the smallest result is a rounded one: half a step on each side.
+  double least = fmax(step(dtype), step(result)), flush = fmax(flushed(dtype), flushed(result));
+  // At the size of the terms, where they are known element by element, else of the largest.
+  double of_terms = hy__knows_terms(c) ? 0 : c->scale;
   switch (class) {
-    case EXACT: return (hy__tolerance){0, 0};
-    // One unit by the final rounding; one of the arithmetic, at the size of the operands, where a
-    // product is rounded before the sum or not.
-    case ROUNDED: return (hy__tolerance){one, 2 * inside * c->scale + floor};
-    // CUDA's pow and tgamma are the loosest in use at 8 units; near a root the argument's own
-    // rounding counts.
-    case FUNCTION: return (hy__tolerance){one + 8 * inside, 8 * inside + floor};
-    // As FUNCTION, and what the derivative is off by grows with the gradient that it multiplies.
-    case DERIVATIVE: return (hy__tolerance){one + 8 * inside, 8 * inside * c->scale + floor};
+    case EXACT: return (hy__tolerance){.signed_zero = true};
+    // One unit by the final rounding.
+    case ROUNDED: return (hy__tolerance){.relative = one, .absolute = least};
+    // And one of the arithmetic, where a product is rounded before the sum or not.
+    case ADDED:
+      return (hy__tolerance){
+          .relative = one, .absolute = 2 * inside * of_terms + flush, .of_terms = 2 * inside};
+    // CUDA's pow and tgamma are the loosest in use at 8 units. Its argument is exact, so that this
+    // holds near a root as well.
+    case FUNCTION: return (hy__tolerance){.relative = one + 8 * inside, .absolute = least};
+    // As FUNCTION, and terms that cancel leave what they are off by.
+    case FORMULA:
+      return (hy__tolerance){.relative = one + 8 * inside,
+                             .absolute = 8 * inside * of_terms + flush,
+                             .of_terms = 8 * inside};
     // One unit of the output, and the sum's own.
-    case SUM: return (hy__tolerance){one + (double)c->terms * inside, sum + floor};
-    // One unit of the output, and one of the arithmetic for each factor; nothing cancels.
-    case PRODUCT: return (hy__tolerance){one + (double)c->terms * inside, floor};
+    case SUM: return (hy__tolerance){.relative = one + terms * inside, .absolute = sum + flush};
+    // One unit of the output, and one of the arithmetic for each factor; nothing cancels, but a
+    // product on the way may be smaller than the whole.
+    case PRODUCT: return (hy__tolerance){.relative = one + terms * inside, .absolute = flush};
     // The sum's error passes through exp or rsqrt, whose slope is below 8 on the data used.
-    case NORMALISED: return (hy__tolerance){2 * one + 16 * inside, 8 * sum + floor};
+    case NORMALISED:
+      return (hy__tolerance){.relative = 2 * one + 16 * inside, .absolute = 8 * sum + flush};
     // As NORMALISED; a probability held in the output's type is one unit off before it weighs the
     // values, twice over in the backward.
-    case ATTENTION: return (hy__tolerance){4 * one, 8 * sum + 4 * one * c->scale + floor};
+    case ATTENTION:
+      return (hy__tolerance){.relative = 4 * one, .absolute = 8 * sum + 4 * one * c->scale + flush};
     // One step of the type: the scale may differ by its own rounding, which moves borders.
-    case QUANTISED: return (hy__tolerance){one, floor};
+    case QUANTISED: return (hy__tolerance){.relative = one, .absolute = flush};
   }
-  return (hy__tolerance){0, 0};
+  return (hy__tolerance){0};
 }
 
 // A gradient is a chain of a few ops. Steps in between round to the gradient's type, which a sum
@@ -96,6 +158,6 @@ hy__tolerance hy__tolerance_of(const hy__case* c, int output) {
 hy__tolerance hy__gradient_tolerance(const hy__case* c, hy_dtype dtype) {
   double one = unit(dtype), terms = fmax((double)c->terms, 16);
   double steps = classes[c->call.op] == PRODUCT ? (double)c->terms * fmin(one, 0x1p-23) : 0;
-  return (hy__tolerance){16 * one + steps,
-                         4 * one * fmax(c->scale, 1) * sqrt(terms) + least(dtype)};
+  return (hy__tolerance){.relative = 16 * one + steps,
+                         .absolute = 4 * one * fmax(c->scale, 1) * sqrt(terms) + flushed(dtype)};
 }

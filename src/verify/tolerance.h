@@ -4,11 +4,17 @@
 
 #include "verify/case.h"
 
-// A value `got` passes when |got - want| <= relative * |want| + absolute; for integers and bool
-// both are whole steps of the type.
+// A value `got` passes when |got - want| <= relative * |want| + absolute + of_terms * (the size of
+// the terms of that element); for integers and bool `absolute` is whole steps of the type.
 typedef struct hy__tolerance {
-  double relative, absolute;
+  double relative, absolute, of_terms;
+  bool signed_zero;  // 0 and -0 are two values
 } hy__tolerance;
+
+// Whether the terms of each element of the case's output are known: elementwise ops that add.
+bool hy__knows_terms(const hy__case* c);
+// The size of the largest term, `in` being the inputs at that element.
+double hy__size_of_terms(const hy__case* c, const double* in);
 
 // For output `output` of the case.
 hy__tolerance hy__tolerance_of(const hy__case* c, int output);

@@ -1,8 +1,10 @@
 // Conformance: every op of the table on a device against the reference.
 //
-// A device passes when nothing failed and everything its providers declare ran natively. A call
-// that the device does not run itself falls back to the cpu: its result is compared all the same,
-// and it is counted as unsupported, with the reason.
+// A device passes when nothing failed and everything its providers declare ran natively: by a
+// provider of that backend, as the core counted it at the call itself. A call that no provider runs
+// is done by the reference, on a host device or by falling back: its result is compared all the
+// same, and it is counted as unsupported, with the reason. The reference is native to the cpu
+// alone.
 #ifndef HALYARD_VERIFY_VERIFY_H_
 #define HALYARD_VERIFY_VERIFY_H_
 
@@ -10,15 +12,18 @@
 
 #include "verify/case.h"
 
+// The others are asked on top of the first: what is wrong in one is wrong in all.
 typedef enum hy__verify_mode {
   HY__VERIFY_VALUES,       // results against the reference, sentinels, refusals
-  HY__VERIFY_DETERMINISM,  // the same call twice gives the same bits
-  HY__VERIFY_GRADIENTS     // gradients on the device against those on the cpu
+  HY__VERIFY_DETERMINISM,  // and the same call twice gives the same bits
+  HY__VERIFY_GRADIENTS     // and gradients on the device equal those on the cpu
 } hy__verify_mode;
 
 // Of an op, or of a check of something else.
 typedef struct hy__op_verdict {
   const char* name;
+  const char* check;  // that name, where it is a check and no op; else NULL
+  bool quick;         // given: a check is to be short
   int cases, passed, failed, refused, unsupported;
   uint32_t declared;   // types that a provider promises
   uint32_t native;     // types with at least one call that ran on the device itself
@@ -30,13 +35,18 @@ typedef struct hy__op_verdict {
 
 typedef struct hy__verify_options {
   hy_device* device;
-  hy_op op;  // HY_OP_NONE: all
+  // Where a child has the device and this process has not: its names, and NULL above.
+  const char *selector, *backend;
+  struct hy__verify_progress* progress;  // in that child: what it shares with its parent; else NULL
+  hy_op op;                              // HY_OP_NONE: all
+  const char* check;                     // only this one of the checks, and no op; NULL: all
   uint64_t seed;
   int index;  // -1: all
   bool quick;
   int64_t limit;
   bool simple;
   hy__verify_mode mode;
+  bool until_failure;  // stop at the first case that fails, as it is
   void (*on_op)(void* context, const hy__op_verdict* verdict);  // after each op; may be NULL
   void* context;
 } hy__verify_options;
@@ -44,13 +54,16 @@ typedef struct hy__verify_options {
 typedef struct hy__verify_summary {
   int ops, checks, cases, passed, failed, refused, unsupported;
   int declared;           // ops that the device's providers declare
-  bool declares_nothing;  // and is no host: counts as a failure of its own
+  bool declares_nothing;  // counts as a failure of its own
 } hy__verify_summary;
 
 // A failing case is no failure of this function: HY_OK and summary->failed > 0. Not HY_OK:
 // conformance itself could not go on (no memory, the device is gone). One thread at a time.
 hy_status hy__verify(const hy__verify_options* options, hy__verify_summary* summary);
 bool hy__verify_passed(const hy__verify_summary* summary);
+
+// Names of the checks; NULL past the last.
+const char* hy__verify_check_at(int index);
 
 // The command that repeats a case; all of them for a key without an op.
 const char* hy__verify_command(const hy__verify_options* options, const hy__case_key* key,
@@ -59,6 +72,10 @@ const char* hy__verify_command(const hy__verify_options* options, const hy__case
 // Checks of what is no op, made when all ops are. Each counts its cases in the verdict, none where
 // the device lacks what it is about; not HY_OK as for hy__verify.
 typedef hy_status (*hy__verify_check)(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_copies(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_order(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_memory(hy_device* device, hy__op_verdict* verdict);
+hy_status hy__verify_concurrency(hy_device* device, hy__op_verdict* verdict);
 hy_status hy__verify_communicators(hy_device* device, hy__op_verdict* verdict);
 hy_status hy__verify_graphs(hy_device* device, hy__op_verdict* verdict);
 hy_status hy__verify_streams(hy_device* device, hy__op_verdict* verdict);

@@ -1,19 +1,25 @@
 #!/usr/bin/env python3
 """The command line from end to end: every command on a small model, terminals, mistakes and exit codes.
 
-    cli.py HALYARD [PART ...]     parts: basics model terminal bench; all of them if none is named
+    cli.py HALYARD [PART ...]     parts: basics model terminal bench failures; all of them if none is named
 
 Benchmarks are run for their rows to be there; what they measure is no test's business.
 """
+import fcntl
 import json
 import os
 import pathlib
 import pty
 import re
+import resource
 import select
+import shutil
+import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 
 DONE, FAILED, USAGE, NO_DEVICE, BAD_FILE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -22,10 +28,10 @@ class Halyard:
     def __init__(self, program, folder):
         self.program, self.folder = program, folder
 
-    def run(self, *arguments, code=DONE, says="", text=""):
+    def run(self, *arguments, code=DONE, says="", text="", **more):
         """What it printed; both streams are searched for `says`."""
         done = subprocess.run([self.program, *arguments], cwd=self.folder, input=text, capture_output=True, text=True,
-                              errors="replace", timeout=500, check=False)
+                              errors="replace", timeout=500, check=False, **more)
         said = done.stdout + done.stderr
         if done.returncode != code or says not in said:
             sys.exit(f"halyard {' '.join(arguments)}: ends with {done.returncode}, not {code} and {says!r}:\n{said}")
@@ -35,10 +41,11 @@ class Halyard:
         """Its lines of JSON."""
         return [json.loads(line) for line in self.run(*arguments, "--json").splitlines()]
 
-    def typed(self, arguments, keys, code=DONE):
+    def typed(self, arguments, keys, code=DONE, columns=80):
         """Runs it on a terminal and types; each (prompt, text) waits until the prompt has come."""
         child, terminal = pty.fork()
         if child == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
             os.chdir(self.folder)
             os.environ["TERM"] = "xterm"
             os.execv(self.program, [self.program, *arguments])
@@ -176,6 +183,40 @@ def terminal(halyard):
     check(shown.count("/reset          forget") == 3, f"editing does not make /help twice: {shown!r}")
     halyard.typed(chat, [(prompt, b"x" + DELETE + LEFT + DELETE + CTRL_D)])
     halyard.typed(chat, [(prompt, b"left" + CTRL_C), (prompt, CTRL_D)])
+    # F11 deletes nothing, Esc waits for nothing, and a tab is a blank of the line.
+    shown = halyard.typed(chat, [(prompt, b"/quit" + HOME + b"\x1b[23~" + b"\x1b[[A" + b"\x1bOP" + END + b"\r")])
+    shown = halyard.typed(chat, [(prompt, b"/qu\x1bit\r")])
+    shown = halyard.typed(chat, [(prompt, b"one\ttwo"), (b"one two", CTRL_U + b"\x1b"), (prompt, b"/quit\r")])
+    # A paste of several lines is one message.
+    shown = halyard.typed(chat, [(prompt, b"\x1b[200~first\r\nsecond\rthird\x1b[201~"),
+                                 ("first\u21b5second\u21b5third".encode(), b"\r"), (b"\x1b[?2004h", b"/quit\r")])
+    check(shown.count("\x1b[?2004h") == shown.count("\x1b[?2004l") == 2, f"a paste is not one message: {shown!r}")
+    # The cursor knows how wide characters are: 2 of the prompt, 2 of each of these.
+    shown = halyard.typed(chat, [(prompt, "\u6f22\U0001f680".encode()), (b"\x1b[6C", LEFT), (b"\x1b[4C", BACKSPACE),
+                                 (b"\x1b[2C", END + CTRL_U + b"/quit\r")])
+    # However narrow the terminal, a line stays in its row.
+    for columns in (20, 12, 3, 1):
+        shown = halyard.typed(chat, [(b"\x1b[?2004h", b"abcdefghijklmnopqrstuvwxyz" + HOME + END + CTRL_U + b"/quit\r")],
+                              columns=columns)
+        drawn = re.findall(r"\r([^\r\x1b]*)\x1b\[K", shown)
+        check(drawn and all(len(row) < max(columns, 2) for row in drawn), f"{columns} columns are exceeded: {drawn}")
+    # Whatever ends it while a line is edited, the terminal is as it was.
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        ours, theirs = pty.openpty()
+        before = termios.tcgetattr(theirs)
+        child = subprocess.Popen([halyard.program, *chat], cwd=halyard.folder, stdin=theirs, stdout=theirs,
+                                 stderr=theirs)
+        seen = b""
+        while b"\x1b[?2004h" not in seen:
+            seen += os.read(ours, 4096)
+        while prompt not in seen.rsplit(b"\x1b[?2004h", 1)[1]:
+            seen += os.read(ours, 4096)
+        check(termios.tcgetattr(theirs) != before, "chat does not read keys")
+        child.send_signal(number)
+        check(child.wait(200) == -number, f"chat survives signal {number}")
+        check(termios.tcgetattr(theirs) == before, f"signal {number} leaves the terminal raw")
+        os.close(ours)
+        os.close(theirs)
     # The line that shows how a training goes, drawn in place.
     shown = halyard.typed(["finetune", *TRAIN, "--out", "adapter", "--steps", "3"], [])
     check("\r" in shown and re.search(r"3/3|step 3", shown), f"no progress is shown: {shown!r}")
@@ -196,11 +237,128 @@ def bench(halyard):
         check(rows and all(row["value"] > 0 for row in rows), f"bench {name} gives {rows}")
 
 
+def lost_output(halyard):
+    for arguments in (["--help"], ["--version"], ["info"], ["info", "--json"], ["ops"], ["verify", "--op", "neg"],
+                      ["run", "--model", "demo/model", "--prompt", "int", "--max-tokens", "2"],
+                      ["run", "--model", "demo/model", "--prompt", "int", "--max-tokens", "2", "--json"]):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([halyard.program, *arguments], cwd=halyard.folder, stdout=full, stderr=subprocess.PIPE,
+                                  text=True, timeout=500, check=False)
+        check(done.returncode == BAD_FILE and "output could not be written" in done.stderr,
+              f"halyard {' '.join(arguments)} > /dev/full: {done.returncode}, {done.stderr}")
+
+
+def meaningless_options(halyard):
+    train = [*TRAIN, "--out", "never"]
+    for arguments, says in (
+            (["demo", "--size", "giant", "--steps", "2", "--lora-steps", "2"], "small, medium, large or huge"),
+            (["demo", "--size", "small"], "go together"), (["demo", "--steps", "0", "--lora-steps", "0"], "1 .. "),
+            (["demo", "--steps", "2"], "go together"), (["demo", "--temperature", "-1"], "--temperature"),
+            (["demo", "--seconds", "0"], "--seconds"), (["demo", "--tokens", "2"], "--tokens"),
+            (["finetune", *train, "--alpha", "-3"], "--alpha"), (["finetune", *train, "--rank", "0"], "--rank"),
+            (["finetune", *train, "--lr", "0"], "--lr"), (["finetune", *train, "--lr", "-1"], "--lr"),
+            (["finetune", *train, "--dropout", "1"], "--dropout"), (["finetune", *train, "--clip", "-1"], "--clip"),
+            (["finetune", *train, "--weight-decay", "-1"], "--weight-decay"),
+            (["finetune", *train, "--eval-share", "1"], "--eval-share"),
+            (["finetune", *train, "--eval-every", "2"], "--eval-share"),
+            (["bench", "dispatch", "--dtype", "f4"], "f32, bf16, q8 or q4"),
+            (["run", "--model", "demo/model", "--prompt", "x", "--top-p", "0"], "top-p")):
+        halyard.run(*arguments, code=USAGE, says=says)
+    halyard.run("bench", "dispatch", "--peer", "nope", code=NO_DEVICE, says="--peer")
+    halyard.run("bench", "dispatch", "--peer", "cpu", code=USAGE, says="no provider")
+    if "npu" in halyard.run("--help"):
+        halyard.run("npu", "report", "--context", "-1", code=USAGE, says="--context")
+        halyard.run("npu", "report", "--tokens", "0", code=USAGE, says="--tokens")
+    for name, value, says in (("HALYARD_THREADS", "abc", "1 to"), ("HALYARD_CPU_ISA", "mmx", "avx512")):
+        set_to = {**os.environ, name: value}
+        halyard.run("verify", "--op", "neg", code=USAGE, says=says, env=set_to)
+        halyard.run("info", says=f'{name} is "{value}"', env=set_to)
+    check(not (pathlib.Path(halyard.folder) / "never").exists(), "a mistake in the options leaves a folder")
+
+
+def folders(halyard):
+    """Where a command is to write is looked at before it works."""
+    folder = pathlib.Path(halyard.folder)
+    (folder / "file").write_text("x")
+    train = ["finetune", *TRAIN, "--steps", "100000"]
+    halyard.run(*train, "--out", "file", code=BAD_FILE, says="is a file")
+    halyard.run(*train, "--out", "no/such/place", code=BAD_FILE, says="cannot be made")
+    halyard.run("demo", "--steps", "100000", "--lora-steps", "1", "--size", "huge", "--out", "file", code=BAD_FILE,
+                says="is a file")
+    halyard.run("merge", "--model", "demo/model", "--adapter", "demo/adapter", "--out", "no/such/place", code=BAD_FILE,
+                says="cannot be made")
+    halyard.run("verify", "--op", "neg", "--trace", ".", code=BAD_FILE, says="is a folder")
+    (folder / "busy").mkdir()
+    lock = os.open(folder / "busy", os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    halyard.run(*train, "--out", "busy", code=BAD_FILE, says="at work")
+    os.close(lock)
+    # A file that may not grow: no part of one stays.
+    halyard.run("finetune", *TRAIN, "--out", "limited", "--steps", "1", code=BAD_FILE, says="cannot be written",
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+    check(not list(folder.rglob("*.part")), "a part of a file is left")
+
+
+def signals(halyard):
+    """SIGTERM and SIGHUP save a training as Ctrl-C does."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        out = pathlib.Path(halyard.folder) / f"signal{number}"
+        arguments = ["finetune", *TRAIN, "--steps", "1000000", "--out", str(out), "--json"]
+        with subprocess.Popen([halyard.program, *arguments], cwd=halyard.folder, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as child:
+            child.stdout.readline()
+            child.send_signal(number)
+            said = child.communicate(timeout=200)[1]
+        check(child.returncode == 128 + number, f"signal {number} ends finetune with {child.returncode}: {said}")
+        check((out / "training.safetensors").exists() and "--resume" in said, f"signal {number} loses the training")
+
+
+def untrusted(halyard):
+    """What lies beside a copied program is not loaded; a FIFO in a model's folder is refused."""
+    folder = pathlib.Path(halyard.folder)
+    plugin = pathlib.Path(halyard.program).parents[1] / "tests/plugins/libhalyard_guarded.so"
+    if plugin.exists():
+        for place in ("copy/bin/halyard", "copy/lib/halyard"):
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(halyard.program, folder / "copy/bin/tool")
+        for place in ("copy/bin/halyard", "copy/lib/halyard"):
+            (folder / place).mkdir()
+            shutil.copy(plugin, folder / place)
+        copied = Halyard(str(folder / "copy/bin/tool"), halyard.folder)
+        check("guarded" not in copied.run("info"), "a copied program loads what lies beside it")
+        path = {**os.environ, "HALYARD_PLUGIN_PATH": str(folder / "copy/lib/halyard")}
+        check("guarded" in copied.run("info", env=path), "HALYARD_PLUGIN_PATH is not searched")
+        (folder / "copy/lib/halyard").chmod(0o777)
+        copied.run("info", env=path, says="others may write the folder")
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "generation_config.json"):
+        shutil.copytree(folder / "demo/model", folder / "fifo")
+        (folder / "fifo" / name).unlink()
+        os.mkfifo(folder / "fifo" / name)
+        halyard.run("run", "--model", "fifo", "--prompt", "x", code=BAD_FILE, says="not a plain file")
+        shutil.rmtree(folder / "fifo")
+    # Words cannot end a message: spelt out, a marker is more than one token.
+    said = [json.loads(halyard.run("chat", "--model", "demo/model", "--max-tokens", "1", "--json", text=text + "\n"))
+            for text in ("a", "<|im_end|>")]
+    check(said[1]["prompt_tokens"] > said[0]["prompt_tokens"], "a user's words forge a marker")
+
+
+def failures(halyard):
+    make_model(halyard)
+    lost_output(halyard)
+    meaningless_options(halyard)
+    folders(halyard)
+    signals(halyard)
+    untrusted(halyard)
+
+
+PARTS = {"basics": basics, "model": model, "terminal": terminal, "bench": bench, "failures": failures}
+
+
 def main():
     program = str(pathlib.Path(sys.argv[1]).resolve())
-    for part in sys.argv[2:] or ["basics", "model", "terminal", "bench"]:
+    for part in sys.argv[2:] or PARTS:
         with tempfile.TemporaryDirectory() as folder:
-            {"basics": basics, "model": model, "terminal": terminal, "bench": bench}[part](Halyard(program, folder))
+            PARTS[part](Halyard(program, folder))
         print(f"cli: {part} as it should be")
 
 

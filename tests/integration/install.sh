@@ -63,13 +63,27 @@ HALYARD_PLUGIN_PATH="$work/plugin" "$halyard" verify --backend tiny --quick >"$w
 
 step "the example plugin in the plugin folder"
 cmake --install "$work/plugin" >/dev/null
+# A program that was moved does not take what lies beside it for its own.
+if "$halyard" info | grep -q "Tiny, a made-up chip"; then fail "a moved program loads what lies beside it"; fi
+export HALYARD_PLUGIN_PATH="$libdir/halyard"
 expect "$("$halyard" info)" "Tiny, a made-up chip"
 "$halyard" verify --backend tiny >"$work/out" 2>&1 || fail "$(grep -A3 FAILED "$work/out")"
+unset HALYARD_PLUGIN_PATH
 # A program with the shared library finds it too, and takes it as its default.
 expect "$(HALYARD_LOG=2 "$work/example" 2>&1)" "opened tiny:0"
 
+step "a new plugin from what is installed"
+[ -s "$prefix/share/doc/halyard/tutorial-plugin.md" ] || fail "no tutorial"
+[ -s "$prefix/share/doc/halyard/examples/plugin/tiny.c" ] || fail "no example"
+(cd "$work" && "$halyard" new-plugin egret --queue >/dev/null)
+cmake -S "$work/egret" -B "$work/egret/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" >/dev/null
+cmake --build "$work/egret/build" >/dev/null
+HALYARD_PLUGIN_PATH="$work/egret/build" "$halyard" verify --backend egret --quick >"$work/out" 2>&1 ||
+  fail "$(grep -A3 FAILED "$work/out")"
+
 step "a plugin that is no good is named, and harms nobody"
 echo "this is no library" > "$libdir/halyard/libhalyard_broken.so"
+export HALYARD_PLUGIN_PATH="$libdir/halyard"
 expect "$("$halyard" info)" "libhalyard_broken.so"
 HALYARD_BACKEND=cpu "$work/example" >/dev/null
 if "$halyard" verify --backend broken --quick >"$work/out" 2>&1; then fail "broken passed"; else code=$?; fi

@@ -64,7 +64,7 @@ static inline const char* compare_outputs(const hy_call* call, const output_copi
 // NULL, or why the family does not do as the reference does.
 static inline const char* disagreement(const hy__cpu_family* family, hy_call call, tolerance bf16,
                                        tolerance others) {
-  static char words[300];
+  static char words[400];
   const char* problem = NULL;
   output_copies copies[HY_MAX_OUTPUTS] = {{0}};
   hy_tensor out[HY_MAX_OUTPUTS];
@@ -97,7 +97,7 @@ static inline const char* disagreement(const hy__cpu_family* family, hy_call cal
     }
     if (!problem) problem = compare_outputs(&call, copies, bf16, others);
     if (problem) {
-      snprintf(words, sizeof words, "%s: %s", hy__isa_name(isa_up_to(level)), problem);
+      snprintf(words, sizeof words, "%s: %.300s", hy__isa_name(isa_up_to(level)), problem);
       problem = words;
     }
   }

@@ -11,6 +11,7 @@ void stub_reset(void) {
   memset(&stub, 0, sizeof stub);
   stub.stage = HY_STAGE_READY;
   stub.device_count = 1;
+  stub.dtypes = HY_DTYPE_BIT(HY_F32);
 }
 
 static hy_status probe(hy_probe* report, int* device_count) {
@@ -24,7 +25,7 @@ static hy_status probe(hy_probe* report, int* device_count) {
 static hy_status device_info(int index, hy_device_info* info) {
   snprintf(info->name, sizeof info->name, "stub %d", index);
   if (index == 0 && stub.pci) snprintf(info->pci, sizeof info->pci, "%s", stub.pci);
-  info->dtypes = HY_DTYPE_BIT(HY_F32);
+  info->dtypes = stub.dtypes;
   info->capabilities = stub.capabilities;
   return HY_OK;
 }

@@ -15,6 +15,7 @@ typedef struct stub_state {
   int device_count;
   const char* pci;  // of device 0
   uint32_t capabilities;
+  uint32_t dtypes;  // f32 unless set
   hy_status open_status;
   atomic_int probes, opens, closes;
 } stub_state;

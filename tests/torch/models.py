@@ -55,7 +55,8 @@ def load_library():
         ("hy_model_free", None, p),
         ("hy_model_vocab_size", i64, p),
         ("hy_model_logits", ctypes.c_int, p, p, i64, p),
-        ("hy_model_encode", ctypes.c_int, p, ctypes.c_char_p, ctypes.c_size_t, p, i64, ctypes.POINTER(i64)),
+        ("hy_model_encode", ctypes.c_int, p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint, p, i64,
+         ctypes.POINTER(i64)),
         ("hy_model_decode", ctypes.c_int, p, p, i64, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)),
         ("hy_model_generate_batch", ctypes.c_int, p, p, p, ctypes.c_int, p, p, p, p),
         ("hy_generate_defaults", None, p),
@@ -102,7 +103,7 @@ class Model:
         """Ids of bytes, with the tokens that the model puts around a text."""
         ids = np.empty(len(data) * 3 + 16, np.int32)
         count = ctypes.c_int64()
-        check(LIB.hy_model_encode(self.handle, data, len(data), ids.ctypes.data, len(ids), ctypes.byref(count)))
+        check(LIB.hy_model_encode(self.handle, data, len(data), 0, ids.ctypes.data, len(ids), ctypes.byref(count)))
         return ids[:count.value].tolist()
 
     def decode(self, ids):

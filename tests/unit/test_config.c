@@ -122,6 +122,44 @@ static void test_saved_is_loaded(void** state) {
   assert_int_equal(rmdir(folder), 0);
 }
 
+// As transformers 5 reads it: rope_scaling is taken whole unless it is empty.
+static void test_rope_in_both_at_once(void** state) {
+  (void)state;
+  hy__config c;
+#define BOTH(scaling, parameters) \
+  "\"model_type\": \"llama\", \"rope_scaling\": " scaling ", \"rope_parameters\": " parameters
+  CHECK_OK(parse(BOTH("{\"type\": \"linear\", \"factor\": 4.0}",
+                      "{\"rope_type\": \"default\", \"rope_theta\": 5000.0}"),
+                 &c));
+  assert_true(c.rope == HY__ROPE_LINEAR && c.rope_factor == 4 && c.rope_theta == 10000);
+  CHECK_OK(parse(BOTH("{\"type\": \"linear\", \"factor\": 4.0, \"rope_theta\": 700.0}",
+                      "{\"rope_theta\": 5000.0}") ", \"rope_theta\": 600.0",
+                 &c));
+  assert_true(c.rope == HY__ROPE_LINEAR && c.rope_theta == 700);
+  CHECK_OK(parse(BOTH("{}", "{\"rope_type\": \"linear\", \"factor\": 2.0, \"rope_theta\": 5000.0}"),
+                 &c));
+  assert_true(c.rope == HY__ROPE_LINEAR && c.rope_factor == 2 && c.rope_theta == 5000);
+  CHECK_OK(parse(BOTH("null", "{\"rope_theta\": 5000.0}"), &c));
+  assert_true(c.rope == HY__ROPE_DEFAULT && c.rope_theta == 5000);
+  CHECK_FAILS(
+      HY_FORMAT, "yarn",
+      parse(BOTH("{\"rope_type\": \"yarn\", \"factor\": 2.0}", "{\"rope_type\": \"default\"}"),
+            &c));
+  CHECK_FAILS(HY_FORMAT, "needs a \"factor\"",
+              parse("\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"linear\"}", &c));
+  CHECK_FAILS(HY_FORMAT, "low_freq_factor",
+              parse("\"model_type\": \"llama\", \"rope_scaling\": {\"rope_type\": \"llama3\", "
+                    "\"factor\": 8.0}",
+                    &c));
+  CHECK_FAILS(HY_FORMAT, "some layers",
+              parse("\"model_type\": \"llama\", \"rope_parameters\": {\"full_attention\": "
+                    "{\"rope_type\": \"default\"}}",
+                    &c));
+  CHECK_FAILS(HY_FORMAT, "\"rope_scaling\" is no JSON object",
+              parse("\"model_type\": \"llama\", \"rope_scaling\": 3", &c));
+#undef BOTH
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_defaults),
@@ -129,6 +167,7 @@ int main(void) {
       cmocka_unit_test(test_rope_in_both_styles),
       cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_saved_is_loaded),
+      cmocka_unit_test(test_rope_in_both_at_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,11 +148,64 @@ static void every_map_is_offered_and_every_offer_has_a_map(void** state) {
   }
 }
 
+// Odd functions of -0, and what rounds to it from below.
+static void zero_keeps_its_sign(void** state) {
+  (void)state;
+  static const struct {
+    const char* name;
+    size_t offset;
+    float x;
+  } cases[] = {
+      {"sin", offsetof(hy__rows, sin), -0.0f},
+      {"tanh", offsetof(hy__rows, tanh), -0.0f},
+      {"erf", offsetof(hy__rows, erf), -0.0f},
+      {"silu", offsetof(hy__rows, silu), -0.0f},
+      {"gelu", offsetof(hy__rows, gelu), -0.0f},
+      {"gelu_tanh", offsetof(hy__rows, gelu_tanh), -0.0f},
+      {"sqrt", offsetof(hy__rows, sqrt), -0.0f},
+      {"cube", offsetof(hy__rows, cube), -0.0f},
+      {"floor", offsetof(hy__rows, floor), -0.0f},
+      {"ceil", offsetof(hy__rows, ceil), -0.75f},
+      {"ceil", offsetof(hy__rows, ceil), -0.25f},
+      {"round", offsetof(hy__rows, round), -0.5f},
+      {"trunc", offsetof(hy__rows, trunc), -0.75f},
+      {"trunc", offsetof(hy__rows, trunc), -0.0f},
+  };
+  enum { N = 37 };  // whole vectors and a rest
+  for (size_t f = 0; f < sizeof cases / sizeof cases[0]; f++) {
+    for (isa_level level = ISA_SCALAR; level < ISA_LEVELS; level++) {
+      hy__map* const* map =
+          (hy__map* const*)((const char*)kernels_up_to(level)->rows + cases[f].offset);
+      for (int sign = -1; sign <= 1; sign += 2) {
+        float x[N], y[N];
+        uint16_t half[N], result[N];
+        for (int i = 0; i < N; i++) {
+          x[i] = sign < 0 ? cases[f].x : fabsf(cases[f].x);
+          if (sign > 0 && x[i] != 0) x[i] = 0.0f;
+          hy__store1(&half[i], HY_BF16, x[i]);
+        }
+        map[HY__ROW_F32](N, (const void*[]){x}, 0, 0, y, false);
+        map[HY__ROW_BF16](N, (const void*[]){half}, 0, 0, result, false);
+        for (int i = 0; i < N; i++) {
+          float z = hy__load1(&result[i], HY_BF16);
+          if (y[i] != 0 || !signbit(y[i]) != (sign > 0))
+            fail_msg("%s(%g) is %g in f32, level %d", cases[f].name, (double)x[i], (double)y[i],
+                     (int)level);
+          if (z != 0 || !signbit(z) != (sign > 0))
+            fail_msg("%s(%g) is %g in bf16, level %d", cases[f].name, (double)x[i], (double)z,
+                     (int)level);
+        }
+      }
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_map_is_offered_and_every_offer_has_a_map),
       cmocka_unit_test(f32_stays_within_the_stated_units),
       cmocka_unit_test(bf16_stays_within_the_stated_units),
+      cmocka_unit_test(zero_keeps_its_sign),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

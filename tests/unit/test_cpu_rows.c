@@ -276,6 +276,28 @@ static void greatest_of_bf16(void** state) {
   }
 }
 
+// Rows whose greatest is far from 0: of the differences alone the exponentials are taken.
+static void softmax_of_large_numbers(void** state) {
+  (void)state;
+  static const float tops[] = {1e10f, -1e10f, 3e38f, -3.3895314e38f, 65504, -65504, 1e5f};
+  static const hy_op ops[] = {HY_OP_softmax, HY_OP_log_softmax};
+  for (int d = 0; d < 3; d++) {
+    size_t size = hy_dtype_size(dtypes[d]);
+    for (size_t t = 0; t < sizeof tops / sizeof tops[0]; t++) {
+      if (dtypes[d] == HY_F16 && fabsf(tops[t]) > 65504) continue;
+      for (int few = 0; few < 2; few++) {
+        hy_tensor in = tensor(memory[0], dtypes[d], 7, few ? 5 : 77), out = in;
+        for (int64_t i = 0; i < hy_tensor_numel(&in); i++)
+          hy__store1(
+              memory[0] + (size_t)i * size, dtypes[d],
+              i % 3 ? tops[t] : fmaxf(tops[t] * (tops[t] < 0 ? 1.0625f : 0.9375f), -3.3e38f));
+        for (int k = 0; k < 2; k++)
+          rows_agree(&hy__cpu_softmax, ops[k], &in, 1, out, (hy_attrs){.dim = {-1}}, 1e-6);
+      }
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(elementwise),
@@ -287,6 +309,7 @@ int main(void) {
       cmocka_unit_test(conversions),
       cmocka_unit_test(greatest_of_bf16),
       cmocka_unit_test(extremes_lie_where_the_reference_finds_them),
+      cmocka_unit_test(softmax_of_large_numbers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

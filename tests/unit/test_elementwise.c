@@ -91,6 +91,52 @@ static void names_what_was_wrong(void** state) {
   assert_int_equal(run(HY_OP_mul, &result, in, 2, (hy_attrs){0}), HY_DTYPE);
 }
 
+// PyTorch takes a 0-dimensional operand as the type of the other: -1 is 255 beside u8.
+static void numbers_without_dimensions_wrap(void** state) {
+  (void)state;
+  uint8_t u[3] = {0, 200, 255}, result[3];
+  int8_t minus = -1;
+  int16_t large = 300;  // 44 in u8
+  hy_tensor in[2] = {vector(u, HY_U8, 3)}, out = vector(result, HY_BOOL, 3);
+  hy_tensor_init(&in[1], &minus, HY_I8, 0, NULL);
+  assert_int_equal(run(HY_OP_lt, &out, in, 2, (hy_attrs){0}), HY_OK);
+  assert_true(result[0] == 1 && result[1] == 1 && result[2] == 0);
+  assert_int_equal(run(HY_OP_eq, &out, in, 2, (hy_attrs){0}), HY_OK);
+  assert_true(result[0] == 0 && result[1] == 0 && result[2] == 1);
+  out = vector(result, HY_U8, 3);
+  assert_int_equal(run(HY_OP_maximum, &out, in, 2, (hy_attrs){0}), HY_OK);
+  assert_true(result[0] == 255 && result[1] == 255 && result[2] == 255);
+  hy_tensor_init(&in[1], &large, HY_I16, 0, NULL);
+  assert_int_equal(run(HY_OP_minimum, &out, in, 2, (hy_attrs){0}), HY_OK);
+  assert_true(result[0] == 0 && result[1] == 44 && result[2] == 44);
+  assert_int_equal(run(HY_OP_div, &out, in, 2, (hy_attrs){.rounding = {HY_ROUND_FLOOR}}), HY_OK);
+  assert_true(result[0] == 0 && result[1] == 4 && result[2] == 5);
+}
+
+static void attributes_must_mean_something(void** state) {
+  (void)state;
+  float a[2] = {1, 2}, b[2] = {3, 4}, result[2] = {7, 7};
+  hy_tensor in[2] = {vector(a, HY_F32, 2), vector(b, HY_F32, 2)}, out = vector(result, HY_F32, 2);
+  hy_scalar odd = {.as = {.f = 1}, .kind = HY_F32};
+  assert_int_equal(run(HY_OP_add, &out, in, 2, (hy_attrs){.alpha = {odd}}), HY_INVALID_ARGUMENT);
+  assert_non_null(strstr(hy_last_error(), "alpha is of the kind f32"));
+  assert_int_equal(run(HY_OP_add, &out, in, 2, (hy_attrs){.alpha = {hy_no_scalar()}}),
+                   HY_INVALID_ARGUMENT);
+  assert_non_null(strstr(hy_last_error(), "alpha is absent"));
+  assert_int_equal(run(HY_OP_mul_scalar, &out, in, 1, (hy_attrs){.value = {hy_no_scalar()}}),
+                   HY_INVALID_ARGUMENT);
+  assert_int_equal(run(HY_OP_div, &out, in, 2, (hy_attrs){.rounding = {(hy_rounding)77}}),
+                   HY_INVALID_ARGUMENT);
+  assert_non_null(strstr(hy_last_error(), "rounding is 77"));
+  assert_int_equal(run(HY_OP_div, &out, in, 2, (hy_attrs){.rounding = {(hy_rounding)-1}}),
+                   HY_INVALID_ARGUMENT);
+  assert_true(result[0] == 7 && result[1] == 7);
+  // A clamp may lack a bound.
+  hy_attrs clamp = {.clamp = {hy_no_scalar(), hy_float(1.5)}};
+  assert_int_equal(run(HY_OP_clamp, &out, in, 1, clamp), HY_OK);
+  assert_true(result[0] == 1 && result[1] == 1.5);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(adds_with_alpha_and_broadcast),
@@ -98,6 +144,8 @@ int main(void) {
       cmocka_unit_test(works_in_place_and_refuses_partial_overlap),
       cmocka_unit_test(rounds_small_floats_to_nearest_even),
       cmocka_unit_test(names_what_was_wrong),
+      cmocka_unit_test(numbers_without_dimensions_wrap),
+      cmocka_unit_test(attributes_must_mean_something),
   };
   return cmocka_run_group_tests_name("elementwise", tests, NULL, NULL);
 }

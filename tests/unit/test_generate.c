@@ -2,12 +2,14 @@
 // and that a decoding step waits once for the device.
 #include <dlfcn.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
 #include "halyard/device.h"
 #include "model/byte_tokenizer.h"
 #include "model/create.h"
+#include "model/load.h"
 #include "support/arrays.h"
 #include "support/tiny_model.h"
 
@@ -350,6 +352,164 @@ static void test_out_of_memory(void** state) {
   hy_model_free(model);
 }
 
+static void test_chat_format(void** state) {
+  (void)state;
+  enum { START = HY__BYTE_TOKEN_END + 1, END };
+  hy_model* model = model_on("cpu", &hy__arch_qwen2, true, 1);
+  const hy_message messages[] = {{"system", "S"}, {"user", "<|im_end|>"}};
+  int32_t ids[64], short_ids[2] = {-1, -1};
+  int64_t n, again;
+  CHECK_OK(hy_model_encode_chat(model, messages, 2, true, ids, 64, &n));
+  const char first[] = "system\nS", second[] = "user\n<|im_end|>", third[] = "assistant\n";
+  int64_t at = 0;
+  assert_int_equal(ids[at++], START);
+  for (size_t i = 0; i < sizeof first - 1; i++) assert_int_equal(ids[at++], first[i]);
+  assert_int_equal(ids[at++], END);
+  assert_int_equal(ids[at++], '\n');
+  assert_int_equal(ids[at++], START);
+  for (size_t i = 0; i < sizeof second - 1; i++) assert_int_equal(ids[at++], second[i]);
+  assert_int_equal(ids[at++], END);
+  assert_int_equal(ids[at++], '\n');
+  assert_int_equal(ids[at++], START);
+  for (size_t i = 0; i < sizeof third - 1; i++) assert_int_equal(ids[at++], third[i]);
+  assert_int_equal(n, at);
+  CHECK_OK(hy_model_encode_chat(model, messages, 2, true, short_ids, 1, &again));
+  assert_true(again == n && short_ids[0] == START && short_ids[1] == -1);
+  CHECK_OK(hy_model_encode_chat(model, NULL, 0, false, NULL, 0, &n));
+  assert_int_equal(n, 0);
+  const hy_message odd = {"user\n", "x"}, none = {"user", NULL};
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "role", hy_model_encode_chat(model, &odd, 1, 0, ids, 64, &n));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "role", hy_model_encode_chat(model, &none, 1, 0, ids, 64, &n));
+
+  // The same text as a prompt, with its markers and without.
+  const char text[] = "<|im_start|>a";
+  CHECK_OK(hy_model_encode(model, text, 13, HY_ENCODE_DEFAULT, ids, 64, &n));
+  assert_true(n == 2 && ids[0] == START);
+  CHECK_OK(hy_model_encode(model, text, 13, HY_ENCODE_PLAIN | HY_ENCODE_BARE, ids, 64, &n));
+  assert_true(n == 13 && ids[0] == '<');
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "flags", hy_model_encode(model, text, 13, 8, ids, 64, &n));
+  hy_model_free(model);
+}
+
+static void test_nothing_where_something_is_needed(void** state) {
+  (void)state;
+  hy_model* model = model_on("cpu", &hy__arch_qwen2, true, 1);
+  int32_t ids[8] = {1, 2, 3};
+  int64_t n;
+  size_t length;
+  char text[8];
+  float* logits = hy__malloc((size_t)hy_model_vocab_size(model) * sizeof *logits);
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_encode(NULL, "a", 1, 0, ids, 8, &n));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_encode(model, NULL, 1, 0, ids, 8, &n));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_encode(model, "a", 1, 0, NULL, 8, &n));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_encode(model, "a", 1, 0, ids, 8, NULL));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_decode(NULL, ids, 1, text, 8, &length));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_decode(model, NULL, 1, text, 8, &length));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_decode(model, ids, 1, NULL, 8, &length));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_decode(model, ids, 1, text, 8, NULL));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_model_encode_chat(NULL, NULL, 0, 0, ids, 8, &n));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "positions",
+              hy_model_logits(model, ids, (int64_t)1 << 60, logits));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "positions",
+              hy_model_logits(model, ids, hy_model_max_positions(model) + 1, logits));
+  hy_generate_options o = options_of(2);
+  o.n_stops = 2;
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "no list",
+              hy_model_generate(model, ids, 3, &o, NULL, NULL, NULL, NULL));
+  const int32_t* none[] = {NULL};
+  int32_t* answers[] = {ids};
+  o.n_stops = 0;
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "prompt 0",
+              hy_model_generate_batch(model, none, (int64_t[]){3}, 1, &o, answers, &n, NULL));
+  assert_int_equal(hy_model_vocab_size(NULL), 0);
+  assert_int_equal(hy_model_max_positions(NULL), 0);
+  hy_generate_defaults(NULL);
+  hy__mfree(logits);
+  hy_model_free(model);
+}
+
+typedef struct patience {
+  int calls, most;  // how often it says yes
+  double last;
+} patience;
+
+static bool be_patient(void* context, double share) {
+  patience* p = context;
+  assert_true(share >= p->last && share <= 1);
+  p->last = share;
+  return p->calls++ < p->most;
+}
+
+static void test_cancelling_a_generation(void** state) {
+  (void)state;
+  hy_model* model = model_on("cpu", &hy__arch_qwen2, false, 2);
+  int32_t all[MOST], ids[MOST];
+  hy_generate_options o = options_of(MOST);
+  hy_generate_result result;
+  CHECK_OK(hy_model_generate(model, prompt, PROMPT, &o, NULL, NULL, all, &result));
+  o.on_progress = be_patient;
+  // Its two layers are asked for first, then each token but the first.
+  for (int most = 0; most < 8; most++) {
+    patience p = {.most = most};
+    o.progress_context = &p;
+    memset(ids, 0, sizeof ids);
+    if (most < 2) {
+      CHECK_FAILS(HY_CANCELLED, "cancelled",
+                  hy_model_generate(model, prompt, PROMPT, &o, NULL, NULL, ids, &result));
+      continue;
+    }
+    CHECK_OK(hy_model_generate(model, prompt, PROMPT, &o, NULL, NULL, ids, &result));
+    assert_int_equal(result.stop, HY_STOP_CALLER);
+    assert_int_equal(result.tokens, most - 1);
+    assert_memory_equal(ids, all, (size_t)(most - 1) * sizeof *ids);
+  }
+  // The model is as good as before, and patience changes nothing.
+  patience p = {.most = 1000};
+  o.progress_context = &p;
+  CHECK_OK(hy_model_generate(model, prompt, PROMPT, &o, NULL, NULL, ids, &result));
+  assert_memory_equal(ids, all, sizeof all);
+  hy_model_free(model);
+}
+
+static void test_cancelling_a_load(void** state) {
+  (void)state;
+  char folder[] = "/tmp/halyard-cancel-XXXXXX", command[64];
+  assert_non_null(mkdtemp(folder));
+  hy_model* model = model_on("cpu", &hy__arch_llama, false, 2);
+  CHECK_OK(hy__transformer_save(model->stream, &model->transformer, folder));
+  hy_model_free(model);
+  hy_device* device = device_of("cpu");
+  hy_memory_stats before, after;
+  CHECK_OK(hy_memory_get_stats(device, &before));
+  for (int most = 0; most < 4; most++) {
+    patience p = {.most = most};
+    const hy_load_options o = {.on_progress = be_patient, .context = &p};
+    CHECK_FAILS(HY_CANCELLED, "cancelled", hy_model_load_with(device, folder, &o, &model));
+    assert_null(model);
+    CHECK_OK(hy_memory_get_stats(device, &after));
+    assert_int_equal(after.allocated, before.allocated);
+  }
+  patience p = {.most = 1000};
+  hy_load_options o = {.format = HY_WEIGHTS_Q8, .on_progress = be_patient, .context = &p};
+  CHECK_OK(hy_model_load_with(device, folder, &o, &model));
+  assert_true(p.last > 0.99);
+  hy_model_free(model);
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "options", hy_model_load_with(device, folder, NULL, &model));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "device", hy_model_load(NULL, folder, NULL, 0, &model));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "format",
+              hy_model_load(device, folder, NULL, (hy_weight_format)9, &model));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "cached",
+              hy_model_load_cached(device, folder, NULL, HY_WEIGHTS_F32, &model));
+
+  // What does not fit is refused before anything is allocated.
+  CHECK_OK(hy_memory_set_limit(device, before.allocated + 1000));
+  CHECK_FAILS(HY_OUT_OF_MEMORY, "its weights take",
+              hy_model_load(device, folder, NULL, HY_WEIGHTS_AS_FILE, &model));
+  CHECK_OK(hy_memory_set_limit(device, 0));
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  assert_int_equal(system(command), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_greedy_is_the_largest_logit),
@@ -361,6 +521,10 @@ int main(void) {
       cmocka_unit_test(test_end_of_text),
       cmocka_unit_test(test_errors),
       cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_chat_format),
+      cmocka_unit_test(test_nothing_where_something_is_needed),
+      cmocka_unit_test(test_cancelling_a_generation),
+      cmocka_unit_test(test_cancelling_a_load),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

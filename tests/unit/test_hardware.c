@@ -204,6 +204,34 @@ static void honours_control_groups(void** state) {
   assert_int_equal(free, 0);
 }
 
+// The least room is not always under the least limit, and what a group holds of files it gives
+// back.
+static void memory_left_is_that_of_every_level(void** state) {
+  (void)state;
+  uint64_t total, free;
+  put("/proc/meminfo", "MemTotal: 8000 kB\nMemAvailable: 6000 kB\n");
+  put("/proc/self/cgroup", "0::/slice/job\n");
+  put("/sys/fs/cgroup/slice/job/memory.max", "2048000\n");
+  put("/sys/fs/cgroup/slice/job/memory.current", "48000\n");
+  put("/sys/fs/cgroup/slice/memory.max", "4096000\n");
+  put("/sys/fs/cgroup/slice/memory.current", "4000000\n");
+  hy__cpu_read_memory(root, &total, &free);
+  assert_int_equal(total, 2048000);
+  assert_int_equal(free, 96000);
+  put("/sys/fs/cgroup/slice/memory.stat", "anon 5\ninactive_file 200000\nactive_file 100000\n");
+  hy__cpu_read_memory(root, &total, &free);
+  assert_int_equal(free, 396000);
+  // Version 1: the process's own group counts, not only the root.
+  put("/proc/self/cgroup", "5:memory:/docker/x\n");
+  put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  put("/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "1024000\n");
+  put("/sys/fs/cgroup/memory/docker/x/memory.usage_in_bytes", "1000000\n");
+  put("/sys/fs/cgroup/memory/docker/x/memory.stat", "total_inactive_file 6000\n");
+  hy__cpu_read_memory(root, &total, &free);
+  assert_int_equal(total, 1024000);
+  assert_int_equal(free, 30000);
+}
+
 static int cores_with(const char* groups) {
   put("/proc/self/cgroup", groups);
   return hy__cpu_usable_cores(root);
@@ -265,6 +293,7 @@ int main(void) {
       TEST(loads_libraries_and_says_why_not),
       TEST(reads_the_host),
       TEST(honours_control_groups),
+      TEST(memory_left_is_that_of_every_level),
       TEST(honours_quotas_at_every_level),
       TEST(survives_a_host_that_says_nothing),
   };

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -279,6 +280,61 @@ static void survives_lack_of_memory(void** state) {
   CHECK_OK(hy_trace_stop());
 }
 
+static void a_folder_is_no_trace_file(void** state) {
+  (void)state;
+  CHECK_FAILS(HY_IO, "is a folder", hy_trace_start(folder));
+  CHECK_FAILS(HY_IO, "is a folder", hy_trace_start(inside("new/")));
+  CHECK_OK(hy_trace_start(inside("t.json")));
+}
+
+// The child of a fork neither writes nor ends its parent's trace.
+static void a_fork_leaves_the_trace_alone(void** state) {
+  (void)state;
+  CHECK_OK(hy_trace_start(inside("t.json")));
+  hy__trace_end(hy__trace_begin(), &(hy__trace_event){.name = "before", .device = &device});
+  pid_t child = fork();
+  if (child == 0) {
+    bool watched = hy__trace_begin() != 0;
+    hy__trace_end(1, &(hy__trace_event){.name = "child", .device = &device});
+    hy_status stopped = hy_trace_stop();
+    // One of its own is fine.
+    bool own = hy_trace_start(inside("child.json")) == HY_OK && hy_trace_stop() == HY_OK;
+    _exit(!watched && stopped == HY_OK && own ? 0 : 1);
+  }
+  int code;
+  assert_int_equal(waitpid(child, &code, 0), child);
+  assert_int_equal(code, 0);
+  assert_int_not_equal(access(inside("t.json"), F_OK), 0);
+  hy__trace_end(hy__trace_begin(), &(hy__trace_event){.name = "after", .device = &device});
+  CHECK_OK(hy_trace_stop());
+  char text[4096];
+  FILE* f = fopen(inside("t.json"), "r");
+  assert_non_null(f);
+  text[fread(text, 1, sizeof text - 1, f)] = 0;
+  fclose(f);
+  const char* before = strstr(text, "\"before\"");
+  assert_non_null(before);
+  assert_null(strstr(before + 1, "\"before\""));
+  assert_non_null(strstr(text, "\"after\""));
+  assert_null(strstr(text, "\"child\""));
+}
+
+// What others say cannot steer the terminal.
+static void escapes_are_taken_out(void** state) {
+  (void)state;
+  hy_set_log_sink(collect, NULL);
+  hy_set_log_level(1);
+  hy__log(1,
+          "a\033]52;c;eA==\007b\xc2\x9b"
+          "2Jc\n\td");
+  assert_null(strchr(lines, '\033'));
+  assert_null(strchr(lines, '\007'));
+  assert_null(strchr(lines, '\xc2'));
+  assert_non_null(strstr(lines, "2Jc\n\td"));
+  hy_fail(HY_IO, "%s", "\033[2Jgone \xc3\xa9");
+  assert_string_equal(hy_last_error(), "?[2Jgone \xc3\xa9");
+}
+
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
   const struct CMUnitTest tests[] = {
@@ -292,6 +348,9 @@ int main(void) {
       TEST(starts_by_environment),
       TEST(many_threads_write_whole_events),
       TEST(survives_lack_of_memory),
+      TEST(a_folder_is_no_trace_file),
+      TEST(a_fork_leaves_the_trace_alone),
+      TEST(escapes_are_taken_out),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

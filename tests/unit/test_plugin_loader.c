@@ -154,6 +154,48 @@ static void one_bad_plugin_breaks_nothing(void** state) {
   CHECK_FAILS(HY_UNAVAILABLE, "device_open is NULL", hy_device_get("null_function", &device));
 }
 
+// What crashes, hangs, ends its process or prints does so in a child; the reason is in the report.
+static void wild_ones_are_looked_at_elsewhere(void** state) {
+  (void)state;
+  static const struct {
+    const char *name, *says, *where;
+  } wild[] = {{"loading", "crashed (signal 6", "loading"},
+              {"crashing", "crashed (signal 11", "probe"},
+              {"hanging", "did not end within 1 seconds", "probe"},
+              {"exiting", "ended the process (exit code 7)", "probe"},
+              {"describing", "crashed (signal 11", "device_info"},
+              {"opening", "crashed (signal 11", "device_open"},
+              {"providing", "crashed (signal 11", "provider of wild_kernels"}};
+  setenv("HALYARD_PLUGIN_PATH", PLUGINS "/wild", 1);
+  setenv("HALYARD_PROBE_TIMEOUT", "1", 1);
+  hy_backend_report report;
+  for (size_t i = 0; i < sizeof wild / sizeof wild[0]; i++) {
+    CHECK_OK(hy_backend_find(wild[i].name, &report));
+    assert_int_equal(report.state, HY_BACKEND_FAILED);
+    if (!strstr(report.probe.reason, wild[i].says) || !strstr(report.probe.reason, wild[i].where))
+      fail_msg("%s: %s", wild[i].name, report.probe.reason);
+    assert_true(report.probe.remedy[0]);
+  }
+  hy_device_info info;
+  CHECK_OK(hy_backend_find("printing", &report));
+  assert_int_equal(report.state, HY_BACKEND_AVAILABLE);
+  CHECK_OK(hy_backend_device_info("printing", 0, &info));
+  assert_int_equal(hy__entry_find("printing")->table.size, 0);
+  // One that failed in a child is not let in when it is named later.
+  hy_device* device;
+  CHECK_FAILS(HY_UNAVAILABLE, "signal 11", hy_device_get("crashing", &device));
+  unsetenv("HALYARD_PROBE_TIMEOUT");
+}
+
+static void the_default_passes_over_wild_ones(void** state) {
+  (void)state;
+  setenv("HALYARD_PLUGIN_PATH",
+         PLUGINS "/wild/libhalyard_crashing.so:" PLUGINS "/wild/libhalyard_opening.so", 1);
+  hy_device* device;
+  CHECK_OK(hy_device_get(NULL, &device));
+  assert_string_equal(hy_device_selector(device), "cpu:0");
+}
+
 static void loads_only_what_is_asked_for(void** state) {
   (void)state;
   setenv("HALYARD_PLUGIN_PATH", PLUGINS "/good:" PLUGINS "/bad", 1);
@@ -239,6 +281,63 @@ static void survives_lack_of_memory(void** state) {
   sweep(find_and_open);
 }
 
+static void copy_good(void) {
+  char command[700];
+  snprintf(command, sizeof command, "cp %s %s", GOOD, inside("libhalyard_good.so"));
+  assert_int_equal(system(command), 0);
+}
+
+// Whoever may write a plugin, or put another in its place, runs as the user of the program.
+static void what_others_may_write_is_refused(void** state) {
+  (void)state;
+  static const mode_t modes[] = {0777, 0775, 0757};
+  copy_good();
+  const char* plugin = inside("libhalyard_good.so");
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(chmod(plugin, modes[i]), 0);
+    CHECK_FAILS(HY_IO, "chmod go-w", hy_load_plugin(plugin));
+    assert_non_null(strstr(hy_last_error(), "file"));
+    assert_int_equal(chmod(plugin, 0755), 0);
+    assert_int_equal(chmod(folder, modes[i]), 0);
+    CHECK_FAILS(HY_IO, "others may write the folder", hy_load_plugin(plugin));
+    assert_int_equal(chmod(folder, 0755), 0);
+  }
+  if (geteuid() == 0) {
+    assert_int_equal(chown(plugin, 12345, 0), 0);
+    CHECK_FAILS(HY_IO, "belongs to user 12345", hy_load_plugin(plugin));
+    assert_int_equal(chown(plugin, 0, 0), 0);
+  }
+  // Found in a folder, it is shown with the reason.
+  assert_int_equal(chmod(folder, 0777), 0);
+  setenv("HALYARD_PLUGIN_PATH", folder, 1);
+  hy_shutdown();
+  hy_backend_report report;
+  CHECK_OK(hy_backend_find("good", &report));
+  assert_int_equal(report.state, HY_BACKEND_FAILED);
+  assert_non_null(strstr(report.probe.reason, "others may write"));
+  hy_shutdown();
+  assert_int_equal(chmod(folder, 0755), 0);
+  CHECK_OK(hy_backend_find("good", &report));
+  assert_int_equal(report.state, HY_BACKEND_AVAILABLE);
+}
+
+static void a_fifo_does_not_hang(void** state) {
+  (void)state;
+  assert_int_equal(mkfifo(inside("libhalyard_fifo.so"), 0600), 0);
+  CHECK_FAILS(HY_IO, "not a file", hy_load_plugin(inside("libhalyard_fifo.so")));
+}
+
+static void reports_need_a_place(void** state) {
+  (void)state;
+  hy_backend_report report;
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_backend_at(0, NULL));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_backend_find("cpu", NULL));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_backend_find(NULL, &report));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_backend_find_by_type(HY_BACKEND_TYPE_cuda, NULL));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_backend_device_info("cpu", 0, NULL));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "NULL", hy_backend_provider_at("cpu", 0, NULL));
+}
+
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
   const struct CMUnitTest tests[] = {
@@ -247,10 +346,15 @@ int main(void) {
       TEST(refuses_bad_files),
       TEST(finds_them_in_the_path),
       TEST(one_bad_plugin_breaks_nothing),
+      TEST(wild_ones_are_looked_at_elsewhere),
+      TEST(the_default_passes_over_wild_ones),
       TEST(loads_only_what_is_asked_for),
       TEST(never_looks_in_the_current_folder),
       TEST(a_plugin_gives_a_known_name_code),
       TEST(survives_lack_of_memory),
+      TEST(what_others_may_write_is_refused),
+      TEST(a_fifo_does_not_hang),
+      TEST(reports_need_a_place),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -448,6 +448,30 @@ static void survives_lack_of_memory(void** state) {
   assert_true(n > 10 && n < 1000);
 }
 
+// What a backend says of itself is printed: it cannot steer a terminal.
+static void says_nothing_to_the_terminal(void** state) {
+  (void)state;
+  hy_backend backend = stub_backend("painter");
+  backend.version = "1\033[31m";
+  backend.description = "a \033]0;title\007 chip";
+  hy_provider provider = stub_provider("brush");
+  provider.version = "2\033[2J";
+  const hy_provider* providers[] = {&provider};
+  backend.providers = providers;
+  backend.n_providers = 1;
+  stub.status = HY_UNAVAILABLE;
+  stub.reason = "\033[1mbroken\x7f";
+  CHECK_OK(hy_register_backend(&backend));
+  hy_backend_report report;
+  hy_provider_report brush;
+  CHECK_OK(hy_backend_find("painter", &report));
+  assert_string_equal(report.version, "1?[31m");
+  assert_string_equal(report.description, "a ?]0;title? chip");
+  assert_string_equal(report.probe.reason, "?[1mbroken?");
+  CHECK_OK(hy_backend_provider_at("painter", 0, &brush));
+  assert_string_equal(brush.version, "2?[2J");
+}
+
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
   const struct CMUnitTest tests[] = {
@@ -460,7 +484,7 @@ int main(void) {
       TEST(lists_known_providers),       TEST(backends_have_numbers),
       TEST(discovers_each_device_once),  TEST(a_device_that_does_not_open),
       TEST(shutdown_forgets_everything), TEST(many_threads_at_once),
-      TEST(survives_lack_of_memory),
+      TEST(survives_lack_of_memory),     TEST(says_nothing_to_the_terminal),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

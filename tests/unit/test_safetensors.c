@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -145,12 +148,66 @@ static int remove_folder(void** state) {
   return rmdir(folder);
 }
 
+// Opening a FIFO waits for its other end: it is refused before anybody waits, to read and to write.
+static void a_fifo_is_no_file(void** state) {
+  (void)state;
+  hy__weights* weights;
+  char* text;
+  size_t size;
+  unlink(path_of("bad.safetensors"));
+  assert_int_equal(mkfifo(path_of("bad.safetensors"), 0600), 0);
+  CHECK_FAILS(HY_IO, "not a plain file",
+              hy__weights_open_file(path_of("bad.safetensors"), &weights));
+  CHECK_FAILS(HY_IO, "not a plain file",
+              hy__read_file(path_of("bad.safetensors"), 100, &text, &size));
+  char part[160];
+  snprintf(part, sizeof part, "%s.part", path_of("one.safetensors"));
+  unlink(part);
+  assert_int_equal(mkfifo(part, 0600), 0);
+  hy__writer writer;
+  CHECK_FAILS(HY_IO, "not a plain file", hy__write_begin(path_of("one.safetensors"), &writer));
+  unlink(part);
+  // Nor does a link lead the writing elsewhere.
+  assert_int_equal(symlink("/tmp/halyard-elsewhere", part), 0);
+  CHECK_FAILS(HY_IO, "cannot be written", hy__write_begin(path_of("one.safetensors"), &writer));
+  unlink(part);
+}
+
+// A file beyond the system's limit is an error that leaves nothing, not the end of the program.
+static void a_limit_of_size_is_an_error(void** state) {
+  (void)state;
+  pid_t child = fork();
+  if (child == 0) {
+    struct rlimit limit = {4096, 4096};
+    hy__writer writer;
+    static char bytes[100000];
+    bool good = setrlimit(RLIMIT_FSIZE, &limit) == 0;
+    good = good && hy__write_begin(path_of("keep.safetensors"), &writer) == HY_OK;
+    hy_status status = HY_OK;
+    for (int i = 0; good && i < 10 && status == HY_OK; i++)
+      status = hy__write(&writer, bytes, sizeof bytes);
+    if (status == HY_OK)
+      status = hy__write_commit(&writer);
+    else
+      hy__write_abandon(&writer);
+    _exit(good && status == HY_IO ? 0 : 1);
+  }
+  int code;
+  assert_int_equal(waitpid(child, &code, 0), child);
+  assert_int_equal(code, 0);
+  char part[160];
+  snprintf(part, sizeof part, "%s.part", path_of("keep.safetensors"));
+  assert_int_not_equal(access(part, F_OK), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(reads_back_what_it_wrote),
       cmocka_unit_test(reads_shards_by_their_index),
       cmocka_unit_test(refuses_damaged_files),
       cmocka_unit_test(leaves_the_old_file_when_writing_fails),
+      cmocka_unit_test(a_fifo_is_no_file),
+      cmocka_unit_test(a_limit_of_size_is_an_error),
   };
   return cmocka_run_group_tests_name("safetensors", tests, make_folder, remove_folder);
 }

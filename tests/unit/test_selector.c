@@ -187,6 +187,11 @@ static void takes_the_first_available(void** state) {
   CHECK_FAILS(HY_UNAVAILABLE, "none of \"ascend,cambricon\"",
               hy_device_get_first("ascend,cambricon", &device));
   CHECK_FAILS(HY_NOT_FOUND, "cdua", hy_device_get_first("ascend,cdua,cpu", &device));
+  // A plugin that is not installed here is no mistake.
+  CHECK_OK(hy_device_get_first("plugin_of_ours,cpu", &device));
+  assert_string_equal(hy_device_selector(device), "cpu:0");
+  CHECK_FAILS(HY_UNAVAILABLE, "plugin_of_ours",
+              hy_device_get_first("plugin_of_ours,xyzzy", &device));
   CHECK_FAILS(HY_INVALID_ARGUMENT, "empty", hy_device_get_first("ascend,,cpu", &device));
   CHECK_OK(hy_device_get_first(NULL, &device));
   assert_string_equal(hy_device_selector(device), "three:0");

@@ -133,12 +133,35 @@ static void test_refusals(void** state) {
   }
 }
 
+// Control tokens are letters where the text is only text; other added tokens are still tokens.
+static void test_plain_text(void** state) {
+  (void)state;
+  hy__tokenizer* t;
+  CHECK_OK(
+      parse("{\"added_tokens\": [{\"id\": 9, \"content\": \"abc\", \"special\": true}, "
+            "{\"id\": 8, \"content\": \"ca\", \"special\": false}, "
+            "{\"id\": 10, \"content\": \"<|a|>\", \"special\": false}], " BYTE_LEVEL
+            ", " MODEL("[\"a b\"]") "}",
+            &t));
+  int32_t ids[8];
+  int64_t n;
+  CHECK_IDS(t, "abcca", 9, 8);
+  CHECK_OK(hy__tokenizer_encode(t, "abcca", 5, HY__ENCODE_PLAIN, ids, 8, &n));
+  assert_int_equal(n, 3);
+  assert_true(ids[0] == 3 && ids[1] == 2 && ids[2] == 8);
+  CHECK_OK(hy__tokenizer_encode(t, "<|a|>", 5, 0, ids, 8, &n));
+  assert_true(n == 1 && ids[0] == 10);
+  // A marker by its form, though the file does not call it special.
+  CHECK_OK(hy__tokenizer_encode(t, "<|a|>", 5, HY__ENCODE_PLAIN, ids, 8, &n));
+  for (int64_t i = 0; i < n; i++) assert_int_not_equal(ids[i], 10);
+  hy__tokenizer_free(t);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_merges_by_rank),
-      cmocka_unit_test(test_added_tokens),
-      cmocka_unit_test(test_bytes_come_back),
-      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_merges_by_rank),  cmocka_unit_test(test_added_tokens),
+      cmocka_unit_test(test_bytes_come_back), cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_plain_text),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,8 @@ typedef enum fault {
   SKIPS_LAST,
   REFUSES_DECLARED,
   REFUSES_LARGE,
-  CHANGES_EACH_TIME,
+  WRONG_THE_SECOND_TIME,
+  WRONG_IN_THE_BACKWARD,  // values, then the forward and the backward of the gradients
   IGNORES_INDICES,
   FAILS
 } fault;
@@ -60,7 +61,8 @@ static hy_status run(void* device, void* stream, const hy_call* call) {
       if (in->data != out->data) *at(in, 0) = input + 1;
       break;
     case SKIPS_LAST: *at(out, last) = before; break;
-    case CHANGES_EACH_TIME: *at(out, last) = (float)calls++; break;
+    case WRONG_THE_SECOND_TIME: *at(out, last) += (float)(calls++ % 2); break;
+    case WRONG_IN_THE_BACKWARD: *at(out, last) += (float)(calls++ % 3 == 2); break;
     case IGNORES_INDICES: return HY_OK;
     default: break;
   }
@@ -158,6 +160,7 @@ static void keep_failure(void* context, const hy__op_verdict* verdict) {
 
 static hy__verify_options on_suspect(fault what, hy_op op) {
   behaviour = what;
+  calls = 0;
   memset(&first_failure, 0, sizeof first_failure);
   hy__verify_options options = {.op = op, .seed = 1, .index = -1, .quick = true};
   options.on_op = keep_failure;
@@ -255,7 +258,7 @@ static void the_smallest_case_is_shown_and_repeats(void** state) {
 
 static void other_bits_the_second_time_are_seen(void** state) {
   (void)state;
-  hy__verify_options options = on_suspect(CHANGES_EACH_TIME, HY_OP_neg);
+  hy__verify_options options = on_suspect(WRONG_THE_SECOND_TIME, HY_OP_neg);
   options.mode = HY__VERIFY_DETERMINISM;
   hy__verify_summary summary = verify(&options);
   assert_true(summary.failed > 0);
@@ -272,7 +275,7 @@ static void gradients_are_compared(void** state) {
   options.mode = HY__VERIFY_GRADIENTS;
   hy__verify_summary summary = verify(&options);
   assert_true(hy__verify_passed(&summary));
-  options = on_suspect(WRONG_VALUE, HY_OP_neg);
+  options = on_suspect(WRONG_IN_THE_BACKWARD, HY_OP_neg);
   options.mode = HY__VERIFY_GRADIENTS;
   summary = verify(&options);
   assert_non_null(strstr(first_failure.failure, "the gradient of input 0"));

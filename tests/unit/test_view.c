@@ -103,6 +103,39 @@ static void describes_itself(void** state) {
   assert_string_equal(hy_tensor_describe(&t, text, 6), "f32[2");
 }
 
+static void strides_without_an_opposite_are_refused(void** state) {
+  (void)state;
+  float x[4] = {0};
+  hy_tensor t;
+  assert_int_equal(hy_tensor_init(&t, x, HY_F32, 2, (int64_t[]){1, 4}), HY_OK);
+  t.stride[0] = INT64_MIN;  // of one element, which never steps
+  assert_int_equal(hy_tensor_check(&t), HY_SHAPE);
+  t.shape[0] = 2;
+  assert_int_equal(hy_tensor_check(&t), HY_SHAPE);
+  t.stride[0] = INT64_MIN + 1;
+  assert_int_equal(hy_tensor_check(&t), HY_SHAPE);
+  assert_int_equal(hy_tensor_check(NULL), HY_INVALID_ARGUMENT);
+}
+
+static void flips(void** state) {
+  (void)state;
+  int32_t x[6] = {0, 1, 2, 3, 4, 5};
+  hy_tensor t, f;
+  assert_int_equal(hy_tensor_init(&t, x, HY_I32, 2, (int64_t[]){2, 3}), HY_OK);
+  assert_int_equal(hy_flip(&f, &t, -1), HY_OK);
+  assert_ptr_equal(f.data, x + 2);
+  assert_true(f.stride[1] == -1 && f.stride[0] == 3);
+  assert_int_equal(hy_flip(&f, &f, 0), HY_OK);
+  assert_ptr_equal(f.data, x + 5);
+  assert_int_equal(hy_flip(&f, &f, 0), HY_OK);
+  assert_int_equal(hy_flip(&f, &f, 1), HY_OK);
+  assert_memory_equal(&f, &t, sizeof t);
+  assert_int_equal(hy_flip(&f, &t, 2), HY_SHAPE);
+  assert_int_equal(hy_tensor_init(&t, NULL, HY_I32, 2, (int64_t[]){0, 3}), HY_OK);
+  assert_int_equal(hy_flip(&f, &t, 0), HY_OK);
+  assert_null(f.data);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(views_keep_memory),
@@ -110,6 +143,8 @@ int main(void) {
       cmocka_unit_test(refuses_what_is_impossible),
       cmocka_unit_test(empty_and_scalar_tensors),
       cmocka_unit_test(describes_itself),
+      cmocka_unit_test(strides_without_an_opposite_are_refused),
+      cmocka_unit_test(flips),
   };
   return cmocka_run_group_tests_name("view", tests, NULL, NULL);
 }

@@ -90,11 +90,23 @@ static void the_device_still_works(void) {
                              .src1 = ARENA,
                              .src2 = ARENA,
                              .dst = ARENA + 64,
-                             .param = {1, 16}};
+                             .param = {1, 16, 0, 0, 0, 0x3f800000}};
   rtl_post(rtl, &p);
   assert_true(echo_rtlmodel_run(rtl, 2000));
   assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_STATUS), ECHO_NPU_STATUS_DONE);
   for (int i = 0; i < 16; ++i) assert_true(a[16 + i] == (float)(2 * i));
+  assert_null(echo_rtlmodel_violation(rtl));
+}
+
+// Nothing moves any more: HEAD stays, no packet retires.
+static void the_device_rests(uint32_t status) {
+  const uint32_t head = echo_rtlmodel_read(rtl, ECHO_NPU_REG_RING_HEAD);
+  const uint64_t packets = rtl_counter(rtl, ECHO_NPU_COUNTER_PACKETS);
+  assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_STATUS), status);
+  echo_rtlmodel_step(rtl, 400);
+  assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_STATUS), status);
+  assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_RING_HEAD), head);
+  assert_int_equal(rtl_counter(rtl, ECHO_NPU_COUNTER_PACKETS), packets);
 }
 
 static uint64_t some_address(void) {
@@ -353,6 +365,87 @@ static void both_watchdogs_bark(void** unused) {
   }
 }
 
+// A bus that is dead stays dead: what comes after the first command is given up too, and nothing
+// that was announced before is forgotten.
+static void a_dead_bus_ends_every_command(void** unused) {
+  (void)unused;
+  const echo_npu_packet p = {
+      .opcode = ECHO_NPU_OP_MEMCPY, .src1 = ARENA, .dst = ARENA + 0x1000, .param = {1000}};
+  for (uint64_t after = 1; after < 100; after += 7) {
+    reset_both();
+    const echo_rtl_bus bus = {.latency = 20, .freeze_at = echo_rtlmodel_cycles(rtl) + 10 + after};
+    echo_rtlmodel_set_bus(rtl, &bus);
+    for (int i = 0; i < 3; ++i) {
+      if (i) reset_both();
+      echo_rtlmodel_write(rtl, ECHO_NPU_REG_WATCHDOG, 300);
+      rtl_post(rtl, &p);
+      assert_true(echo_rtlmodel_run(rtl, 2000));
+      assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_STATUS), ECHO_NPU_STATUS_ERROR);
+      assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_FAULT_CODE), ECHO_NPU_FAULT_TIMEOUT);
+      assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_FAULT_INDEX), 0);
+      the_device_rests(ECHO_NPU_STATUS_ERROR);
+    }
+    the_device_still_works();
+  }
+}
+
+// A memory with one port: while a write is open it answers no read. Every unit must get through.
+static void a_memory_that_serialises(void** unused) {
+  (void)unused;
+  static const echo_npu_packet packets[] = {
+      {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = ARENA, .dst = ARENA + 0x4000, .param = {0x3000}},
+      {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = ARENA + 3, .dst = ARENA + 0x4005, .param = {0x1003}},
+      {.opcode = ECHO_NPU_OP_COPY,
+       .src1 = ARENA,
+       .dst = ARENA + 0x4000,
+       .param = {40, 40, 1, 40, 40, 1}},
+      {.opcode = ECHO_NPU_OP_COPY,
+       .src1 = ARENA,
+       .dst = ARENA + 0x4000,
+       .param = {4, 400, 400, 1, 400, 1}},
+      {.opcode = ECHO_NPU_OP_GATHER,
+       .src1 = ARENA,
+       .src2 = ARENA + 0x3000,
+       .dst = ARENA + 0x4000,
+       .param = {20, 100, 100, 0, 100, 20}},
+      {.opcode = ECHO_NPU_OP_SCATTER_ADD,
+       .src1 = ARENA,
+       .src2 = ARENA + 0x3000,
+       .dst = ARENA + 0x4000,
+       .param = {20, 100, 100, 0, 100, 20}},
+      {.opcode = ECHO_NPU_OP_ADD_TENSOR,
+       .src1 = ARENA,
+       .src2 = ARENA + 0x1000,
+       .dst = ARENA + 0x4000,
+       .param = {8, 300, 300, 300, 300, 0x40200000}},
+      {.opcode = ECHO_NPU_OP_MATMUL,
+       .flags = ECHO_NPU_FLAG_ACCUMULATE,
+       .src1 = ARENA,
+       .src2 = ARENA + 0x2000,
+       .dst = ARENA + 0x4000,
+       .param = {32, 32, 32, 32, 32, 32}},
+  };
+  const uint32_t size = ARENA_BYTES;
+  for (uint32_t stall = 0; stall <= 30; stall += 30)
+    for (size_t i = 0; i < sizeof packets / sizeof *packets; ++i) {
+      reset_both();
+      uint8_t* mine = echo_rtlmodel_memory(rtl, ARENA, size);
+      for (uint32_t b = 0; b < size; ++b) mine[b] = (uint8_t)(b * 7 % 61);
+      for (uint32_t r = 0; r < 20; ++r) memcpy(mine + 0x3000 + 4 * r, &r, 4);
+      memcpy(echo_cmodel_memory(model, ARENA, size), mine, size);
+      const echo_rtl_bus bus = {.latency = 20, .stall_percent = stall, .seed = i, .serial = 1};
+      echo_rtlmodel_set_bus(rtl, &bus);
+      rtl_post(rtl, &packets[i]);
+      memcpy(echo_cmodel_memory(model, RTL_RING, 64), &packets[i], 64);
+      echo_cmodel_write(model, ECHO_NPU_REG_RING_TAIL, 1);
+      echo_cmodel_run(model, 0);
+      if (!echo_rtlmodel_run(rtl, 100000)) fail_msg("packet %zu never ends", i);
+      assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_STATUS), ECHO_NPU_STATUS_DONE);
+      assert_memory_equal(mine, echo_cmodel_memory(model, ARENA, size), size);
+    }
+  the_device_still_works();
+}
+
 static void resets_in_the_middle(void** unused) {
   (void)unused;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
@@ -364,6 +457,55 @@ static void resets_in_the_middle(void** unused) {
     the_device_still_works();
   }
   check_guards();
+}
+
+// RESET in each cycle of a few packets, the one in which a packet retires among them: HEAD is 0,
+// and with the ring switched on again nothing of it runs before the doorbell.
+static void resets_in_every_cycle(void** unused) {
+  (void)unused;
+  const echo_rtl_bus bus = {.latency = 3};
+  const echo_npu_packet packets[] = {
+      {.opcode = ECHO_NPU_OP_NOP},
+      {.opcode = ECHO_NPU_OP_MEMCPY, .src1 = ARENA, .dst = ARENA + 0x1000, .param = {100}},
+      {.opcode = 0x77}};
+  for (uint64_t at = 0; at < 120; ++at) {
+    echo_rtlmodel_set_bus(rtl, &bus);
+    reset_both();
+    for (size_t i = 0; i < sizeof packets / sizeof *packets; ++i) rtl_post(rtl, &packets[i]);
+    echo_rtlmodel_step(rtl, at);
+    reset_both();
+    assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_RING_HEAD), 0);
+    assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_FAULT_CODE), 0);
+    the_device_rests(ECHO_NPU_STATUS_IDLE);
+  }
+  the_device_still_works();
+}
+
+// The doorbell takes back what it gave while a packet is in work: the device stops there, or says
+// RING when HEAD has passed the new TAIL meanwhile.
+static void work_is_withdrawn(void** unused) {
+  (void)unused;
+  const echo_rtl_bus bus = {.latency = 3};
+  const echo_npu_packet p = {
+      .opcode = ECHO_NPU_OP_MEMCPY, .src1 = ARENA, .dst = ARENA + 0x1000, .param = {100}};
+  for (uint64_t at = 0; at < 120; ++at)
+    for (uint32_t head = 0; head < 3; ++head) {
+      echo_rtlmodel_set_bus(rtl, &bus);
+      reset_both();
+      for (int i = 0; i < 3; ++i) rtl_post(rtl, &p);
+      echo_rtlmodel_step(rtl, at);
+      echo_rtlmodel_write(rtl, ECHO_NPU_REG_RING_TAIL, head);
+      assert_true(echo_rtlmodel_run(rtl, 1000));
+      const uint32_t status = echo_rtlmodel_read(rtl, ECHO_NPU_REG_STATUS);
+      if (status == ECHO_NPU_STATUS_ERROR) {
+        assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_FAULT_CODE), ECHO_NPU_FAULT_RING);
+        assert_true(echo_rtlmodel_read(rtl, ECHO_NPU_REG_RING_HEAD) > head);
+      } else {
+        assert_int_equal(echo_rtlmodel_read(rtl, ECHO_NPU_REG_RING_HEAD), head);
+      }
+      the_device_rests(status);
+    }
+  the_device_still_works();
 }
 
 static void interrupts(void** unused) {
@@ -396,6 +538,10 @@ int main(void) {
       cmocka_unit_test_setup_teardown(bus_errors, open_both, close_both),
       cmocka_unit_test_setup_teardown(a_bus_that_stands_still, open_both, close_both),
       cmocka_unit_test_setup_teardown(both_watchdogs_bark, open_both, close_both),
+      cmocka_unit_test_setup_teardown(a_dead_bus_ends_every_command, open_both, close_both),
+      cmocka_unit_test_setup_teardown(a_memory_that_serialises, open_both, close_both),
+      cmocka_unit_test_setup_teardown(resets_in_every_cycle, open_both, close_both),
+      cmocka_unit_test_setup_teardown(work_is_withdrawn, open_both, close_both),
       cmocka_unit_test_setup_teardown(resets_in_the_middle, open_both, close_both),
       cmocka_unit_test_setup_teardown(register_pokes, open_both, close_both),
       cmocka_unit_test_setup_teardown(malformed_packets, open_both, close_both),

@@ -11,6 +11,7 @@
 #include "backends/cpu/peak.h"
 #include "backends/cpu/provider.h"
 #include "backends/cpu/runtime/huge_pages.h"
+#include "backends/cpu/runtime/isa.h"
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/runtime/thread_pool.h"
 #include "base/env.h"
@@ -18,9 +19,14 @@
 
 static const hy_backend backend;
 
+static hy_status read_threads(int* n);
+
 static hy_status probe(hy_probe* report, int* device_count) {
+  int unused;
   report->stage = HY_STAGE_DEVICES;
   *device_count = 1;
+  HY_TRY(hy__cpu_isa_check());
+  HY_TRY(read_threads(&unused));
   return hy__smoke_test(&backend, 0, report);
 }
 
@@ -58,20 +64,20 @@ static hy_status threads(void* device, int32_t* n) {
 }
 
 // HALYARD_THREADS; where it is not set, the cores that affinity and control groups leave us.
-static hy_status choose_threads(void) {
+static hy_status read_threads(int* n) {
   const char* text = hy__env("HALYARD_THREADS");
   if (!text) {
-    hy__pool_set_threads(hy__cpu_usable_cores(""));
+    *n = hy__cpu_usable_cores("");
     return HY_OK;
   }
   char* end;
   errno = 0;
-  long n = strtol(text, &end, 10);
-  if (errno || end == text || *end || n < 1 || n > HY__MAX_THREADS)
+  long value = strtol(text, &end, 10);
+  if (errno || end == text || *end || value < 1 || value > HY__MAX_THREADS)
     return hy__backend_host->fail(HY_INVALID_ARGUMENT,
                                   "HALYARD_THREADS is \"%s\"; give a number from 1 to %d", text,
                                   HY__MAX_THREADS);
-  hy__pool_set_threads((int)n);
+  *n = (int)value;
   return HY_OK;
 }
 
@@ -79,7 +85,9 @@ static hy_status device_open(int index, void** device) {
   static char the_device;
   if (index != 0)
     return hy__backend_host->fail(HY_NOT_FOUND, "cpu: there is no device %d, only 0", index);
-  HY_TRY(choose_threads());
+  int n;
+  HY_TRY(read_threads(&n));
+  hy__pool_set_threads(n);
   *device = &the_device;
   return HY_OK;
 }

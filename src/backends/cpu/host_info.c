@@ -104,21 +104,40 @@ static void visit_groups(const char* root, const char* controller, group_visitor
 }
 
 typedef struct memory {
-  uint64_t total, free;
+  uint64_t physical, total, free;
 } memory;
 
-// The limit and use of memory in one group of the tree.
+// Pages of files that a group holds and gives back when it needs the memory.
+static uint64_t read_file_pages(const char* root, const char* group, bool v2) {
+  FILE* f = open_at(root, "/sys/fs/cgroup%s/memory.stat", group);
+  if (!f) return 0;
+  const char* keys[] = {v2 ? "inactive_file" : "total_inactive_file",
+                        v2 ? "active_file" : "total_active_file"};
+  char key[64];
+  unsigned long long value;
+  uint64_t pages = 0;
+  while (fscanf(f, "%63s %llu", key, &value) == 2) {
+    if (!strcmp(key, keys[0]) || !strcmp(key, keys[1])) pages += value;
+  }
+  fclose(f);
+  return pages;
+}
+
+// The limit and use of memory in one group of the tree. The least limit is not always the nearest
+// one: a group above may have used up a larger one.
 static void apply_memory(const char* root, const char* group, bool v2, void* context) {
   memory* m = context;
   uint64_t limit = read_limit(root, group, v2 ? "memory.max" : "memory.limit_in_bytes");
-  if (limit >= m->total) return;
+  if (limit >= m->physical) return;
   uint64_t used = read_limit(root, group, v2 ? "memory.current" : "memory.usage_in_bytes");
-  m->total = limit;
+  used -= min(used, read_file_pages(root, group, v2));
+  m->total = min(m->total, limit);
   m->free = min(m->free, used < limit ? limit - used : 0);
 }
 
 void hy__cpu_read_memory(const char* root, uint64_t* total, uint64_t* free) {
   memory m = {.total = read_kilobytes(root, "MemTotal")};
+  m.physical = m.total;
   m.free = min(read_kilobytes(root, "MemAvailable"), m.total);
   if (m.total) visit_groups(root, "memory", apply_memory, &m);
   *total = m.total;

@@ -116,10 +116,35 @@ static hy_status create_into(hy_tape* tape, const hy_op_info* info, const hy_att
   return hy_array_apply_into(tape, info->op, NULL, 0, attrs, existing, info->n_outputs);
 }
 
+// cat and stack of more inputs than a call holds: groups are joined, then what came of them along
+// the same dimension. Each is recorded as any other call.
+static hy_status join_groups(hy_tape* tape, hy_op op, hy_array* const* inputs, int n,
+                             const hy_attrs* attrs, hy_array** out) {
+  int n_groups = (n + HY_MAX_INPUTS - 1) / HY_MAX_INPUTS;
+  hy_array** groups = hy__calloc((size_t)n_groups, sizeof *groups);
+  if (!groups) return hy_fail(HY_OUT_OF_MEMORY, "no host memory to join %d arrays", n);
+  hy_status status = HY_OK;
+  for (int i = 0; i < n_groups && status == HY_OK; i++) {
+    int first = i * HY_MAX_INPUTS, left = n - first;
+    hy_array** one = &groups[i];
+    status = hy_array_apply(tape, op, inputs + first, left < HY_MAX_INPUTS ? left : HY_MAX_INPUTS,
+                            attrs, &one, 1);
+  }
+  if (status == HY_OK) status = hy_array_apply(tape, HY_OP_cat, groups, n_groups, attrs, &out, 1);
+  for (int i = 0; i < n_groups; i++) hy_array_release(groups[i]);
+  hy__mfree(groups);
+  return status;
+}
+
 hy_status hy_array_apply(hy_tape* tape, hy_op op, hy_array* const* inputs, int n_inputs,
                          const hy_attrs* attrs, hy_array** const* outputs, int n_outputs) {
   const hy_op_info* info = hy_op_describe(op);
   if (!info) return hy_fail(HY_NOT_FOUND, "%d is no op", (int)op);
+  if (hy__joins(op) && n_inputs > HY_MAX_INPUTS && inputs && attrs && n_outputs == 1 && outputs &&
+      outputs[0]) {
+    *outputs[0] = NULL;
+    return join_groups(tape, op, inputs, n_inputs, attrs, outputs[0]);
+  }
   bool creates = info->n_inputs == 0;
   for (int i = 0; outputs && i < n_outputs && !creates; i++) {
     if (outputs[i]) *outputs[i] = NULL;

@@ -58,6 +58,15 @@ hy_status hy__array_new(hy_stream* stream, hy_array** out, const hy_tensor* like
 
 // ---- making ----
 
+// That an array is used on a stream of the device it lies on: its address means nothing elsewhere.
+static hy_status check_stream(const char* what, const hy_stream* stream, const hy_array* array) {
+  hy_device *device = hy_stream_device(stream), *own = array->storage->device;
+  if (hy__same_device(own, device)) return HY_OK;
+  return hy_fail(HY_INVALID_ARGUMENT,
+                 "%s: %s lies on %s, and the stream is of %s; hy_array_to moves it", what,
+                 DESCRIBE(&array->view), hy_device_selector(own), hy_device_selector(device));
+}
+
 static hy_status check_maker(const char* what, hy_stream* stream, hy_array** out) {
   if (!out || !stream)
     return hy_fail(HY_INVALID_ARGUMENT, "%s: %s is NULL", what, out ? "stream" : "out");
@@ -97,6 +106,8 @@ hy_status hy_array_from_host(hy_stream* stream, hy_array** out, hy_dtype dtype, 
   HY_TRY(check_maker("hy_array_from_host", stream, out));
   hy_array* array = NULL;
   hy_status status = hy_array_empty(stream, &array, dtype, ndim, shape);
+  if (array && !data && hy_tensor_bytes(&array->view) > 0)
+    return give_out(hy_fail(HY_INVALID_ARGUMENT, "hy_array_from_host: data is NULL"), array, out);
   if (array) status = hy_upload(stream, array->view.data, data, hy_tensor_bytes(&array->view));
   return give_out(status, array, out);
 }
@@ -111,6 +122,45 @@ hy_status hy_array_scalar(hy_stream* stream, hy_array** out, hy_dtype dtype, dou
   return give_out(status, array, out);
 }
 
+hy_status hy_array_full(hy_stream* stream, hy_array** out, hy_dtype dtype, int ndim,
+                        const int64_t* shape, hy_scalar value) {
+  HY_TRY(check_maker("hy_array_full", stream, out));
+  hy_array* array = NULL;
+  hy_status status = hy_array_empty(stream, &array, dtype, ndim, shape);
+  if (array) status = hy_fill(stream, &array->view, value);
+  return give_out(status, array, out);
+}
+
+hy_status hy_array_range(hy_stream* stream, hy_array** out, hy_dtype dtype, int64_t n,
+                         hy_scalar start, hy_scalar step) {
+  HY_TRY(check_maker("hy_array_range", stream, out));
+  hy_array* array = NULL;
+  hy_status status = hy_array_empty(stream, &array, dtype, 1, &n);
+  if (array) status = hy_arange(stream, &array->view, start, step);
+  return give_out(status, array, out);
+}
+
+hy_status hy_array_rand(hy_stream* stream, hy_array** out, hy_dtype dtype, int ndim,
+                        const int64_t* shape, uint64_t seed, double low, double high) {
+  HY_TRY(check_maker("hy_array_rand", stream, out));
+  hy_array* array = NULL;
+  hy_status status = hy_array_empty(stream, &array, dtype, ndim, shape);
+  if (array && hy_dtype_is_float(dtype))
+    status = hy_uniform(stream, &array->view, seed, 0, low, high);
+  else if (array)
+    status = hy_randint(stream, &array->view, seed, 0, low, high);
+  return give_out(status, array, out);
+}
+
+hy_status hy_array_randn(hy_stream* stream, hy_array** out, hy_dtype dtype, int ndim,
+                         const int64_t* shape, uint64_t seed, double mean, double deviation) {
+  HY_TRY(check_maker("hy_array_randn", stream, out));
+  hy_array* array = NULL;
+  hy_status status = hy_array_empty(stream, &array, dtype, ndim, shape);
+  if (array) status = hy_normal(stream, &array->view, seed, 0, mean, deviation);
+  return give_out(status, array, out);
+}
+
 hy_status hy_array_wrap(hy_stream* stream, hy_array** out, const hy_tensor* tensor,
                         void (*release)(void* context), void* context) {
   HY_TRY(check_maker("hy_array_wrap", stream, out));
@@ -118,6 +168,12 @@ hy_status hy_array_wrap(hy_stream* stream, hy_array** out, const hy_tensor* tens
   HY_TRY(hy_tensor_check(tensor));
   if (!tensor->data && hy_tensor_numel(tensor) > 0)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_array_wrap: %s has no memory", DESCRIBE(tensor));
+  hy_device *device = hy_stream_device(stream), *owner = hy__memory_of_any(tensor->data);
+  if (owner && !hy__same_device(owner, device) &&
+      !(hy_device_is_host(owner) && hy_device_is_host(device)))
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "hy_array_wrap: the memory lies on %s, and the stream is of %s",
+                   hy_device_selector(owner), hy_device_selector(device));
   hy__storage* storage = NULL;
   HY_TRY(storage_new(stream, &storage));
   storage->address = tensor->data;
@@ -194,6 +250,7 @@ hy_status hy_array_to_host(hy_stream* stream, const hy_array* array, void* data,
   if (bytes != hy_tensor_bytes(view))
     return hy_fail(HY_INVALID_ARGUMENT, "hy_array_to_host: %s has %zu bytes, not %zu",
                    DESCRIBE(view), hy_tensor_bytes(view), bytes);
+  HY_TRY(check_stream("hy_array_to_host", stream, array));
   hy_array* dense = NULL;
   if (!hy_tensor_is_contiguous(view)) {
     HY_TRY(hy__array_new(stream, &dense, view));
@@ -217,6 +274,7 @@ hy_status hy_array_item(hy_stream* stream, const hy_array* array, double* value)
   if (hy_tensor_numel(&array->view) != 1)
     return hy_fail(HY_SHAPE, "hy_array_item: %s has %lld elements; one is needed",
                    DESCRIBE(&array->view), (long long)hy_tensor_numel(&array->view));
+  HY_TRY(check_stream("hy_array_item", stream, array));
   size_t bytes = hy_dtype_size(array->view.dtype);
   if (bytes == 0)
     return hy_fail(HY_DTYPE, "hy_array_item: %s has no addressable element",
@@ -233,6 +291,41 @@ hy_status hy_array_item(hy_stream* stream, const hy_array* array, double* value)
   hy_call call = {.op = HY_OP_cast, .n_in = 1, .n_out = 1, .in = &from, .out = &to};
   call.attrs.cast.dtype = HY_F64;
   return hy__reference(&call);
+}
+
+// ---- to another device ----
+
+// Contiguous elements from a device's default stream to `stream`'s.
+static hy_status copy_between(hy_stream* stream, hy_array* to, hy_stream* from_stream,
+                              const hy_array* from) {
+  hy_array* dense = NULL;
+  if (!hy_tensor_is_contiguous(&from->view)) {
+    HY_TRY(hy__array_new(from_stream, &dense, &from->view));
+    hy_status status = hy_copy(from_stream, &dense->view, &from->view);
+    if (status != HY_OK) {
+      hy_array_release(dense);
+      return status;
+    }
+    from = dense;
+  }
+  hy_status status = hy_memcpy_peer(stream, to->view.data, from_stream, from->view.data,
+                                    hy_tensor_bytes(&from->view));
+  if (status == HY_OK) status = hy_stream_sync(stream);
+  hy_array_release(dense);
+  return status;
+}
+
+hy_status hy_array_to(hy_stream* stream, hy_array** out, hy_array* array) {
+  HY_TRY(check_maker("hy_array_to", stream, out));
+  HY_TRY(hy__array_check("hy_array_to", array));
+  hy_device* device = array->storage->device;
+  if (hy__same_device(device, hy_stream_device(stream))) return hy_array_detach(out, array);
+  hy_stream* from;
+  HY_TRY(hy_stream_default(device, &from));
+  HY_TRY(hy_device_sync(device));  // the array's own stream may be gone
+  hy_array* moved = NULL;
+  HY_TRY(hy__array_new(stream, &moved, &array->view));
+  return give_out(copy_between(stream, moved, from, array), moved, out);
 }
 
 // ---- gradients ----
@@ -292,6 +385,10 @@ hy_status hy_array_set_grad(hy_array* array, hy_array* grad) {
     if (!same)
       return hy_fail(HY_SHAPE, "hy_array_set_grad: %s cannot be the gradient of %s", DESCRIBE(g),
                      DESCRIBE(a));
+    if (!hy__same_device(grad->storage->device, array->storage->device))
+      return hy_fail(
+          HY_INVALID_ARGUMENT, "hy_array_set_grad: the gradient lies on %s, the array on %s",
+          hy_device_selector(grad->storage->device), hy_device_selector(array->storage->device));
   }
   hy_array* old = array->slot->grad;
   array->slot->grad = hy_array_retain(grad);

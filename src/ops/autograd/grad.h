@@ -99,6 +99,9 @@ static inline hy_array* g_slice(hy__grad* g, hy_array* x, int dim, int64_t start
                                 int64_t step) {
   return hy_s_slice(&g->scope, x, dim, start, stop, step);
 }
+static inline hy_array* g_flip(hy__grad* g, hy_array* x, int dim) {
+  return hy_s_flip(&g->scope, x, dim);
+}
 static inline hy_array* g_select(hy__grad* g, hy_array* x, int dim, int64_t index) {
   return hy_s_select(&g->scope, x, dim, index);
 }

@@ -100,6 +100,13 @@ hy_status hy_array_select(hy_tape* tape, hy_array** out, hy_array* x, int dim, i
   return make_view(tape, out, x, &view, &hy__grad_window, &how);
 }
 
+hy_status hy_array_flip(hy_tape* tape, hy_array** out, hy_array* x, int dim) {
+  HY_TRY(check("hy_array_flip", out, x));
+  hy_tensor view;
+  HY_TRY(hy_flip(&view, &x->view, dim));
+  return make_view(tape, out, x, &view, &hy__grad_flip, &(hy__view_step){.dim = dim});
+}
+
 hy_status hy_array_contiguous(hy_tape* tape, hy_array** out, hy_array* x) {
   HY_TRY(check("hy_array_contiguous", out, x));
   if (!hy_tensor_is_contiguous(&x->view)) return hy_array_clone(tape, out, x);
@@ -120,6 +127,11 @@ HY__RULE(permute, 0) {
   int inverse[HY_MAX_DIMS];
   for (int i = 0; i < g->dy->view.ndim; i++) inverse[g->node->step.view.dims[i]] = i;
   g_give(g, 0, g_permute(g, g->dy, inverse));
+}
+
+// y: x in reverse order                      dx: dy in reverse order
+HY__RULE(flip, 0) {
+  g_give(g, 0, g_flip(g, g->dy, g->node->step.view.dim));
 }
 
 // y: x repeated                              dx: dy summed over the repetitions, which g_give does

@@ -19,14 +19,23 @@
 #define PUT_A_END
 #define PUT_B_END
 #define PUT_IN(name) ins[n_in++] = name;
-#define PUT_LIST(name) HY_TRY(put_list(ins, &n_in, name, n_##name));
+#define PUT_LIST(name) HY_TRY(put_list(op, &in, ins, &n_in, name, n_##name));
 #define PUT_OUT(name) outs[n_out++] = name;
 #define PUT_ATTR(kind, type, name) attrs.kind.name = name;
 
-static hy_status put_list(hy_array** ins, int* n_in, hy_array* const* list, int n) {
-  if (n < 0 || n > HY_MAX_INPUTS - *n_in || (n > 0 && !list))
-    return hy_fail(HY_INVALID_ARGUMENT, "a list of %d arrays; at most %d fit in one call",
-                   list ? n : 0, HY_MAX_INPUTS - *n_in);
+// A list that is all the inputs is passed on as it is: it may be longer than a call.
+static hy_status put_list(hy_op op, hy_array* const** in, hy_array** ins, int* n_in,
+                          hy_array* const* list, int n) {
+  if (n < 0 || (n > 0 && !list))
+    return hy_fail(HY_INVALID_ARGUMENT, "%s: a list of %d arrays is NULL", hy_op_name(op), n);
+  if (hy__joins(op)) {
+    *in = list;
+    *n_in = n;
+    return HY_OK;
+  }
+  if (n > HY_MAX_INPUTS - *n_in)
+    return hy_fail(HY_INVALID_ARGUMENT, "%s: a list of %d arrays; at most %d fit in one call",
+                   hy_op_name(op), n, HY_MAX_INPUTS - *n_in);
   for (int i = 0; i < n; i++) ins[(*n_in)++] = list[i];
   return HY_OK;
 }
@@ -39,7 +48,8 @@ static hy_status put_list(hy_array** ins, int* n_in, hy_array* const* list, int 
 #define HY_OP(id, name, outputs, inputs, kind, ...)                                                \
   hy_status hy_array_##name(hy_tape* tape HY__EACH(PARAMETER, outputs) HY__EACH(PARAMETER, inputs) \
                                 HY_ATTRS_##kind(PARAMETER_ATTR, kind)) {                           \
-    hy_array* ins[HY_MAX_INPUTS];                                                                  \
+    const hy_op op = HY_OP_##name;                                                                 \
+    hy_array *ins[HY_MAX_INPUTS], *const *in = ins;                                                \
     hy_array** outs[HY_MAX_OUTPUTS];                                                               \
     hy_attrs attrs;                                                                                \
     int n_in = 0, n_out = 0;                                                                       \
@@ -47,7 +57,7 @@ static hy_status put_list(hy_array** ins, int* n_in, hy_array* const* list, int 
     memset(&attrs, 0, sizeof attrs);                                                               \
     HY__EACH(PUT, outputs)                                                                         \
     HY__EACH(PUT, inputs)                                                                          \
-    HY_ATTRS_##kind(PUT_ATTR, kind) return hy_array_apply(tape, HY_OP_##name, ins, n_in, &attrs,   \
-                                                          outs, n_out);                            \
+    HY_ATTRS_##kind(PUT_ATTR, kind) return hy_array_apply(tape, op, in, n_in, &attrs, outs,        \
+                                                          n_out);                                  \
   }
 #include "halyard/ops.def"

@@ -87,8 +87,8 @@ hy_status hy__ref_binary(const hy_call* call) {
       hy__result_f(&w, type, out->dtype, x);
     } else {
       int64_t x[HY__ROW], y[HY__ROW], scale = hy_scalar_i(alpha);
-      hy__operand_i(&w, 1, a->dtype, x);
-      hy__operand_i(&w, 2, b->dtype, y);
+      hy__operand_i(&w, 1, a->dtype, type, x);
+      hy__operand_i(&w, 2, b->dtype, type, y);
       for (int64_t i = 0; i < w.n; i++) {
         if (call->op == HY_OP_div && y[i] == 0)
           return hy__call_fail(call, HY_INVALID_ARGUMENT, "integer division by zero");
@@ -149,7 +149,7 @@ hy_status hy__ref_scalar(const hy_call* call) {
       hy__result_f(&w, type, out->dtype, row);
     } else {
       int64_t row[HY__ROW], number = hy__number_i(value, type), scale = hy_scalar_i(alpha);
-      hy__operand_i(&w, 1, x->dtype, row);
+      hy__operand_i(&w, 1, x->dtype, type, row);
       for (int64_t i = 0; i < w.n; i++) row[i] = scalar_i(call, row[i], number, scale);
       hy__result_i(&w, type, out->dtype, row);
     }

@@ -28,8 +28,8 @@ hy_status hy__ref_compare(const hy_call* call) {
       for (int64_t i = 0; i < w.n; i++) result[i] = COMPARE(call->op, x[i], y[i]);
     } else {
       int64_t x[HY__ROW], y[HY__ROW];
-      hy__operand_i(&w, 1, a->dtype, x);
-      hy__operand_i(&w, 2, b->dtype, y);
+      hy__operand_i(&w, 1, a->dtype, type, x);
+      hy__operand_i(&w, 2, b->dtype, type, y);
       for (int64_t i = 0; i < w.n; i++) result[i] = COMPARE(call->op, x[i], y[i]);
     }
     hy__store_row_i(out->dtype, w.at[0], w.step[0], w.n, result);
@@ -51,7 +51,7 @@ hy_status hy__ref_compare_scalar(const hy_call* call) {
       for (int64_t i = 0; i < w.n; i++) result[i] = COMPARE(call->op, row[i], number);
     } else {
       int64_t row[HY__ROW], number = hy__number_i(value, type);
-      hy__operand_i(&w, 1, x->dtype, row);
+      hy__operand_i(&w, 1, x->dtype, type, row);
       for (int64_t i = 0; i < w.n; i++) result[i] = COMPARE(call->op, row[i], number);
     }
     hy__store_row_i(out->dtype, w.at[0], w.step[0], w.n, result);

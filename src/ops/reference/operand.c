@@ -8,10 +8,6 @@ void hy__operand_f(const hy__walk* w, int k, hy_dtype from, hy_dtype as, double*
   for (int64_t i = 0; !exact && i < w->n; i++) row[i] = hy__round_to(as, row[i]);
 }
 
-void hy__operand_i(const hy__walk* w, int k, hy_dtype from, int64_t* row) {
-  hy__load_row_i(from, w->at[k], w->step[k], w->n, row);
-}
-
 double hy__number_f(hy_scalar s, hy_dtype as) {
   double value = hy_scalar_f(s);
   return as == HY_F64 ? value : (double)(float)value;
@@ -21,6 +17,12 @@ static int64_t wrap(hy_dtype dtype, int64_t value) {
   int64_t held = 0;
   hy__store_i(dtype, &held, value);
   return hy__load_i(dtype, &held);
+}
+
+void hy__operand_i(const hy__walk* w, int k, hy_dtype from, hy_dtype as, int64_t* row) {
+  hy__load_row_i(from, w->at[k], w->step[k], w->n, row);
+  if (from == as || hy_promote_dtypes(from, as) == as) return;
+  for (int64_t i = 0; i < w->n; i++) row[i] = wrap(as, row[i]);
 }
 
 int64_t hy__number_i(hy_scalar s, hy_dtype as) {

@@ -36,7 +36,7 @@ hy_status hy__ref_where(const hy_call* call) {
   hy__walk_begin(&w, out, 4, (const hy_tensor*[]){out, condition, a, b});
   while (hy__walk_next(&w)) {
     int64_t chosen[HY__ROW];
-    hy__operand_i(&w, 1, condition->dtype, chosen);
+    hy__operand_i(&w, 1, condition->dtype, condition->dtype, chosen);
     if (hy__in_double(type)) {
       double x[HY__ROW], y[HY__ROW];
       hy__operand_f(&w, 2, a->dtype, type, x);
@@ -45,8 +45,8 @@ hy_status hy__ref_where(const hy_call* call) {
       hy__result_f(&w, type, out->dtype, x);
     } else {
       int64_t x[HY__ROW], y[HY__ROW];
-      hy__operand_i(&w, 2, a->dtype, x);
-      hy__operand_i(&w, 3, b->dtype, y);
+      hy__operand_i(&w, 2, a->dtype, type, x);
+      hy__operand_i(&w, 3, b->dtype, type, y);
       for (int64_t i = 0; i < w.n; i++) x[i] = chosen[i] ? x[i] : y[i];
       hy__result_i(&w, type, out->dtype, x);
     }
@@ -62,7 +62,7 @@ hy_status hy__ref_masked_fill(const hy_call* call) {
   hy__walk_begin(&w, out, 3, (const hy_tensor*[]){out, x, mask});
   while (hy__walk_next(&w)) {
     int64_t masked[HY__ROW];
-    hy__operand_i(&w, 2, mask->dtype, masked);
+    hy__operand_i(&w, 2, mask->dtype, mask->dtype, masked);
     if (hy__in_double(type)) {
       double row[HY__ROW], number = hy_scalar_f(value);
       hy__operand_f(&w, 1, x->dtype, type, row);
@@ -70,7 +70,7 @@ hy_status hy__ref_masked_fill(const hy_call* call) {
       hy__result_f(&w, type, out->dtype, row);
     } else {
       int64_t row[HY__ROW], number = hy__number_i(value, type);
-      hy__operand_i(&w, 1, x->dtype, row);
+      hy__operand_i(&w, 1, x->dtype, type, row);
       for (int64_t i = 0; i < w.n; i++) row[i] = masked[i] ? number : row[i];
       hy__result_i(&w, type, out->dtype, row);
     }
@@ -98,9 +98,9 @@ hy_status hy__ref_addc(const hy_call* call) {
       hy__result_f(&w, type, out->dtype, p);
     } else {
       int64_t p[HY__ROW], q[HY__ROW], r[HY__ROW];
-      hy__operand_i(&w, 1, x->dtype, p);
-      hy__operand_i(&w, 2, a->dtype, q);
-      hy__operand_i(&w, 3, b->dtype, r);
+      hy__operand_i(&w, 1, x->dtype, type, p);
+      hy__operand_i(&w, 2, a->dtype, type, q);
+      hy__operand_i(&w, 3, b->dtype, type, r);
       for (int64_t i = 0; i < w.n; i++)
         p[i] = (int64_t)((uint64_t)p[i] +
                          (uint64_t)hy_scalar_i(value) * (uint64_t)q[i] * (uint64_t)r[i]);

@@ -78,7 +78,7 @@ hy_status hy__ref_unary(const hy_call* call) {
       hy__result_f(&w, type, out->dtype, row);
     } else {
       int64_t row[HY__ROW];
-      hy__operand_i(&w, 1, x->dtype, row);
+      hy__operand_i(&w, 1, x->dtype, type, row);
       for (int64_t i = 0; i < w.n; i++) row[i] = unary_i(call, row[i]);
       hy__result_i(&w, type, out->dtype, row);
     }
@@ -123,7 +123,7 @@ hy_status hy__ref_clamp(const hy_call* call) {
       hy__result_f(&w, type, out->dtype, row);
     } else {
       int64_t row[HY__ROW], least = hy__number_i(low, type), most = hy__number_i(high, type);
-      hy__operand_i(&w, 1, x->dtype, row);
+      hy__operand_i(&w, 1, x->dtype, type, row);
       for (int64_t i = 0; i < w.n; i++) {
         if (low.kind != HY_NONE && row[i] < least) row[i] = least;
         if (high.kind != HY_NONE && row[i] > most) row[i] = most;

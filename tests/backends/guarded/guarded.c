@@ -63,7 +63,7 @@ static hy_status device_info(int index, hy_device_info* info) {
   info->memory_total = info->memory_free = memory_size;
   info->core_count = 1;
   info->capabilities = guarded_capabilities();
-  info->dtypes = HY_ALL_DTYPES | HY_FLOAT8S | HY_DTYPE_BIT(HY_I4);
+  info->dtypes = guarded_dtypes();
   snprintf(info->driver_version, sizeof info->driver_version, "1");
   snprintf(info->sdk_version, sizeof info->sdk_version, "1");
   return HY_OK;

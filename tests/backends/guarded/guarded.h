@@ -6,10 +6,11 @@
 // Environment, read when the plugin is asked for its table:
 //   HALYARD_GUARDED_OPS=add,mm    only these ops have kernels; the others must fall back
 //   HALYARD_GUARDED_FAIL=mm       kernels of this op fail, on the worker thread (neg: in the probe)
+//   HALYARD_GUARDED_END=exp:crash,tanh:hang,sin:exit  what kernels of these ops do to the process
 //   HALYARD_GUARDED_DEVICES=2     how many devices there are (1 to 8)
 //   HALYARD_GUARDED_MEMORY=64     MiB of each device's memory (1 to 65536)
 //   HALYARD_GUARDED_LACKS=capture,update  optional functions to do without: see optional.c
-//   HALYARD_GUARDED_WRONG=launch  an optional function that does the wrong thing: see optional.c
+//   HALYARD_GUARDED_WRONG=launch  a function that does the wrong thing: see optional.c, wrong.c
 //   HALYARD_GUARDED_COMM_TIMEOUT=500  milliseconds that a rank waits for the others (30000)
 #ifndef HALYARD_TESTS_GUARDED_H_
 #define HALYARD_TESTS_GUARDED_H_
@@ -20,6 +21,7 @@
 
 extern const hy_host* guarded_host;
 extern hy_op guarded_failing_op;
+extern char guarded_ends[HY_OP_END];  // by op: the first letter of what it does, or 0
 
 // ---- memory ----
 
@@ -142,6 +144,8 @@ void guarded_launch_run(const guarded_launch* launch);
 
 // Takes optional functions away, or puts wrong ones in their place, as the environment says.
 hy_status guarded_optional_init(hy_backend* backend);
+// Puts a wrong function of those that every backend has in its place; false: the word names none.
+bool guarded_go_wrong(hy_backend* backend, const char* word);
 
 // ---- kernels ----
 
@@ -152,6 +156,7 @@ hy_status guarded_run_call(const hy_call* call);  // on a worker
 // Fills the provider from the options; unknown op names are an error.
 hy_status guarded_kernels_init(void);
 uint32_t guarded_capabilities(void);
+uint32_t guarded_dtypes(void);
 extern hy_provider guarded_provider;
 
 #endif  // HALYARD_TESTS_GUARDED_H_

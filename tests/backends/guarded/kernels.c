@@ -5,6 +5,7 @@
 #include "guarded.h"
 
 hy_op guarded_failing_op;
+char guarded_ends[HY_OP_END];
 
 static const struct {
   const char* name;
@@ -92,6 +93,20 @@ static void declare(int i) {
   declared[guarded_provider.n_declares++] = d;
 }
 
+// "exp:crash,tanh:hang,sin:exit"
+static hy_status read_ends(void) {
+  const char* text = getenv("HALYARD_GUARDED_END");
+  memset(guarded_ends, 0, sizeof guarded_ends);
+  while (text && *text) {
+    size_t whole = strcspn(text, ","), length = strcspn(text, ":,");
+    int i = find_op(text, length);
+    if (i < 0 || length + 1 >= whole) return unknown_op("HALYARD_GUARDED_END", text, whole);
+    guarded_ends[table[i].declaration.op] = text[length + 1];
+    text += whole + (text[whole] == ',');
+  }
+  return HY_OK;
+}
+
 hy_status guarded_kernels_init(void) {
   memset(dtypes_of, 0, sizeof dtypes_of);
   guarded_provider.n_declares = 0;
@@ -113,7 +128,14 @@ hy_status guarded_kernels_init(void) {
     if (i < 0) return unknown_op("HALYARD_GUARDED_FAIL", failing, strlen(failing));
     guarded_failing_op = table[i].declaration.op;
   }
-  return HY_OK;
+  return read_ends();
+}
+
+uint32_t guarded_dtypes(void) {
+  uint32_t dtypes = 0;
+  bool all = guarded_provider.n_declares == N_OPS;
+  for (int i = 0; i < HY_OP_END; i++) dtypes |= dtypes_of[i];
+  return all ? HY_ALL_DTYPES | HY_FLOAT8S | HY_DTYPE_BIT(HY_I4) : dtypes;
 }
 
 uint32_t guarded_capabilities(void) {

@@ -145,7 +145,7 @@ static bool go_wrong(hy_backend* b, const char* word) {
   } else if (IS("kernel")) {
     b->kernel_launch = launch_half;
   } else {
-    return false;
+    return guarded_go_wrong(b, word);
   }
   return true;
 #undef IS
@@ -159,8 +159,9 @@ static hy_status each_word(const char* variable, hy_backend* b,
   char* rest = NULL;
   for (char* word = strtok_r(copy, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
     if (change(b, word)) continue;
-    return guarded_host->fail(HY_INVALID_ARGUMENT, "%s: \"%s\" is none of those in optional.c",
-                              variable, word);
+    return guarded_host->fail(HY_INVALID_ARGUMENT,
+                              "%s: \"%s\" is none of those in optional.c and wrong.c", variable,
+                              word);
   }
   return HY_OK;
 }

@@ -7,8 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "backends/common/host.h"
 #include "base/env.h"
-#include "base/log.h"
 
 static uint32_t isa;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -59,24 +59,38 @@ static uint32_t detect(void) {
 }
 #endif
 
-static void initialise(void) {
-  // What HALYARD_CPU_ISA leaves.
-  static const struct {
-    const char* name;
-    uint32_t bits;
-  } limits[] = {{"scalar", 0},
-                {"neon", HY__ISA_NEON},
-                {"avx2", ~(uint32_t)HY__ISA_AVX512_FAMILY},
-                {"avx512", ~(uint32_t)0}};
-  isa = detect();
-  const char* text = hy__env("HALYARD_CPU_ISA");
-  if (!text) return;
+// What HALYARD_CPU_ISA leaves.
+static const struct {
+  const char* name;
+  uint32_t bits;
+} limits[] = {{"scalar", 0},
+              {"neon", HY__ISA_NEON},
+              {"avx2", ~(uint32_t)HY__ISA_AVX512_FAMILY},
+              {"avx512", ~(uint32_t)0}};
+
+// False for a name that is none of them.
+static bool read_limit(const char* text, uint32_t* bits) {
   for (int i = 0; i < 4; i++) {
     if (strcmp(text, limits[i].name) != 0) continue;
-    isa &= limits[i].bits;
-    return;
+    *bits = limits[i].bits;
+    return true;
   }
-  hy__log(1, "HALYARD_CPU_ISA is \"%s\", not scalar, neon, avx2 or avx512", text);
+  return false;
+}
+
+static void initialise(void) {
+  uint32_t bits = ~(uint32_t)0;
+  const char* text = hy__env("HALYARD_CPU_ISA");
+  if (text) read_limit(text, &bits);
+  isa = detect() & bits;
+}
+
+hy_status hy__cpu_isa_check(void) {
+  uint32_t bits;
+  const char* text = hy__env("HALYARD_CPU_ISA");
+  if (!text || read_limit(text, &bits)) return HY_OK;
+  return hy__backend_host->fail(
+      HY_INVALID_ARGUMENT, "HALYARD_CPU_ISA is \"%s\"; give scalar, neon, avx2 or avx512", text);
 }
 
 uint32_t hy__cpu_isa(void) {

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "halyard/status.h"
+
 // Bit, name. No set implies another: kernels ask for every one they use.
 #define HY__ISA_MAP(X)                                              \
   X(NEON, 0, "neon")                                                \
@@ -28,6 +30,8 @@ enum {
 // The bits that are there. HALYARD_CPU_ISA (scalar, neon, avx2, avx512) takes away those beyond it,
 // for tests.
 uint32_t hy__cpu_isa(void);
+// HY_INVALID_ARGUMENT where HALYARD_CPU_ISA is none of these.
+hy_status hy__cpu_isa_check(void);
 // The widest vectors among the bits, in words: "avx512", "avx2", "neon" or "scalar".
 const char* hy__isa_name(uint32_t isa);
 

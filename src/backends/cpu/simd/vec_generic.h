@@ -105,9 +105,10 @@ HY__INLINE vec downward(vec x) {
   return choose(n > x, n - 1, n);
 }
 
+// What is above -1 and below 0 gives -0.
 HY__INLINE vec upward(vec x) {
-  vec n = nearest(x);
-  return choose(n < x, n + 1, n);
+  vec n = nearest(x), up = choose(n < x, n + 1, n);
+  return (vec)((ints)up | ((ints)x & (int32_t)0x80000000));
 }
 
 HY__INLINE vec toward_0(vec x) {
