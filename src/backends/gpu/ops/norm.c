@@ -86,17 +86,17 @@ hy_support hy__gpu_norm(hy__gpu_task* task, const hy_call* call) {
 // Sums [splits, columns] over the splits into a parameter's gradient.
 static void sum_splits(hy__gpu_task* task, const hy_gpu_norm* p, char* partial, hy_dtype math,
                        const hy_tensor* out) {
-  hy_tensor parts, flat = *out;
-  int64_t shape[HY_MAX_DIMS + 1] = {p->splits};
-  for (int d = 0; d < flat.ndim; d++) shape[d + 1] = flat.shape[d];
-  hy_tensor_init(&parts, partial, math, flat.ndim + 1, shape);
-  hy__gpu_reduce(task, "sum", &parts, 1, &flat, NULL, NULL);
+  hy_tensor parts, line, written = hy__gpu_out_begin(task, out);
+  hy_tensor_init(&parts, partial, math, 2, (int64_t[]){p->splits, p->columns});
+  hy_tensor_init(&line, written.data, written.dtype, 1, (int64_t[]){p->columns});
+  hy__gpu_reduce(task, "sum", &parts, 1, &line, NULL, NULL);
+  hy__gpu_out_end(task, out, &written);
 }
 
 hy_support hy__gpu_norm_backward(hy__gpu_task* task, const hy_call* call) {
   bool centred = call->op == HY_OP_layer_norm_backward;
   const hy_tensor* in = call->in;
-  HY__GPU_NEED(strided(&in[0]) && strided(&in[1]) && in[1].ndim < HY_MAX_DIMS, NO_LAYOUT);
+  HY__GPU_NEED(strided(&in[0]) && strided(&in[1]), NO_LAYOUT);
   if (!task->stream) return HY_SUPPORT_YES;
   static const hy_tensor absent;
   const hy_tensor *rstd = centred ? &in[3] : &in[2], *weight = centred ? &in[4] : &in[3];

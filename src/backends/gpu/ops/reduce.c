@@ -169,7 +169,7 @@ static bool strided(const hy_call* call) {
 hy_support hy__gpu_reduction(hy__gpu_task* task, const hy_call* call) {
   const hy_tensor* x = &call->in[0];
   uint32_t mask = hy__gpu_dims_mask(&call->attrs.reduce.dims, x->ndim);
-  HY__GPU_NEED(strided(call) && x->ndim < HY_MAX_DIMS, NO_LAYOUT);
+  HY__GPU_NEED(strided(call) && (x->ndim < HY_MAX_DIMS || mask), NO_LAYOUT);
   if (!task->stream) return HY_SUPPORT_YES;
   double n = (double)plan(x, mask).length;
   hy__gpu_reduce(task, function_of(call->op), x, mask, &call->out[0],
@@ -181,7 +181,7 @@ hy_support hy__gpu_reduction(hy__gpu_task* task, const hy_call* call) {
 hy_support hy__gpu_var(hy__gpu_task* task, const hy_call* call) {
   const hy_tensor* x = &call->in[0];
   uint32_t mask = hy__gpu_dims_mask(&call->attrs.var.dims, x->ndim);
-  HY__GPU_NEED(strided(call) && x->ndim < HY_MAX_DIMS, NO_LAYOUT);
+  HY__GPU_NEED(strided(call) && (x->ndim < HY_MAX_DIMS || mask), NO_LAYOUT);
   if (!task->stream) return HY_SUPPORT_YES;
   hy_tensor kept = keep(x, x->ndim, mask);
   hy_tensor mean = hy__gpu_temporary(task, math_of(x->dtype), kept.ndim, kept.shape);
@@ -197,7 +197,7 @@ hy_support hy__gpu_extremum(hy__gpu_task* task, const hy_call* call) {
   bool values = call->op == HY_OP_max_dim || call->op == HY_OP_min_dim;
   int greatest = call->op == HY_OP_max_dim || call->op == HY_OP_argmax;
   uint32_t mask = hy__gpu_dims_mask(&call->attrs.reduce.dims, x->ndim);
-  HY__GPU_NEED(strided(call) && x->ndim < HY_MAX_DIMS, NO_LAYOUT);
+  HY__GPU_NEED(strided(call) && (x->ndim < HY_MAX_DIMS || mask), NO_LAYOUT);
   if (!task->stream) return HY_SUPPORT_YES;
   hy_gpu_reduce r = plan(x, mask);
   hy_tensor kept_x = keep(x, x->ndim, mask);
