@@ -5,11 +5,11 @@ BUILD := build/release
 PYTHON := .venv/bin/python
 CTEST := ctest --output-on-failure -j $(shell nproc)
 
-.PHONY: torch-device npu all run check test test-unit test-asan test-tsan test-torch test-torch-device test-opinfo wheel test-install test-arm64 test-npu test-gpu test-nightly fuzz coverage lint format bench docs picture clean setup setup-test
+.PHONY: torch-device npu all run check test test-unit test-asan test-tsan test-torch test-torch-device test-opinfo wheel test-install test-arm64 test-npu test-gpu test-lies test-nightly fuzz coverage lint format bench docs picture clean setup setup-test
 
 # The unit tests need cmocka, which building and running do not.
 TESTS := OFF
-test test-unit test-install test-arm64 test-torch test-torch-device test-opinfo test-npu test-nightly: TESTS := ON
+test test-unit test-install test-arm64 test-torch test-torch-device test-opinfo test-npu test-lies test-nightly: TESTS := ON
 
 all: setup
 	cmake --preset release -DHALYARD_BUILD_TESTS=$(TESTS)
@@ -98,6 +98,11 @@ test-npu: setup-test all npu
 
 # What takes too long for every change: true model sizes (8 GB of memory, 2 GB of disk), and
 # the NPU's long comparisons.
+# Mutation testing of `halyard verify`: every lie of the table, on three seeds, in every mode. `make test` tells those of one.
+test-lies: setup-test all
+	for seed in 1 2 3; do for mode in values determinism gradients; do \
+	  $(BUILD)/bin/test_lies --seed $$seed --mode $$mode || exit 1; done; done
+
 test-nightly: setup-test all npu
 	$(PYTHON) -m pytest -q -s tests/nightly
 	tests/integration/npu_nightly.sh $(BUILD)/bin/halyard build/npu

@@ -264,6 +264,10 @@ typedef enum hy_backend_flag {
       1,  // the host may dereference device addresses, and calls finish before they return
   // A simulator, and slow: never the default, used only when named.
   HY_BACKEND_SIMULATED = 2,
+  // Subnormal numbers are taken for zeros, and functions are made of others: where a square or a
+  // reciprocal leaves the range of f32, a result may be 0 or infinite. Conformance then stays
+  // within 2^-31 and 2^15, and lets subnormal results vanish.
+  HY_BACKEND_NARROW_RANGE = 4,
 } hy_backend_flag;
 
 typedef struct hy_backend {

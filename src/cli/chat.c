@@ -171,7 +171,9 @@ static hy_status talk(conversation* c) {
 // A chat ends its answers with a token that a base model's files may not name.
 static hy_status check_model(conversation* c) {
   hy_model* model = c->model;
-  HY_TRY(hy__model_need_tokenizer(model));
+  if (!model->tokenizer)
+    return hy_fail(HY_FORMAT, "the model has no tokenizer.json, and so no " HY__CHAT_START
+                              " and " HY__CHAT_END " to chat with");
   HY_TRY(hy__chat_find_markers(model->tokenizer, &c->markers));
   for (int i = 0; i < model->n_ends; i++) {
     if (model->ends[i] == c->markers.end) return HY_OK;

@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "cli/manual.h"
+#include "halyard/trace.h"
 
 static const cli_command* const commands[] = {
     &cli_info,       &cli_ops,        &cli_verify, &cli_bench, &cli_run,
@@ -68,6 +69,8 @@ static int run(int argc, char** argv) {
     names[i] = commands[i]->name;
     if (strcmp(name, names[i]) != 0) continue;
     int code = commands[i]->run(argc - 1, argv + 1);
+    hy_status traced = hy_trace_stop();
+    if (traced != HY_OK && code == CLI_DONE) code = cli_fail(traced);
     hy_shutdown();
     return code;
   }

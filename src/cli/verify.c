@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/verify_report.h"
 #include "verify/child.h"
 
 static int find_op(const char* name, hy_op* op) {
@@ -39,17 +40,22 @@ static int verify_for_parent(hy__verify_options* options) {
 }
 
 // `argv` is what runs in a child; NULL: this process has the device.
-static int verify(hy__verify_options* options, const hy__report_options* look, char* const* argv,
-                  int seconds) {
+static int verify(hy__verify_options* options, const hy__report_options* look, const char* file,
+                  char* const* argv, int seconds) {
   hy__report* report;
+  cli_verify_report* sent = NULL;
   hy__verify_summary summary;
   int code = -1;
   hy_status status = hy__report_create(look, options, &report);
   if (status != HY_OK) return cli_fail(status);
   options->on_op = hy__report_op;
   options->context = report;
-  status = argv ? hy__verify_in_children(options, argv, seconds, &summary, &code)
-                : hy__verify(options, &summary);
+  if (file) status = cli_verify_report_begin(file, options, &sent);
+  if (status == HY_OK)
+    status = argv ? hy__verify_in_children(options, argv, seconds, &summary, &code)
+                  : hy__verify(options, &summary);
+  hy_status written = cli_verify_report_end(sent, status == HY_OK && code < 0 ? &summary : NULL);
+  if (status == HY_OK) status = written;
   if (status == HY_OK && code < 0) status = hy__report_finish(report, &summary, stdout);
   hy__report_destroy(report);
   if (status != HY_OK) return cli_fail(status);
@@ -94,7 +100,7 @@ static int run(int argc, char** argv) {
   bool determinism = false, gradients = false, all = false, no_fork = false;
   char* words[MOST_WORDS];
   bool splits = keep_words(argc, argv, words) && !options.progress;
-  const char *op = NULL, *junit = NULL, *required = NULL;
+  const char *op = NULL, *junit = NULL, *required = NULL, *file = NULL;
   const cli_option list[] = {
       {"op", CLI_TEXT, &op, "OP", "only this op"},
       {"check", CLI_TEXT, &options.check, "CHECK", "only this check of the device, such as copies"},
@@ -106,6 +112,7 @@ static int run(int argc, char** argv) {
       {"size", CLI_INT, &size, "N", "no dimension larger than this"},
       {"simple", CLI_FLAG, &options.simple, NULL, "contiguous tensors, no special values"},
       {"junit", CLI_TEXT, &junit, "FILE", "also write a JUnit report"},
+      {"report", CLI_TEXT, &file, "FILE", "also write a report of device and ops, to be sent"},
       {"require", CLI_TEXT, &required, "A,B,C",
        "fail unless these backends and providers are here"},
       {"all", CLI_FLAG, &all, NULL, "list every op, not only those with something to tell"},
@@ -138,11 +145,11 @@ static int run(int argc, char** argv) {
     return cli_usage(&cli_verify, "--time-limit takes seconds from 0");
   // With --json, standard output is for machines alone.
   hy__report_options look = {cli.json ? stderr : stdout, junit, all};
-  if (splits && !no_fork) return verify(&options, &look, words, (int)seconds);
+  if (splits && !no_fork) return verify(&options, &look, file, words, (int)seconds);
   code = required ? check_required(required) : CLI_DONE;
   if (code == CLI_DONE) code = cli_open_device(&options.device);
   if (code != CLI_DONE) return code;
-  return options.progress ? verify_for_parent(&options) : verify(&options, &look, NULL, 0);
+  return options.progress ? verify_for_parent(&options) : verify(&options, &look, file, NULL, 0);
 }
 
 const cli_command cli_verify = {

@@ -103,7 +103,7 @@ struct hy_stream {
   char failure[320];
   // How calls on it were executed, counted where they were; conformance reads the difference.
   struct hy__executed {
-    uint64_t by_provider, by_reference, fallen_back;
+    uint64_t by_provider, by_reference, fallen_back, composed;
     const char* provider;  // the name of the last one that ran a call
   } executed;
 };

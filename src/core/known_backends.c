@@ -9,6 +9,13 @@ static const hy__known_backend backends[] = {
 #include "halyard/known_backends.def"
 };
 
+static const struct {
+  const char *name, *why;
+} not_written[] = {
+#define HY_NOT_WRITTEN(name, why) {#name, why},
+#include "halyard/known_backends.def"
+};
+
 static const hy__known_provider providers[] = {
 #define HY_KNOWN_PROVIDER(name, type, backend, libraries, folders) \
   {#name, #backend, libraries, folders, false},
@@ -56,6 +63,12 @@ const hy__known_backend* hy__known_backend_at(int index) {
 const hy__known_backend* hy__known_backend_find(const char* name) {
   for (int i = 0; i < COUNT(backends); i++)
     if (!strcmp(backends[i].name, name)) return &backends[i];
+  return NULL;
+}
+
+const char* hy__not_written(const char* backend) {
+  for (int i = 0; i < COUNT(not_written); i++)
+    if (!strcmp(not_written[i].name, backend)) return not_written[i].why;
   return NULL;
 }
 

@@ -38,7 +38,7 @@ void hy_shutdown(void) {
     hy__choice_clear();
     hy__devices_close();
     hy__registry_clear();
-    if (hy_trace_stop() != HY_OK) hy__log(1, "%s", hy_last_error());
+    if (hy_trace_stop() != HY_OK) hy__log(0, "%s", hy_last_error());  // who asked is told
     atomic_store(&ready, false);
   }
   pthread_mutex_unlock(&mutex);

@@ -145,6 +145,14 @@ void hy__probe_absent(const hy__known_backend* known, const char* name, hy_probe
              loaded ? " and" : ", but");
   else if (known->pci_vendor)
     snprintf(hardware, sizeof hardware, "no%s is on the PCI bus, ", strchr(known->device, ' '));
+  const char* why = hy__not_written(known->name);
+  if (why) {
+    snprintf(probe->reason, sizeof probe->reason, "%s%sno %s backend is written yet: %s", hardware,
+             library, known->name, why);
+    snprintf(probe->remedy, sizeof probe->remedy,
+             "use another device, or a plugin called libhalyard_%s.so", known->name);
+    return;
+  }
   snprintf(probe->reason, sizeof probe->reason, "%s%sthis build has no %s backend", hardware,
            library, known->name);
   in_capitals(known->name, upper);

@@ -190,7 +190,7 @@ hy_status hy_trace_stop(void) {
 }
 
 static void stop_at_exit(void) {
-  if (hy_trace_stop() != HY_OK) hy__log(1, "%s", hy_last_error());
+  if (hy_trace_stop() != HY_OK) hy__log(0, "%s", hy_last_error());  // who asked is told
 }
 
 hy_status hy__trace_init(void) {

@@ -49,7 +49,7 @@ hy_status hy_infer(const hy_call* call, hy_tensor* out) {
   const hy__row* row = hy__op_row(call->op);
   if (!row) return hy_fail(HY_NOT_FOUND, "%d is no op", (int)call->op);
   HY_TRY(check_inputs(call, &row->info));
-  HY_TRY(hy__check_attrs(call));
+  HY_TRY(row->check_attrs(call));
   for (int i = 0; i < row->info.n_outputs; i++) {
     out[i].data = NULL;
     out[i].layout = HY_LAYOUT_STRIDED;

@@ -42,19 +42,10 @@ static hy_status check_choice(const hy_call* call, const char* name, int value, 
 #define CHECK_uint64_t(name, value)
 
 #define CHECK_FIELD(kind, type, name) CHECK_##type(#name, call->attrs.kind.name)
-#define AS_CHECK(kind)                                 \
-  static hy_status check_##kind(const hy_call* call) { \
-    (void)call;                                        \
-    HY_ATTRS_##kind(CHECK_FIELD, kind) return HY_OK;   \
+#define AS_CHECK(kind)                                    \
+  hy_status hy__check_attrs_##kind(const hy_call* call) { \
+    (void)call;                                           \
+    HY_ATTRS_##kind(CHECK_FIELD, kind) return HY_OK;      \
   }
 HY_ATTR_KINDS(AS_CHECK)
 AS_CHECK(none)
-
-static hy_status (*const checks[HY_OP_END])(const hy_call* call) = {
-#define HY_OP(id, name, outputs, inputs, kind, ...) [id] = check_##kind,
-#include "halyard/ops.def"
-};
-
-hy_status hy__check_attrs(const hy_call* call) {
-  return checks[call->op](call);
-}

@@ -15,7 +15,8 @@ typedef struct hy__row {
   hy_op_info info;
   hy__rule dtype_rule, shape_rule;
   hy__kernel kernel;
-  const struct hy__grad_rule* grad;  // &hy__grad_none: not differentiable
+  hy_status (*check_attrs)(const hy_call* call);  // that the attributes mean something
+  const struct hy__grad_rule* grad;               // &hy__grad_none: not differentiable
 } hy__row;
 
 const hy__row* hy__op_row(hy_op op);  // NULL for a number that is no op
@@ -24,8 +25,6 @@ const hy__row* hy__op_row(hy_op op);  // NULL for a number that is no op
 hy_status hy__reference_checked(const hy_call* call);
 // Checks, then runs the reference: hy_host.reference.
 hy_status hy__reference(const hy_call* call);
-// That the attributes mean something: kinds of numbers, values of enums.
-hy_status hy__check_attrs(const hy_call* call);
 // Counts, absent tensors, dtypes, shapes, aliasing: everything hy_run promises its providers.
 hy_status hy__check_call(const hy_call* call);
 // The same, and running it, with the outputs that hy_infer gave for the call.
@@ -39,6 +38,12 @@ const hy_provider* hy__choose_provider(const hy_device* device, const hy_call* c
 bool hy__is_promised(const hy_device* device, const hy_call* call);
 // Runs a checked call by that provider; NULL: by the reference, on a host device.
 hy_status hy__run_by(hy_stream* stream, const hy_call* call, const hy_provider* provider);
+
+// By attribute kind: the kinds of numbers, the values of enums (check_attrs.c).
+#define HY_AS_CHECK(kind) hy_status hy__check_attrs_##kind(const hy_call* call);
+HY_ATTR_KINDS(HY_AS_CHECK)
+HY_AS_CHECK(none)
+#undef HY_AS_CHECK
 
 // The declarations of every rule and kernel named in the table.
 extern const struct hy__grad_rule hy__grad_none;

@@ -166,6 +166,7 @@ hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tens
     status = hy__compose(stream, call, &composed);
     if (composed) {
       name = hy__composite_name(call->op);
+      stream->executed.composed++;
     } else if (device->is_host) {
       name = "reference";
       stream->executed.by_reference++;

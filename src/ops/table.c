@@ -49,6 +49,7 @@ static const hy__row rows[HY_OP_END] = {
           .dtype_rule = hy__dtype_##op_dtype_rule,                                               \
           .shape_rule = hy__shape_##op_shape_rule,                                               \
           .kernel = hy__ref_##op_kernel,                                                         \
+          .check_attrs = hy__check_attrs_##kind,                                                 \
           .grad = &hy__grad_##op_grad},
 #include "halyard/ops.def"
 };

@@ -110,7 +110,7 @@ static void stride_like(hy__case* c, hy_tensor* t, hy__flavour style, bool is_ou
     int d = order[i];
     int64_t step = 1, extra = 0;
     if (style == HY__FLAVOUR_GAPS) {
-      step = hy__draw_int(c, 1, 2);
+      step = i == t->ndim - 1 ? 2 : hy__draw_int(c, 1, 2);
       extra = hy__draw_int(c, 0, 2);
     }
     t->stride[d] = stride * step;
@@ -157,6 +157,11 @@ hy_tensor* hy__add_input(hy__case* c, hy_dtype dtype, int ndim, const int64_t* s
   *t = place(c, dtype, ndim, shape, false, style_of(c));
   hy__fill_any(c, t);
   return t;
+}
+
+hy_tensor* hy__add_unrepeated(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape) {
+  bool repeats = c->flavour == HY__FLAVOUR_EXPANDED || c->flavour == HY__FLAVOUR_MIXED;
+  return repeats ? hy__add_contiguous(c, dtype, ndim, shape) : hy__add_input(c, dtype, ndim, shape);
 }
 
 hy_tensor* hy__add_contiguous(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape) {
@@ -447,7 +452,9 @@ hy_status hy__case_make(hy__case* c, const hy__case_key* key) {
     c->dtype = nth_dtype(c->info->dtypes, key->index % dtypes);
     c->main =
         (key->seed + (uint64_t)c->model) % (uint64_t)dtypes == (uint64_t)(key->index % dtypes);
-    c->missing = key->quick && c->flavour == HY__FLAVOUR_MODEL && !c->main;
+    // A quick run keeps one size of an op.
+    bool kept = c->main && (key->seed + (uint64_t)key->op) % HY__MODEL_SIZES == (uint64_t)c->model;
+    c->missing = key->quick && c->flavour == HY__FLAVOUR_MODEL && !kept;
   } else {
     c->dtype = nth_dtype(c->info->dtypes, 0);
     if (mistake < OWN_MISTAKES) c->wrong = mistake + 1;

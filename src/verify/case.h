@@ -50,6 +50,7 @@ typedef struct hy__case_key {
   bool quick;     // small shapes, for slow simulators
   int64_t limit;  // no dimension larger than this, for shrinking; 0: no limit
   bool simple;    // contiguous tensors, no special values, for shrinking
+  bool narrow;    // no magnitudes that HY_BACKEND_NARROW_RANGE excludes
 } hy__case_key;
 
 typedef struct hy__case {
@@ -72,6 +73,7 @@ typedef struct hy__case {
   // For generators.
   hy_dtype dtype;  // of the first tensor
   uint64_t random;
+  int specials;  // how many special values were drawn
   int wrong;     // 0: valid, n: the op's own n-th mistake
   int model;     // which size of a MODEL case is large, 0 .. HY__MODEL_SIZES - 1
   bool missing;  // there is no such case
@@ -98,6 +100,8 @@ uint64_t hy__draw(hy__case* c);
 int64_t hy__draw_int(hy__case* c, int64_t low, int64_t high);  // both ends included
 double hy__draw_real(hy__case* c, double low, double high);
 bool hy__draw_bool(hy__case* c);
+// Whether an optional input is there: always at the sizes of models, and between gaps.
+bool hy__draw_present(hy__case* c);
 hy_dtype hy__draw_dtype(hy__case* c, uint32_t dtypes);
 // A size for one dimension: odd ones and 1 often, 0 when the case is about empty tensors.
 int64_t hy__draw_size(hy__case* c);
@@ -122,6 +126,8 @@ hy_scalar hy__draw_scalar(hy__case* c, hy_dtype dtype);
 // Appends an input, strided by the case's flavour and filled with values that suit any op.
 hy_tensor* hy__add_input(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape);
 hy_tensor* hy__add_contiguous(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape);
+// As hy__add_input, but no element is repeated by strides of 0.
+hy_tensor* hy__add_unrepeated(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape);
 void hy__add_absent(hy__case* c);
 // Appends an output, for ops that create from nothing.
 hy_tensor* hy__add_output(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape);
@@ -131,6 +137,8 @@ void hy__fill_uniform(hy__case* c, hy_tensor* t, double low, double high);
 void hy__fill_ints(hy__case* c, hy_tensor* t, int64_t low, int64_t high);
 // Different values along every line, for ops whose answer to a tie is open.
 void hy__fill_distinct(hy__case* c, hy_tensor* t);
+// Mostly 0 with some 1, or the other way round; special values stay.
+void hy__fill_rarely(hy__case* c, hy_tensor* t, bool ones);
 void hy__make_positive(hy_tensor* t);  // of floats
 // In plain and large cases adds a mean that is large beside the spread, so that a variance computed
 // as the difference of two large numbers is seen; not in bf16, which would lose the spread itself.

@@ -15,18 +15,22 @@ static attention draw_attention(hy__case* c) {
   // Of models: a thousand keys, heads of 128 and more, long prompts, many heads of a large batch.
   a.lead = (int)hy__draw_int(c, 0, 1);
   if (hy__is_model(c, 3)) a.lead = HY_MAX_DIMS - 3;
-  a.kv_heads = hy__draw_small_sized(c, 3, 3, 40);
+  a.kv_heads = hy__draw_small_sized(c, 3, 3, 101);
   a.heads = a.kv_heads * hy__draw_small_sized(c, 3, 3, 4);
   a.queries = hy__draw_sized(c, 2, 1013);
   a.keys = hy__draw_bool(c) ? a.queries : hy__draw_size_from_1(c);
   if (a.keys == 0) a.keys = 3;
-  if (c->flavour == HY__FLAVOUR_MODEL) a.keys = 1 + hy__draw_sized(c, 0, 1003);
+  if (c->flavour == HY__FLAVOUR_MODEL) a.keys = 1 + hy__draw_sized(c, 0, 20011);
   a.size = hy__draw_size_from_1(c);
   a.value_size = hy__draw_int(c, 0, 3) ? a.size : hy__draw_size_from_1(c);
   if (a.size > 64) a.size = 64;
   if (a.value_size > 64) a.value_size = 64;
-  if (hy__is_model(c, 1))
+  if (hy__is_model(c, 1)) {
     a.size = a.value_size = hy__draw_sized(c, 1, hy__draw_bool(c) ? 128 : 192);
+    a.queries = hy__draw_sized(c, 1, 131);
+    a.heads = 3 * a.kv_heads;
+    a.lead = 1;
+  }
   c->terms = a.keys + a.size;
   c->scale = 8;
   c->wide = true;
@@ -53,12 +57,10 @@ static void add_mask(hy__case* c, const attention* a) {
     return;
   }
   bool per_head = hy__draw_bool(c);
-  // Strides of 0 would give the first key of every query the mask of the last.
-  bool repeats = c->flavour == HY__FLAVOUR_EXPANDED || c->flavour == HY__FLAVOUR_MIXED;
   int64_t shape[3] = {per_head ? a->heads : 1, a->queries, a->keys};
   hy_dtype dtype = kind == 2 ? HY_BOOL : c->dtype;
-  hy_tensor* mask =
-      repeats ? hy__add_contiguous(c, dtype, 3, shape) : hy__add_input(c, dtype, 3, shape);
+  // Strides of 0 would give the first key of every query the mask of the last.
+  hy_tensor* mask = hy__add_unrepeated(c, dtype, 3, shape);
   int64_t numel = hy_tensor_numel(mask);
   for (int64_t i = 0; i < numel; i++) {
     bool seen = i % a->keys == 0 || hy__draw_bool(c);
@@ -139,8 +141,14 @@ void hy__cases_paged_attention(hy__case* c) {
   int64_t block = hy__draw_small_sized(c, 4, 0, hy__draw_bool(c) ? 16 : 32);
   int64_t sequences = hy__draw_small_sized(c, 4, 1, MOST_SEQUENCES);
   int64_t most = hy__draw_small_sized(c, 4, 0, 65);
-  int64_t length[MOST_SEQUENCES], queries[MOST_SEQUENCES], tokens = 0,
-                                                           blocks = sequences * most + 1;
+  if (hy__is_model(c, 1)) {
+    block = 4;
+    kv_heads = 2;
+    heads = 4;
+  }
+  int64_t length[MOST_SEQUENCES], queries[MOST_SEQUENCES], tokens = 0;
+  // Some of the blocks are nobody's.
+  int64_t blocks = sequences * most + hy__draw_small_sized(c, 1, 1, 20011);
   for (int s = 0; s < sequences; s++) {
     length[s] = hy__draw_int(c, in_pages ? most * block - 3 : 1, most * block);
     queries[s] = hy__draw_int(c, 1, length[s] < 3 ? length[s] : 3);
@@ -154,12 +162,13 @@ void hy__cases_paged_attention(hy__case* c) {
     t = hy__add_input(c, c->dtype, 4, (int64_t[]){blocks, block, kv_heads, size});
     hy__fill_uniform(c, t, -2, 2);
   }
-  // Integer inputs describe the batch; stay contiguous, or an expanded one would repeat a value.
-  hy_tensor* table = hy__add_contiguous(c, index, 2, (int64_t[]){sequences, most});
+  // Integer inputs describe the batch.
+  hy_tensor* table = hy__add_unrepeated(c, index, 2, (int64_t[]){sequences, most});
   for (int64_t i = 0; i < sequences * most; i++)
-    hy__store_i(index, hy__element(table, i), (i * 7 + 1) % (sequences * most) % blocks);
-  hy_tensor* start = hy__add_contiguous(c, index, 1, (int64_t[]){sequences + 1});
-  hy_tensor* context = hy__add_contiguous(c, index, 1, &sequences);
+    hy__store_i(index, hy__element(table, i),
+                (i * 7 + 1) % (sequences * most) + (blocks - sequences * most) / 2);
+  hy_tensor* start = hy__add_unrepeated(c, index, 1, (int64_t[]){sequences + 1});
+  hy_tensor* context = hy__add_unrepeated(c, index, 1, &sequences);
   int64_t at = 0;
   for (int s = 0; s <= sequences; s++) {
     hy__store_i(index, hy__element(start, s), at);
@@ -250,6 +259,8 @@ void hy__cases_rope(hy__case* c) {
   }
   c->call.attrs.rope.interleaved = hy__draw_bool(c);
   c->call.attrs.rope.inverse = hy__draw_int(c, 0, 3) == 0;
+  c->scale = 2 * hy__largest(&c->in[0]);
+  c->wide = true;
   if (hy__mistake(c, 1, HY_SHAPE, "an odd last dimension")) {
     c->call.n_in = 0;
     hy__add_input(c, c->dtype, 2, (int64_t[]){2, 5});

@@ -17,7 +17,7 @@ static conv draw_conv(hy__case* c) {
   hy_attrs_conv* a = &c->call.attrs.conv;
   conv v;
   // Of models: kernels of 7, many channels of either side, many groups, large images and batches.
-  a->groups = hy__draw_small_sized(c, 3, 2, 40);
+  a->groups = hy__draw_small_sized(c, 3, 2, 130);
   a->stride = draw_pair(c, 1, 3);
   a->padding = draw_pair(c, 0, 3);
   a->dilation = draw_pair(c, 1, 3);
@@ -36,7 +36,7 @@ static conv draw_conv(hy__case* c) {
 
 // The products of x and the weight, and the bias.
 static void scale_by(hy__case* c, const hy_tensor* a, const hy_tensor* b) {
-  c->scale = fmax(2 * hy__largest(a) * hy__largest(b), 4);
+  c->scale = 2 * hy__largest(a) * hy__largest(b);
   c->wide = true;
 }
 
@@ -48,11 +48,12 @@ void hy__cases_conv2d(hy__case* c) {
                 (int64_t[]){v.out_channels, v.in_channels / groups, v.kernel_h, v.kernel_w});
   // An infinite weight beside the padding's zeros gives NaN where the zeros are multiplied.
   hy__fill_uniform(c, &c->in[1], -4, 4);
-  scale_by(c, &c->in[0], &c->in[1]);
-  if (hy__draw_bool(c))
+  if (hy__draw_present(c))
     hy__add_input(c, c->dtype, 1, &v.out_channels);
   else
     hy__add_absent(c);
+  scale_by(c, &c->in[0], &c->in[1]);
+  c->scale = fmax(c->scale, 2 * hy__largest(&c->in[2]));
   if (hy__mistake(c, 1, HY_SHAPE, "channels that do not fit")) {
     c->call.n_in = 1;
     hy__add_input(c, c->dtype, 4,
@@ -104,9 +105,14 @@ static hy_tensor* add_pooled(hy__case* c, hy_pair* kernel, hy_pair* stride, hy_p
   if (hy__is_model(c, 0)) *kernel = draw_pair(c, 6, 9);
   *stride = draw_pair(c, 1, kernel->h > 3 ? 7 : 3);
   *padding = (hy_pair){hy__draw_int(c, 0, kernel->h / 2), hy__draw_int(c, 0, kernel->w / 2)};
-  int64_t shape[4] = {hy__draw_small_sized(c, 3, 2, 803), hy__draw_small_sized(c, 3, 1, 809),
-                      dilation.h * (kernel->h - 1) + hy__draw_small_sized(c, 6, 3, 230),
-                      dilation.w * (kernel->w - 1) + hy__draw_small_sized(c, 6, 3, 190)};
+  int64_t shape[4] = {hy__draw_small_sized(c, 3, 2, 803), hy__draw_small_sized(c, 3, 1, 10007),
+                      dilation.h * (kernel->h - 1) + hy__draw_small_sized(c, 6, 3, 310),
+                      dilation.w * (kernel->w - 1) + hy__draw_small_sized(c, 6, 3, 330)};
+  if (hy__is_model(c, 3)) shape[0] = shape[1] = 1;
+  if (hy__is_model(c, 1)) {
+    shape[2] += 3;
+    shape[3] += 3;
+  }
   if (c->flavour == HY__FLAVOUR_EMPTY) shape[0] = 0;
   bool batched = c->flavour == HY__FLAVOUR_EMPTY || hy__is_model(c, 2);
   int skip = hy__draw_int(c, 0, 3) == 0 && !batched;
@@ -152,7 +158,7 @@ static void draw_avg_pool(hy__case* c) {
   hy_attrs_avg_pool* a = &c->call.attrs.avg_pool;
   a->ceil_mode = hy__draw_int(c, 0, 3) == 0;
   a->count_padding = hy__draw_bool(c);
-  a->divisor = hy__draw_bool(c) ? hy__draw_int(c, 1, 9) : 0;
+  a->divisor = hy__draw_bool(c) ? hy__draw_int(c, 1, hy__draw_bool(c) ? 9 : 200) : 0;
   add_pooled(c, &a->kernel, &a->stride, &a->padding, (hy_pair){1, 1});
 }
 

@@ -65,9 +65,10 @@ void hy__cases_random(hy__case* c) {
 void hy__cases_randint(hy__case* c) {
   double low = (double)hy__draw_int(c, c->dtype == HY_U8 ? 0 : -20, 20);
   double high = low + (double)hy__draw_int(c, 1, 100);
-  if (!hy_dtype_is_float(c->dtype) && hy_dtype_bits(c->dtype) >= 32 && hy__draw_bool(c)) {
-    low = (double)hy__draw_int(c, -1000000000, 0);
-    high = (double)hy__draw_int(c, 1, 1000000000);
+  bool wide = c->flavour == HY__FLAVOUR_HUGE || hy__draw_bool(c);
+  if (!hy_dtype_is_float(c->dtype) && hy_dtype_bits(c->dtype) >= 32 && wide) {
+    low = (double)hy__draw_int(c, -2000000000, 0);
+    high = (double)hy__draw_int(c, 1, 2000000000);
   }
   add_random(c, low, high);
 }

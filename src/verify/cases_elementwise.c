@@ -2,6 +2,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "ops/reference/element.h"
+#include "ops/reference/walk.h"
 #include "verify/case.h"
 
 static hy_tensor* add_any(hy__case* c, hy_dtype dtype) {
@@ -64,6 +66,7 @@ void hy__cases_unary_positive(hy__case* c) {
 void hy__cases_cast(hy__case* c) {
   hy_tensor* x = add_any(c, c->dtype);
   hy_dtype to = hy__draw_dtype(c, HY_ALL_DTYPES | HY_FLOAT8S);
+  if (c->flavour == HY__FLAVOUR_IN_PLACE) to = c->dtype;
   // What a negative, infinite or NaN float gives as an integer is the machine's own affair.
   if (hy_dtype_is_float(c->dtype) && !hy_dtype_is_float(to)) hy__fill_uniform(c, x, -4, 4);
   if (hy_dtype_is_float(c->dtype) && to == HY_U8) hy__fill_uniform(c, x, 0, 8);
@@ -124,7 +127,7 @@ static hy_rounding draw_rounding(hy__case* c) {
 
 void hy__cases_div(hy__case* c) {
   add_broadcast(c, 2, c->info->dtypes);
-  hy_rounding rounding = draw_rounding(c);
+  hy_rounding rounding = c->flavour == HY__FLAVOUR_SUBNORMAL ? HY_ROUND_NONE : draw_rounding(c);
   c->call.attrs.rounding.rounding = rounding;
   hy_tensor* b = &c->in[1];
   if (!hy_dtype_is_float(b->dtype))
@@ -174,7 +177,8 @@ void hy__cases_scalar_pow(hy__case* c) {
   bool is_float = hy_dtype_is_float(c->dtype);
   int64_t whole = hy__draw_int(c, is_float ? -2 : 0, 3);
   double real = hy__draw_real(c, 0.1, 3);
-  if (!is_float || (c->flavour != HY__FLAVOUR_SPECIAL && !has_any_magnitude(c)))
+  bool any = c->flavour == HY__FLAVOUR_SPECIAL || has_any_magnitude(c);
+  if (!any || (!is_float && c->call.op == HY_OP_rpow_scalar))
     hy__fill_uniform(c, x, is_float ? -3 : 0, 3);
   bool as_real = is_float && hy__draw_bool(c);
   c->call.attrs.value.value = as_real ? hy_float(real) : hy_int(whole);
@@ -184,7 +188,8 @@ void hy__cases_where(hy__case* c) {
   int64_t shape[HY_MAX_DIMS], narrowed[HY_MAX_DIMS];
   int ndim = hy__draw_shape(c, 0, 4, shape);
   hy__add_input(c, HY_BOOL, ndim, shape);
-  hy_dtype dtype = hy__draw_dtype(c, HY_ALL_DTYPES);
+  bool of_floats = has_any_magnitude(c) || c->flavour == HY__FLAVOUR_SPECIAL;
+  hy_dtype dtype = hy__draw_dtype(c, of_floats ? HY_FLOATS : HY_ALL_DTYPES);
   for (int i = 0; i < 2; i++) {
     hy_dtype other = hy__draw_dtype(c, HY_ALL_DTYPES);
     int narrow_ndim = narrow(c, ndim, shape, narrowed);
@@ -221,6 +226,7 @@ void hy__cases_masked_fill(hy__case* c) {
 
 void hy__cases_addc(hy__case* c) {
   add_broadcast(c, 3, c->info->dtypes);
+  if (c->flavour == HY__FLAVOUR_HUGE) hy__fill_uniform(c, &c->in[1], -4, 4);
   if (c->call.op == HY_OP_addcdiv && c->flavour != HY__FLAVOUR_SPECIAL)
     hy__fill_uniform(c, &c->in[2], 0.5, 4);
   c->call.attrs.value.value = draw_alpha(c, c->dtype);
@@ -241,7 +247,11 @@ static void add_alike(hy__case* c) {
   hy_tensor* dy = hy__add_input(c, c->dtype, ndim, shape);
   // An infinity times a slope that underflows on some devices is NaN there.
   if (c->flavour == HY__FLAVOUR_SPECIAL) hy__fill_uniform(c, dy, -4, 4);
+  if (c->flavour == HY__FLAVOUR_SPECIAL && hy_tensor_numel(dy) > 1)
+    hy__store_f(c->dtype, hy__element(dy, 1), -0.0);
   hy_tensor* x = hy__add_input(c, c->dtype, ndim, shape);
+  if (c->call.op == HY_OP_relu_backward && hy_tensor_numel(x) > 1)
+    hy__store_f(c->dtype, hy__element(x, 1), 1);
   // Where the functions end; the powers in their derivatives overflow soon behind.
   double end = 1.1 * log(hy__finite_max(c->dtype));
   if (c->flavour == HY__FLAVOUR_HUGE) hy__fill_uniform(c, x, -end, end);

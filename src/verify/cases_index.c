@@ -58,7 +58,8 @@ static int64_t either_end(hy__case* c, int dim, int ndim) {
 
 // The shape of the ids: 0 to 2 dimensions; of models, many ids or many dimensions.
 static int draw_ids(hy__case* c, int64_t* shape) {
-  int ndim = (int)hy__draw_int(c, hy__is_model(c, 2), 2);
+  int ndim = (int)hy__draw_int(c, 0, 2);
+  if (hy__is_model(c, 2)) ndim = 1;
   if (hy__is_model(c, 3)) ndim = HY_MAX_DIMS - 1;
   for (int d = 0; d < ndim; d++) {
     shape[d] = d == 0 ? hy__draw_sized(c, 2, 45007) : hy__draw_size(c);
@@ -101,6 +102,8 @@ void hy__cases_embedding_backward(hy__case* c) {
   add_index(c, ndim, shape, rows);
   c->call.attrs.rows.rows = rows;
   c->call.attrs.rows.padding_index = hy__draw_int(c, -1, rows - 1);
+  if (c->call.attrs.rows.padding_index >= 0 && hy_tensor_numel(&c->in[1]) > 0)
+    hy__store_i(c->in[1].dtype, hy__element(&c->in[1], 0), c->call.attrs.rows.padding_index);
   c->terms = hy_tensor_numel(&c->in[1]) + 1;
   if (hy__mistake_in_data(c, 1, HY_INDEX, "a row that is not there")) {
     c->call.n_in = 0;

@@ -17,7 +17,7 @@ static void with_products(hy__case* c, int64_t terms, int first, int factors) {
 
 // Odd sizes next to those of models: K 4,096, vocabularies, batches of tokens.
 #define LONG_K 4099
-#define LONG_N 32003
+#define LONG_N 131101
 #define LONG_M 20011
 
 void hy__cases_mm(hy__case* c) {
@@ -75,7 +75,7 @@ void hy__cases_addmm(hy__case* c) {
   int64_t m = hy__draw_sized(c, 2, LONG_M), k = hy__draw_sized(c, 0, LONG_K),
           n = hy__draw_sized(c, 1, LONG_N);
   uint64_t shape = hy__draw(c) % 4;
-  if (c->flavour == HY__FLAVOUR_IN_PLACE) shape = 0;
+  if (c->flavour == HY__FLAVOUR_IN_PLACE || c->flavour == HY__FLAVOUR_MODEL) shape = 0;
   int64_t full[2] = {shape == 1 ? 1 : m, n};
   hy__add_input(c, c->dtype, shape == 2 ? 1 : shape == 3 ? 0 : 2, shape == 2 ? &full[1] : full);
   hy__add_input(c, c->dtype, 2, (int64_t[]){m, k});
@@ -103,7 +103,7 @@ void hy__cases_linear(hy__case* c) {
   int64_t k = shape[lead] = hy__draw_sized(c, 0, LONG_K);
   hy__add_input(c, c->dtype, lead + 1, shape);
   hy__add_input(c, c->dtype, 2, (int64_t[]){n, k});
-  if (hy__draw_bool(c))
+  if (hy__draw_present(c))
     hy__add_input(c, c->dtype, 1, &n);
   else
     hy__add_absent(c);
@@ -141,25 +141,29 @@ static const char* const equations[] = {
     "aij,a->ij",
     "ij,jk",
     "abcdefgh->hgfedcba",
+    "ab,bc,cd,de,ef->af",
 };
 
 void hy__cases_einsum(hy__case* c) {
-  const char* text = equations[hy__draw(c) % (sizeof equations / sizeof equations[0])];
+  uint64_t which = hy__draw(c) % (sizeof equations / sizeof equations[0]);
+  const char* text = equations[c->flavour == HY__FLAVOUR_MODEL && c->model < 2 ? 0 : which];
   int64_t sizes[128] = {0}, shape[HY_MAX_DIMS], batch = hy__draw_small(c, 3), terms = 1;
   bool large = c->flavour == HY__FLAVOUR_LARGE;
   // A diagonal has the square of its elements.
   bool diagonal = strncmp(text, "ii", 2) == 0;
-  int64_t letters = 0, most = diagonal                              ? 150
-                              : strlen(text) > 16 && text[4] == 'e' ? 2
-                              : large                               ? 24
-                                                                    : LONG_M;
+  int64_t letters = 0, most = LONG_N;
+  if (diagonal) most = 150;
+  if (large) most = 24;
+  if (strlen(text) > 16 && text[4] == 'e') most = 2;
   for (const char* p = text; *p && *p != '>'; p++) {
     if (*p < 'a' || *p > 'z' || sizes[(int)*p] > 0) continue;
     // The model's size is the n-th letter's; the last one's where there are fewer.
     bool last = !p[1] || p[1] == '-';
     int64_t size = hy__draw_size_from_1(c);
     if (letters++ == c->model || (last && letters <= c->model))
-      size = hy__is_model(c, c->model) ? hy__draw_sized(c, c->model, LONG_M) : size;
+      size = hy__is_model(c, c->model)
+                 ? hy__draw_sized(c, c->model, strlen(text) < 10 ? LONG_N : LONG_M)
+                 : size;
     sizes[(int)*p] = size > most ? most : size > 0 ? size : 1;
   }
   int ndim = 0;

@@ -9,8 +9,15 @@
 // The slope of a norm is 1 / sqrt(var + eps): values that spread well keep it below 8.
 static void scaled(hy__case* c, int64_t terms) {
   c->terms = terms > 0 ? terms : 1;
-  c->scale = c->flavour == HY__FLAVOUR_SPECIAL ? 1e3 : 16;
+  // hy__add_mean makes what the mean is off by count.
+  bool with_mean = c->flavour == HY__FLAVOUR_PLAIN || c->flavour == HY__FLAVOUR_LARGE;
+  c->scale = c->flavour == HY__FLAVOUR_SPECIAL ? 1e3 : with_mean ? 64 : 16;
   c->wide = true;
+}
+
+// The mean of errors is no larger than one of them, but for what the sum before it loses.
+static int64_t of_means(int64_t size) {
+  return 8 + size / 64;
 }
 
 // From what is lost beside any spread to what outweighs it.
@@ -31,7 +38,7 @@ static hy_tensor* add_finite(hy__case* c, int ndim, const int64_t* shape) {
 }
 
 static hy_tensor* add_maybe(hy__case* c, int ndim, const int64_t* shape) {
-  bool present = hy__draw_int(c, 0, 3) > 0;
+  bool present = hy__draw_int(c, 0, 3) > 0 || hy__draw_present(c);
   hy_tensor* t = add_finite(c, ndim, shape);
   if (present) return t;
   *t = hy_tensor_absent();
@@ -43,6 +50,8 @@ static hy_tensor* add_maybe(hy__case* c, int ndim, const int64_t* shape) {
 static hy_tensor* add_normalised(hy__case* c, int ndim, const int64_t* shape) {
   hy_tensor* t = hy__add_input(c, c->dtype, ndim, shape);
   hy__add_mean(c, t);
+  // Lines of one element have no spread beside their mean; that nothing overflows is seen.
+  if (c->flavour == HY__FLAVOUR_HUGE) c->scale *= fmax(1, hy__largest(t));
   if (c->flavour != HY__FLAVOUR_SPECIAL) return t;
   hy__fill_uniform(c, t, -4, 4);
   if (hy_tensor_numel(t) > 0) hy__store_f(t->dtype, hy__element(t, 0), NAN);
@@ -67,12 +76,12 @@ static int64_t draw_norm(hy__case* c, int* ndim, int64_t* shape, int* norm_dims)
     shape[d] = d < lead ? hy__draw_size(c) : hy__draw_size_from_1(c);
     if (d > 0 && d < *ndim - 1 && shape[d] > 9) shape[d] = 9;
     if (d == 0 && hy__is_model(c, 1)) shape[d] = hy__draw_sized(c, 1, 45007);
-    if (d == *ndim - 1 && hy__is_model(c, 0)) shape[d] = hy__draw_sized(c, 0, 40961);
+    if (d == *ndim - 1 && hy__is_model(c, 0)) shape[d] = hy__draw_sized(c, 0, 131101);
     if (d >= lead) size *= shape[d];
   }
   c->call.attrs.norm.norm_dims = *norm_dims;
   c->call.attrs.norm.eps = draw_eps(c);
-  scaled(c, size);
+  scaled(c, of_means(size));
   return size;
 }
 
@@ -110,7 +119,7 @@ void hy__cases_layer_norm_backward(hy__case* c) {
   // The weight's gradient sums over all lines.
   int64_t numel = 1;
   for (int d = 0; d < ndim; d++) numel *= shape[d];
-  scaled(c, size + numel / size);
+  scaled(c, of_means(size) + numel / size);
   if (hy__mistake(c, 1, HY_SHAPE, "x and dy of different shapes")) {
     shape[ndim - 1]++;
     hy_tensor kept[5];
@@ -131,14 +140,14 @@ void hy__cases_rms_norm_backward(hy__case* c) {
 static int draw_batch(hy__case* c, int64_t* shape) {
   int ndim = c->flavour == HY__FLAVOUR_MODEL ? 4 : (int)hy__draw_int(c, 2, 4);
   shape[0] = hy__draw_small_sized(c, 6, 1, 10007) + 1;
-  shape[1] = hy__draw_small_sized(c, 5, 0, 20011);
+  shape[1] = hy__draw_small_sized(c, 5, 0, 20011) + (c->flavour == HY__FLAVOUR_GAPS);
   for (int d = 2; d < ndim; d++) shape[d] = hy__draw_small_sized(c, 4, d, 20021);
   c->call.attrs.batch_norm.training = hy__draw_bool(c);
   c->call.attrs.batch_norm.momentum = hy__draw_bool(c) ? 0.1 : hy__draw_real(c, 0, 1);
   c->call.attrs.batch_norm.eps = draw_eps(c);
   int64_t numel = 1;
   for (int d = 0; d < ndim; d++) numel *= shape[d];
-  scaled(c, numel / shape[1]);
+  scaled(c, of_means(numel / shape[1]));
   return ndim;
 }
 
@@ -178,7 +187,6 @@ void hy__cases_batch_norm_update(hy__case* c) {
   int ndim = draw_batch(c, shape);
   add_running(c, shape[1]);
   add_normalised(c, ndim, shape);
-  c->call.attrs.batch_norm.training = true;
   c->scale *= 16;
 }
 
@@ -190,6 +198,7 @@ void hy__cases_batch_norm_backward(hy__case* c) {
   for (int i = 1; i < 5; i++) in[i] = hy_tensor_absent();
   hy_attrs attrs = c->call.attrs;
   attrs.batch_norm.training = true;
+  scaled(c, hy_tensor_numel(&in[0]) / shape[1]);
   hy__add_result(c, HY_OP_batch_norm, &attrs, 5, in, 1);
   hy__add_result(c, HY_OP_batch_norm, &attrs, 5, in, 2);
   add_maybe(c, 1, &shape[1]);
@@ -200,8 +209,7 @@ void hy__cases_batch_norm_backward(hy__case* c) {
 static int draw_classes(hy__case* c, int64_t* shape, int64_t* target) {
   hy__has_sizes_to(c, 4);
   int ndim = (int)hy__draw_int(c, 1, 3);
-  if (c->flavour == HY__FLAVOUR_MODEL && c->model > 0)
-    ndim = c->model == 1 ? 2 : c->model == 2 ? 3 : HY_MAX_DIMS;
+  if (c->flavour == HY__FLAVOUR_MODEL) ndim = c->model == 2 ? 3 : c->model == 3 ? HY_MAX_DIMS : 2;
   int at = ndim == 1 ? 0 : 1, n = 0;
   for (int d = 0; d < ndim; d++) {
     shape[d] = d == at ? hy__draw_size_from_1(c) : d >= 2 ? hy__draw_small(c, 4) : hy__draw_size(c);
@@ -212,6 +220,7 @@ static int draw_classes(hy__case* c, int64_t* shape, int64_t* target) {
     if (c->flavour == HY__FLAVOUR_MODEL && d == 0 && c->model == 1)
       shape[d] = hy__draw_sized(c, 1, 20021);
     if (hy__is_model(c, 3) && shape[d] > 2) shape[d] = 2;
+    if (hy__is_model(c, 0) && d == 0) shape[d] += 4;
     if (d != at) target[n++] = shape[d];
   }
   return ndim;
@@ -226,14 +235,15 @@ static void add_cross_entropy(hy__case* c, int ndim, const int64_t* shape, const
   hy_tensor* labels = hy__add_input(c, HY_I64, ndim - 1, target);
   hy__fill_ints(c, labels, 0, classes - 1);
   const int64_t ignored[4] = {-100, 0, classes - 1, hy__draw_int(c, -9, classes - 1)};
-  c->call.attrs.cross_entropy.ignore_index = ignored[hy__draw(c) % 4];
+  c->call.attrs.cross_entropy.ignore_index = ignored[hy__is_model(c, 0) ? 2 : hy__draw(c) % 4];
   c->call.attrs.cross_entropy.reduction = (hy_reduction)hy__draw_int(c, 0, HY_REDUCTION_SUM);
+  if (c->flavour == HY__FLAVOUR_GAPS) c->call.attrs.cross_entropy.reduction = HY_REDUCTION_NONE;
   c->call.attrs.cross_entropy.label_smoothing = hy__draw_bool(c) ? 0 : hy__draw_real(c, 0, 0.5);
-  if (c->call.attrs.cross_entropy.ignore_index < 0 && hy_tensor_numel(labels) > 2)
+  if (hy_tensor_numel(labels) > 2)
     hy__store_i(HY_I64, hy__element(labels, 1), c->call.attrs.cross_entropy.ignore_index);
   hy_tensor* weight = add_maybe(c, 1, &classes);
   if (weight) hy__fill_uniform(c, weight, 0.2, 2);
-  scaled(c, hy_tensor_numel(&c->in[0]) < 64 ? 64 : hy_tensor_numel(&c->in[0]));
+  scaled(c, 64 + hy_tensor_numel(&c->in[0]) / 16);
 }
 
 void hy__cases_cross_entropy(hy__case* c) {

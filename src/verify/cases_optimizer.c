@@ -4,7 +4,7 @@
 #include "verify/case.h"
 
 static int draw_parameter(hy__case* c, int64_t* shape) {
-  return hy__draw_shape(c, 0, 3, shape);
+  return hy__draw_shape(c, 0, 4, shape);
 }
 
 void hy__cases_adamw(hy__case* c) {

@@ -1,4 +1,5 @@
 // Cases of quantised, sparse and mixture-of-experts layers.
+#include <math.h>
 #include <string.h>
 
 #include "verify/case.h"
@@ -43,7 +44,7 @@ static int64_t draw_groups(hy__case* c, int64_t most) {
 
 // Outputs of a layer; of models a vocabulary, for one row.
 static int64_t draw_outputs(hy__case* c) {
-  return hy__draw_sized(c, 1, 32003);
+  return hy__draw_sized(c, 1, 66047);
 }
 
 void hy__cases_quantize(hy__case* c) {
@@ -84,6 +85,8 @@ void hy__cases_dequantize(hy__case* c) {
   shape[ndim - 1] = group * (hy__is_model(c, 1) ? draw_outputs(c) : draw_groups(c, 3));
   add_quantized(c, c->dtype, ndim, shape, group);
   c->call.attrs.cast.dtype = hy__draw_dtype(c, HY_FLOATS);
+  if (c->flavour == HY__FLAVOUR_SUBNORMAL) hy__fill_uniform(c, &c->in[1], 1e-42, 1e-39);
+  if (c->flavour == HY__FLAVOUR_HUGE) hy__fill_uniform(c, &c->in[1], 1e25, 1e35);
   if (hy__mistake(c, 1, HY_DTYPE, "a result that is no float")) c->call.attrs.cast.dtype = HY_I32;
   if (hy__mistake(c, 2, HY_SHAPE, "scales that do not divide the rows")) {
     c->call.n_in = 1;
@@ -97,7 +100,7 @@ void hy__cases_linear_quantized(hy__case* c) {
   int64_t group = draw_group(c), k = group * draw_groups(c, 4), n = draw_outputs(c);
   hy__fill_uniform(c, add_rows(c, k), -2, 2);
   add_quantized(c, dtype, 2, (int64_t[]){n, k}, group);
-  if (hy__draw_bool(c))
+  if (hy__draw_present(c))
     hy__add_input(c, c->dtype, 1, &n);
   else
     hy__add_absent(c);
@@ -165,20 +168,20 @@ void hy__cases_linear_int8(hy__case* c) {
   static const int64_t sizes[] = {2, 4, 6, 10, 16, 32, 64, 128};
   hy_dtype to =
       hy__draw_dtype(c, HY_DTYPE_BIT(HY_F32) | HY_DTYPE_BIT(HY_BF16) | HY_DTYPE_BIT(HY_F16));
-  hy_dtype weight = hy__draw_bool(c) ? HY_I8 : HY_I4;
+  hy_dtype weight = hy__draw_bool(c) || c->flavour == HY__FLAVOUR_GAPS ? HY_I8 : HY_I4;
   // The finer groups of one side divide those of the other, or a row is one group.
   int64_t fine = c->key.quick || c->flavour == HY__FLAVOUR_MODEL ? 2 * hy__draw_small(c, 4)
                                                                  : sizes[hy__draw_int(c, 0, 7)];
   if (hy__is_model(c, 0)) fine = draw_group(c);
   int64_t coarse = fine * hy__draw_small(c, 3), k = coarse * draw_groups(c, 3);
-  if (hy__draw_int(c, 0, 3) == 0) coarse = k;
+  if (hy__draw_int(c, 0, 3) == 0 && c->flavour != HY__FLAVOUR_MODEL) coarse = k;
   bool finer_x = hy__draw_bool(c);
   int64_t shape[HY_MAX_DIMS], n = draw_outputs(c);
   int lead = draw_lead(c, shape);
   shape[lead] = k;
   add_quantized(c, HY_I8, lead + 1, shape, finer_x ? fine : coarse);
   add_quantized(c, weight, 2, (int64_t[]){n, k}, finer_x ? coarse : fine);
-  if (hy__draw_bool(c))
+  if (hy__draw_present(c))
     hy__add_input(c, to, 1, &n);
   else
     hy__add_absent(c);
@@ -212,7 +215,7 @@ void hy__cases_linear_sparse_2_4(hy__case* c) {
   c->call.n_in = 1;
   hy__add_result(c, HY_OP_sparsify_2_4, &none, 1, &weight, 0);
   hy__add_result(c, HY_OP_sparsify_2_4, &none, 1, &weight, 1);
-  if (hy__draw_bool(c))
+  if (hy__draw_present(c))
     hy__add_input(c, c->dtype, 1, &n);
   else
     hy__add_absent(c);
@@ -221,9 +224,10 @@ void hy__cases_linear_sparse_2_4(hy__case* c) {
 }
 
 void hy__cases_fused_moe(hy__case* c) {
-  int64_t tokens = hy__draw_sized(c, 3, 10007), size = hy__draw_small_sized(c, 12, 1, 4099);
+  int64_t tokens = hy__draw_sized(c, 3, 10007), size = hy__draw_small_sized(c, 12, 1, 20011);
   int64_t hidden = hy__draw_small_sized(c, 10, 2, 4099);
-  int64_t experts = hy__draw_small_sized(c, 5, 0, 130), chosen = hy__draw_small_sized(c, 3, 0, 8);
+  int64_t experts = hy__is_model(c, 1) ? 4 : hy__draw_small_sized(c, 5, 0, 130),
+          chosen = hy__draw_small_sized(c, 3, 0, 8);
   hy__fill_uniform(c, hy__add_input(c, c->dtype, 2, (int64_t[]){tokens, size}), -1, 1);
   hy__fill_uniform(c, hy__add_input(c, c->dtype, 3, (int64_t[]){experts, 2 * hidden, size}), -1, 1);
   hy__fill_uniform(c, hy__add_input(c, c->dtype, 3, (int64_t[]){experts, size, hidden}), -1, 1);
@@ -231,7 +235,7 @@ void hy__cases_fused_moe(hy__case* c) {
   hy_tensor* id =
       hy__add_input(c, hy__draw_bool(c) ? HY_I32 : HY_I64, 2, (int64_t[]){tokens, chosen});
   hy__fill_ints(c, id, 0, experts - 1);
-  layered(c, size + hidden * chosen, (double)size);
+  layered(c, 64 + (size + hidden * chosen) / 16, 2 * sqrt((double)size) + 8);
   if (hy__mistake_in_data(c, 1, HY_INDEX, "an expert that is not there"))
     hy__fill_ints(c, id, experts, experts);
   if (hy__mistake(c, 2, HY_SHAPE, "experts of the wrong size")) {

@@ -61,7 +61,12 @@ void hy__cases_reduce(hy__case* c) {
     without_empty(c, x, &dims);
     hy__replace_zeros(&c->in[0], hy__draw_bool(c) ? 0.0 : -0.0);  // as for maximum
   }
-  if (op == HY_OP_prod) hy__fill_uniform(c, x, 0.8, 1.25);
+  if (op == HY_OP_prod) {
+    bool small = c->flavour == HY__FLAVOUR_SUBNORMAL, large = c->flavour == HY__FLAVOUR_HUGE;
+    hy__fill_uniform(c, x, small ? 0.01 : large ? 20 : 0.8, small ? 0.02 : large ? 40 : 1.25);
+  }
+  // One that decides among many that do not.
+  if (op == HY_OP_any || op == HY_OP_all) hy__fill_rarely(c, &c->in[0], op == HY_OP_any);
   c->call.attrs.reduce.dims = dims;
   c->call.attrs.reduce.keepdim = keepdim;
   c->terms = reduced(x, &dims);
@@ -145,10 +150,8 @@ void hy__cases_topk(hy__case* c) {
     shape[0] = hy__draw_sized(c, 0, 67);
     shape[1] = hy__draw_sized(c, 0, 2003);
   }
-  bool repeats = c->flavour == HY__FLAVOUR_EXPANDED || c->flavour == HY__FLAVOUR_MIXED;
   for (int d = 0; d < ndim; d++) shape[d] = hy__distinct_limit(c->dtype, shape[d]);
-  hy_tensor* x = repeats ? hy__add_contiguous(c, c->dtype, ndim, shape)
-                         : hy__add_input(c, c->dtype, ndim, shape);
+  hy_tensor* x = hy__add_unrepeated(c, c->dtype, ndim, shape);
   int64_t dim = draw_dim(c, x->ndim), longest = x->ndim > 0 ? 0 : 1;
   hy__fill_distinct(c, x);
   if (x->ndim > 0) longest = x->shape[dim < 0 ? dim + x->ndim : dim];

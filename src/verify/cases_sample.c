@@ -1,9 +1,10 @@
 // Cases of sampling: every setting on and off, ties, and rows that differ in theirs.
 #include "ops/reference/element.h"
+#include "ops/reference/walk.h"
 #include "verify/case.h"
 
 static void set(hy_tensor* t, int64_t i, double value) {
-  hy__store_f(HY_F32, (char*)t->data + i * (int64_t)sizeof(float), value);
+  hy__store_f(HY_F32, hy__element(t, i), value);
 }
 
 static double either(hy__case* c, double off, double low, double high) {
@@ -21,18 +22,19 @@ void hy__cases_sample(hy__case* c) {
     for (int i = 0; i < 3; i++) hy__add_absent(c);
     return;
   }
-  // Contiguous: every row has its own.
-  hy_tensor* settings = hy__add_contiguous(c, HY_F32, 2, (int64_t[]){shape[0], 5});
+  // Every row has its own.
+  hy_tensor* settings = hy__add_unrepeated(c, HY_F32, 2, (int64_t[]){shape[0], 5});
   for (int64_t row = 0; row < shape[0]; row++) {
-    set(settings, 5 * row, either(c, 1, 0.5, 2));
+    bool penal = c->flavour == HY__FLAVOUR_GAPS;  // or what is seen does not count
+    set(settings, 5 * row, penal ? 0.3 : either(c, 1, 0.5, 2));
     set(settings, 5 * row + 1, either(c, hy__draw_int(c, 0, 1), 0.3, 2));
     set(settings, 5 * row + 2, (double)(hy__draw_bool(c) ? 0 : hy__draw_int(c, 1, shape[1] + 1)));
     set(settings, 5 * row + 3, either(c, 1, 0.1, 0.99));
     set(settings, 5 * row + 4, either(c, 0, 0.01, 0.5));
   }
-  hy_tensor* draw = hy__add_contiguous(c, HY_F32, 1, shape);
+  hy_tensor* draw = hy__add_unrepeated(c, HY_F32, 1, shape);
   for (int64_t row = 0; row < shape[0]; row++) set(draw, row, hy__draw_real(c, 0, 0.9999));
-  if (hy__draw_bool(c)) {
+  if (hy__draw_present(c)) {
     hy_tensor* seen = hy__add_input(c, HY_BOOL, 2, shape);
     hy__fill_ints(c, seen, 0, 1);
   } else {

@@ -13,7 +13,7 @@
 #include "base/env.h"
 
 #define SHARED "HALYARD_VERIFY_CHILD"  // in the child's environment: the number of the shared file
-enum { MOST_HANGS = 3 };               // after which the rest is given up
+enum { MOST_HANGS = 3, NOT_STARTED = 127 };  // hangs after which the rest is given up
 
 // ---- the child ----
 
@@ -76,7 +76,7 @@ static pid_t start(const watch* w, char* const* argv) {
   dup2(STDERR_FILENO, STDOUT_FILENO);  // the report is the parent's
   setenv(SHARED, number, 1);
   execv("/proc/self/exe", argv);
-  _exit(127);
+  _exit(NOT_STARTED);
 }
 
 // Until the child has ended, or has been ended because it hangs.
@@ -148,6 +148,8 @@ static hy_status run_one(watch* w, char* const* argv, int* code, bool* done) {
   describe_end(w, how, hangs, what, sizeof what);
   if (!p->started) {
     *done = true;
+    if (!hangs && WIFEXITED(how) && WEXITSTATUS(how) == NOT_STARTED)
+      return hy_fail(HY_IO, "this program cannot be started again; --no-fork does without");
     if (!hangs && WIFEXITED(how)) *code = WEXITSTATUS(how);
     return *code >= 0 ? HY_OK : hy_fail(HY_DEVICE_FAILED, "the device was opened, and %s", what);
   }

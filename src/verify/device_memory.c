@@ -6,6 +6,19 @@
 #include "core/internal.h"
 #include "verify/device_checks.h"
 
+// Sanitizers end a process that asks for more memory than they can give; here that is a question.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZER_HOOK __attribute__((visibility("default"))) const char*
+SANITIZER_HOOK __asan_default_options(void);
+SANITIZER_HOOK __tsan_default_options(void);
+const char* __asan_default_options(void) {
+  return "allocator_may_return_null=1";
+}
+const char* __tsan_default_options(void) {
+  return "allocator_may_return_null=1";
+}
+#endif
+
 enum { BLOCKS = 12, ALIGNMENT = 64, STAMPS = 48, HOST_BYTES = 256 << 20 };
 
 // ---- distinct ----

@@ -4,7 +4,7 @@
 
 #include "ops/reference/element.h"
 #include "ops/reference/walk.h"
-#include "verify/case.h"
+#include "verify/tolerance.h"
 
 uint64_t hy__draw(hy__case* c) {
   uint64_t z = (c->random += 0x9e3779b97f4a7c15u);
@@ -24,6 +24,10 @@ double hy__draw_real(hy__case* c, double low, double high) {
 
 bool hy__draw_bool(hy__case* c) {
   return hy__draw(c) >> 63;
+}
+
+bool hy__draw_present(hy__case* c) {
+  return hy__draw_bool(c) || c->flavour == HY__FLAVOUR_MODEL || c->flavour == HY__FLAVOUR_GAPS;
 }
 
 hy_dtype hy__draw_dtype(hy__case* c, uint32_t dtypes) {
@@ -143,13 +147,15 @@ static int64_t clipped(hy_dtype dtype, int64_t value) {
   return value < lowest(dtype) ? lowest(dtype) : value > highest(dtype) ? highest(dtype) : value;
 }
 
+// In turn, so that a tensor of some size has all of them.
 static double special(hy__case* c) {
-  static const double values[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0, 100, -100, 1e-3, 1, -1};
-  return values[hy__draw(c) % 10];
+  static const double values[] = {NAN, -0.0, INFINITY, -INFINITY, 0.0, 100, -100, 1e-3, 1, -1};
+  return values[c->specials++ % 10];
 }
 
 // Exponents of the smallest and the largest numbers of a type.
-static int lowest_exponent(hy_dtype dtype) {
+static int lowest_exponent(const hy__case* c, hy_dtype dtype) {
+  if (c->key.narrow && dtype != HY_F16 && hy_dtype_bits(dtype) > 8) return -31;
   switch (dtype) {
     case HY_F64: return -1074;
     case HY_F32: return -149;
@@ -160,7 +166,8 @@ static int lowest_exponent(hy_dtype dtype) {
   }
 }
 
-static int highest_exponent(hy_dtype dtype) {
+static int highest_exponent(const hy__case* c, hy_dtype dtype) {
+  if (c->key.narrow && hy_dtype_bits(dtype) > 8) return 14;
   switch (dtype) {
     case HY_F64: return 1023;
     case HY_F32:
@@ -181,23 +188,60 @@ double hy__finite_max(hy_dtype dtype) {
   }
 }
 
+// Below where one order of a few additions and factors overflows and another does not.
+static int spare_exponents(const hy__case* c) {
+  return hy__knows_terms(c) ? 4 : 0;
+}
+
+static double largest_drawn(const hy__case* c, hy_dtype dtype) {
+  return c->key.narrow ? 0x1p15 : ldexp(hy__finite_max(dtype), -spare_exponents(c));
+}
+
 // Every magnitude of the type, from one end to 1. Half of the large ones are where exponential
 // functions end, among them the last numbers before they overflow or vanish.
 static double any_magnitude(hy__case* c, hy_dtype dtype) {
   bool huge = c->flavour == HY__FLAVOUR_HUGE;
-  int exponent = (int)(huge ? hy__draw_int(c, 0, highest_exponent(dtype))
-                            : hy__draw_int(c, lowest_exponent(dtype), 0));
-  double most = hy__finite_max(dtype), value = ldexp(hy__draw_real(c, 1, 2), exponent);
+  int exponent = (int)(huge ? hy__draw_int(c, 0, highest_exponent(c, dtype) - spare_exponents(c))
+                            : hy__draw_int(c, lowest_exponent(c, dtype), 0));
+  double most = largest_drawn(c, dtype), value = ldexp(hy__draw_real(c, 1, 2), exponent);
   uint64_t kind = hy__draw(c);
-  if (huge && kind & 2) value = hy__draw_real(c, 0, 1.1 * log(most));
+  if (huge && kind & 2) value = hy__draw_real(c, 0, 1.1 * log(hy__finite_max(dtype)));
   if (huge && kind % 61 == 0) value = most;
   value = fmin(value, most);
   return kind >> 63 ? -value : value;
 }
 
-// One magnitude for the whole tensor, as large or small as sums of products of two can bear.
+// The end of the range.
+static double extreme(hy__case* c, hy_dtype dtype) {
+  double most = largest_drawn(c, dtype);
+  double value = c->flavour == HY__FLAVOUR_HUGE ? most : ldexp(3, lowest_exponent(c, dtype));
+  return hy__draw_bool(c) ? value : -value;
+}
+
+// How many inputs are multiplied before they are added up, or how often one by itself.
+static int factors(hy_op op) {
+  switch (op) {
+    case HY_OP_sum:
+    case HY_OP_mean:
+    case HY_OP_cumsum:
+    case HY_OP_scatter:
+    case HY_OP_index_add:
+    case HY_OP_index_put:
+    case HY_OP_embedding_backward:
+    case HY_OP_max_pool2d_backward:
+    case HY_OP_avg_pool2d:
+    case HY_OP_avg_pool2d_backward:
+    case HY_OP_conv2d:
+    case HY_OP_sgd: return 1;
+    case HY_OP_einsum: return 5;
+    default: return 2;
+  }
+}
+
+// One magnitude for the whole tensor, as large or small as sums of products can bear.
 static double tensor_magnitude(const hy__case* c, hy_dtype dtype) {
-  int highest = (highest_exponent(dtype) - 22) / 2, lowest = lowest_exponent(dtype) / 3;
+  int highest = (highest_exponent(c, dtype) - 22) / factors(c->call.op);
+  int lowest = lowest_exponent(c, dtype) / (factors(c->call.op) + 1);
   int exponent = c->flavour == HY__FLAVOUR_HUGE ? highest : lowest;
   return ldexp(1, exponent > 0 || c->flavour != HY__FLAVOUR_HUGE ? exponent : 0);
 }
@@ -212,6 +256,15 @@ hy_scalar hy__draw_scalar(hy__case* c, hy_dtype dtype) {
     return kind % 3 == 1 ? hy_int(whole) : hy_float(real);
   }
   if (dtype == HY_BOOL) return hy_bool(whole > 0);
+  bool fills = c->call.op == HY_OP_fill || c->call.op == HY_OP_masked_fill;
+  if (c->flavour == HY__FLAVOUR_SPECIAL && fills && (HY_DTYPE_BIT(dtype) & HY_FLOATS)) {
+    const double values[] = {-INFINITY, NAN, -0.0, INFINITY};
+    return hy_float(values[c->key.index % 4]);
+  }
+  if (c->flavour == HY__FLAVOUR_HUGE && fills && hy_dtype_is_float(dtype))
+    return hy_float(-largest_drawn(c, dtype));
+  if (c->flavour == HY__FLAVOUR_SUBNORMAL && fills && hy_dtype_is_float(dtype))
+    return hy_float(ldexp(-3, lowest_exponent(c, dtype)));
   if (c->flavour == HY__FLAVOUR_HUGE && hy_dtype_is_int(dtype))
     return hy_int(hy__draw_int(c, lowest(dtype) / 2, highest(dtype) / 2));
   if ((c->flavour == HY__FLAVOUR_HUGE || c->flavour == HY__FLAVOUR_SUBNORMAL) &&
@@ -250,10 +303,10 @@ void hy__fill_any(hy__case* c, hy_tensor* t) {
     char* at = contiguous ? (char*)t->data + i * size : hy__element(t, i);
     uint64_t kind = hy__draw(c);
     if (is_float && mixes) {
-      hy__store_f(t->dtype, at, any_magnitude(c, t->dtype));
+      hy__store_f(t->dtype, at, i == 0 ? extreme(c, t->dtype) : any_magnitude(c, t->dtype));
     } else if (is_float) {
       double value = coarse ? (double)hy__draw_int(c, -16, 16) / 4 : hy__draw_real(c, -4, 4);
-      if (c->flavour == HY__FLAVOUR_SPECIAL && kind % 5 == 0) value = special(c);
+      if (c->flavour == HY__FLAVOUR_SPECIAL && (kind % 5 == 0 || i < 3)) value = special(c);
       hy__store_f(t->dtype, at, value * magnitude);
     } else {
       int64_t value = coarse ? hy__draw_int(c, -5, 5) : hy__draw_int(c, -100, 100);
@@ -263,6 +316,19 @@ void hy__fill_any(hy__case* c, hy_tensor* t) {
       if (c->flavour == HY__FLAVOUR_HUGE) value = (int64_t)hy__draw(c);
       hy__store_i(t->dtype, at, t->dtype == HY_BOOL ? (int64_t)(kind >> 63) : value);
     }
+  }
+  repeat(t, numel);
+}
+
+void hy__fill_rarely(hy__case* c, hy_tensor* t, bool ones) {
+  if (c->flavour == HY__FLAVOUR_SPECIAL) return;
+  int64_t numel = n_drawn(t);
+  for (int64_t i = 0; i < numel; i++) {
+    bool one = (hy__draw(c) % 16 == 0) == ones;
+    if (hy_dtype_is_float(t->dtype))
+      hy__store_f(t->dtype, hy__element(t, i), one);
+    else
+      hy__store_i(t->dtype, hy__element(t, i), one);
   }
   repeat(t, numel);
 }
@@ -353,6 +419,8 @@ void hy__fill_distinct(hy__case* c, hy_tensor* t) {
       rest /= t->shape[d];
     }
     int64_t value = (sum * 37 + start) % prime - (t->dtype == HY_U8 ? 0 : prime / 2);
+    // Of 64 bits, beyond what a double holds.
+    if (t->dtype == HY_I64) value += value * ((int64_t)1 << 40) * 8;
     if (t->dtype == HY_BF16)  // too coarse for eighths: neighbours by their bits, from 2^-63 up
       *(uint16_t*)hy__element(t, i) = (uint16_t)(0x2000 + value + prime);
     else if (hy_dtype_is_float(t->dtype))

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "core/internal.h"
-#include "ops/compose.h"
 #include "ops/internal.h"
 #include "verify/capability.h"
 #include "verify/child.h"
@@ -108,9 +107,11 @@ static hy_status run_on_device(engine* e, unsigned char* got, hy_status* ran, ch
   for (int o = 0; fenced && o < e->c->call.n_out; o++) fence_output(e, &m, o, NULL);
   struct hy__executed before = e->stream->executed, *now = &e->stream->executed;
   hy_status status = *ran = hy_run(e->stream, &m.call);
-  e->executed = (struct hy__executed){now->by_provider - before.by_provider,
-                                      now->by_reference - before.by_reference,
-                                      now->fallen_back - before.fallen_back, now->provider};
+  e->executed.by_provider += now->by_provider - before.by_provider;
+  e->executed.by_reference += now->by_reference - before.by_reference;
+  e->executed.fallen_back += now->fallen_back - before.fallen_back;
+  e->executed.composed += now->composed - before.composed;
+  e->executed.provider = now->provider;
   if (status == HY_OK)
     status = hy_memcpy(e->stream, got, e->memory, e->c->used, HY_COPY_DEVICE_TO_HOST);
   if (status == HY_OK) status = hy_stream_sync(e->stream);
@@ -286,10 +287,8 @@ static outcome judge_execution(engine* e, const hy_placement* asked, verdict* v)
   hy_dtype dtype = first_dtype(&e->c->call);
   const char* op = hy_op_name(e->c->call.op);
   bool said_yes = asked->reason == HY_SUPPORT_YES;
-  bool composed =
-      asked->provider && strcmp(asked->provider, hy__composite_name(e->c->call.op)) == 0;
-  bool provided = ran_by_providers(e);
-  if (said_yes && !provided)
+  bool provided = ran_by_providers(e), composed = x->composed > 0;
+  if (said_yes && (!provided || composed))
     return fail(v, "supports() says yes to this %s when hy_place asks and no when hy_run does", op);
   if (said_yes && strcmp(asked->provider, x->provider) != 0)
     return fail(v, "hy_place names %s for this %s, and %s ran it", asked->provider, op,
@@ -388,7 +387,8 @@ static hy_status verify_op(engine* e, const hy_op_info* info, hy__op_verdict* op
   int first = o->index >= 0 ? o->index : 0;
   int end = o->index >= 0 ? o->index + 1 : hy__case_count(info->op);
   for (int i = first; i < end; i++) {
-    hy__case_key key = {info->op, o->seed, i, o->quick, o->limit, o->simple};
+    bool narrow = (e->device->backend->flags & HY_BACKEND_NARROW_RANGE) != 0;
+    hy__case_key key = {info->op, o->seed, i, o->quick, o->limit, o->simple, narrow};
     HY_TRY(verify_case(e, &key, op));
     if (op->failed > 0 && o->until_failure) return HY_OK;
   }

@@ -132,7 +132,7 @@ static bool try_call(bench* b) {
 static hy_status verify_op(bench* b, hy_op op, hy__op_verdict* verdict) {
   int left = CALLS_PER_OP;
   for (int i = 0; i < hy__case_count(op) && left > 0; i++) {
-    hy__case_key key = {op, 1, i, true, 0, false};
+    hy__case_key key = {.op = op, .seed = 1, .index = i, .quick = true};
     hy_status made = hy__case_make(b->c, &key);
     if (made == HY_NOT_FOUND) continue;
     HY_TRY(made);

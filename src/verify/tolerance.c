@@ -116,6 +116,7 @@ hy__tolerance hy__tolerance_of(const hy__case* c, int output) {
     return (hy__tolerance){.absolute = class == QUANTISED ? 1 : 0};
   // Without a sum even the smallest result is a rounded one: half a step on each side.
   double least = fmax(step(dtype), step(result)), flush = fmax(flushed(dtype), flushed(result));
+  if (c->key.narrow) least = flush;
   // At the size of the terms, where they are known element by element, else of the largest.
   double of_terms = hy__knows_terms(c) ? 0 : c->scale;
   switch (class) {
@@ -127,8 +128,12 @@ hy__tolerance hy__tolerance_of(const hy__case* c, int output) {
       return (hy__tolerance){
           .relative = one, .absolute = 2 * inside * of_terms + flush, .of_terms = 2 * inside};
     // CUDA's pow and tgamma are the loosest in use at 8 units. Its argument is exact, so that this
-    // holds near a root as well.
-    case FUNCTION: return (hy__tolerance){.relative = one + 8 * inside, .absolute = least};
+    // holds near a root as well. What is subnormal on the way, as the sigmoid inside silu, is off
+    // by a step, which the argument multiplies.
+    case FUNCTION:
+      return (hy__tolerance){
+          .relative = one + 8 * inside,
+          .absolute = fmax(least, 128 * step(dtype == HY_F64 ? HY_F64 : HY_F32))};
     // As FUNCTION, and terms that cancel leave what they are off by.
     case FORMULA:
       return (hy__tolerance){.relative = one + 8 * inside,

@@ -76,7 +76,8 @@ def check(status):
 class GenerateOptions(ctypes.Structure):
     _fields_ = [("max_tokens", ctypes.c_int64), ("temperature", ctypes.c_double), ("top_k", ctypes.c_int64),
                 ("top_p", ctypes.c_double), ("min_p", ctypes.c_double), ("repetition_penalty", ctypes.c_double),
-                ("seed", ctypes.c_uint64), ("stops", ctypes.c_void_p), ("n_stops", ctypes.c_int), ("ignore_end", ctypes.c_bool)]
+                ("seed", ctypes.c_uint64), ("stops", ctypes.c_void_p), ("n_stops", ctypes.c_int), ("ignore_end", ctypes.c_bool),
+                ("on_progress", ctypes.c_void_p), ("progress_context", ctypes.c_void_p)]
 
 
 class Model:

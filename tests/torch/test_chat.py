@@ -100,7 +100,7 @@ class Terminal:
         return code
 
 
-PROMPT = rb"\r> [^\r]*\x1b\[K\r\x1b\[\d+C$"
+PROMPT = rb"(?:\x1b\[\?2004h)?\r> [^\r]*\x1b\[K\r\x1b\[\d+C$"  # pastes are marked while a line is read
 
 
 def test_editing_on_a_terminal(folder):

@@ -159,8 +159,9 @@ def test_bfloat16_base(base, tmp_path):
     folder, _ = base
     wide = finetune(base, tmp_path / "wide", "--steps", 8, "--lr", 5e-3)
     half = finetune(base, tmp_path / "half", "--steps", 8, "--lr", 5e-3, "--dtype", "bf16")
-    assert half[-1]["loss"] < half[0]["loss"]
+    # Steps see other texts, so that no two of them compare: what counts is that it learns as f32 does.
     assert max(abs(a["loss"] - b["loss"]) for a, b in zip(wide, half)) < 0.05
+    assert half[0]["loss"] - half[-1]["loss"] > wide[0]["loss"] - wide[-1]["loss"] - 0.05
     assert all(t.dtype == torch.float32 for t in load_file(tmp_path / "half/adapter_model.safetensors").values())
 
 

@@ -223,6 +223,7 @@ static void enumerators_keep_their_values(void** state) {
   assert_int_equal(HY_COPY_HOST_TO_DEVICE, 1);
   assert_int_equal(HY_COPY_DEVICE_TO_DEVICE, 3);
   assert_int_equal(HY_BACKEND_HOST_MEMORY, 1);
+  assert_int_equal(HY_BACKEND_NARROW_RANGE, 4);
   assert_int_equal(HY_NODE_LAUNCH, 3);
   assert_int_equal(HY_REDUCE_SUM, 0);
   assert_int_equal(HY_REDUCE_AVG, 4);

@@ -111,6 +111,20 @@ static void numbers_without_dimensions_wrap(void** state) {
   assert_true(result[0] == 0 && result[1] == 44 && result[2] == 44);
   assert_int_equal(run(HY_OP_div, &out, in, 2, (hy_attrs){.rounding = {HY_ROUND_FLOOR}}), HY_OK);
   assert_true(result[0] == 0 && result[1] == 4 && result[2] == 5);
+  // Floats alike: 1 + 2^-30 is 1 beside f32.
+  float f[3] = {0.5, 1, 1.5};
+  double near = 1 + 0x1p-30;
+  in[0] = vector(f, HY_F32, 3);
+  hy_tensor_init(&in[1], &near, HY_F64, 0, NULL);
+  out = vector(result, HY_BOOL, 3);
+  assert_int_equal(run(HY_OP_ge, &out, in, 2, (hy_attrs){0}), HY_OK);
+  assert_true(result[0] == 0 && result[1] == 1 && result[2] == 1);
+  // And the factor of a sum of bools is a bool.
+  uint8_t b[2] = {1, 0};
+  in[0] = in[1] = vector(b, HY_BOOL, 2);
+  out = vector(result, HY_BOOL, 2);
+  assert_int_equal(run(HY_OP_add, &out, in, 2, (hy_attrs){.alpha = {hy_int(-1)}}), HY_OK);
+  assert_true(result[0] == 1 && result[1] == 0);
 }
 
 static void attributes_must_mean_something(void** state) {

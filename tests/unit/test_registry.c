@@ -69,9 +69,11 @@ static void absent_backends_say_why(void** state) {
     CHECK_OK(hy_backend_find(names[i], &report));
     assert_int_equal(report.state, HY_BACKEND_MISSING);
     assert_int_equal(report.probe.status, HY_UNAVAILABLE);
-    assert_non_null(strstr(report.probe.reason, "this build has no"));
+    // A build that has it is no remedy where nobody has written it.
+    bool written = !hy__not_written(names[i]);
+    assert_non_null(strstr(report.probe.reason, written ? "this build has no" : "is written yet"));
     assert_non_null(strstr(report.probe.reason, names[i]));
-    assert_non_null(strstr(report.probe.remedy, "USE_"));
+    assert_non_null(strstr(report.probe.remedy, written ? "USE_" : "a plugin called"));
     assert_null(report.version);
     assert_false(hy_backend_is_available(names[i]));
   }
@@ -266,13 +268,13 @@ static void discovers_each_device_once(void** state) {
   (void)state;
   stub.device_count = 2;
   stub.pci = "0000:3b:00.0";
-  hy_backend first = stub_backend("ascend"), second = stub_backend("other");
+  hy_backend first = stub_backend("cambricon"), second = stub_backend("other");
   CHECK_OK(hy_register_backend(&second));
   CHECK_OK(hy_register_backend(&first));
   hy_found_device list[8];
   assert_int_equal(hy_discover_devices(list, 8), 4);
-  assert_string_equal(list[0].selector, "ascend:0");
-  assert_string_equal(list[1].selector, "ascend:1");
+  assert_string_equal(list[0].selector, "cambricon:0");
+  assert_string_equal(list[1].selector, "cambricon:1");
   assert_string_equal(list[2].selector, "other:1");
   assert_string_equal(list[3].selector, "cpu:0");
   assert_int_equal(hy_discover_devices(NULL, 0), 4);

@@ -79,7 +79,7 @@ static void begin_tiles(void) {
     config.bytes[t] = 64;
     config.rows[t] = 16;
   }
-  _tile_loadconfig(&config);
+  hy__tile_configure(&config);
   _tile_zero(4);
   _tile_zero(5);
 }

@@ -150,7 +150,7 @@ hy_status hy__backend_echo(uint32_t max_abi, const hy_host* services, const hy_b
   hy__backend_host = services;
   const char* bottom = echoNpuGetBackendName();
   bool on_a_card = !strcmp(bottom, "fpga") || !strcmp(bottom, "asic");
-  backend.flags = on_a_card ? 0 : HY_BACKEND_SIMULATED;
+  backend.flags = HY_BACKEND_NARROW_RANGE | (on_a_card ? 0 : HY_BACKEND_SIMULATED);
   *out = &backend;
   return HY_OK;
 }

@@ -79,9 +79,10 @@ static bool cache_path(hy__gpu_device* device, const char* file, const char* opt
 static void* read_file(const char* path) {
   struct stat about;
   char* image = NULL;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO is no reason to wait
   if (fd < 0) return NULL;
-  if (fstat(fd, &about) == 0 && about.st_size > 0) image = malloc((size_t)about.st_size);
+  if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0)
+    image = malloc((size_t)about.st_size);
   for (ssize_t at = 0; image && at < about.st_size;) {
     ssize_t got = read(fd, image + at, (size_t)(about.st_size - at));
     if (got <= 0 && errno != EINTR) {

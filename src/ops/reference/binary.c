@@ -86,7 +86,7 @@ hy_status hy__ref_binary(const hy_call* call) {
       for (int64_t i = 0; i < w.n; i++) x[i] = binary_f(call, x[i], y[i], scale, type);
       hy__result_f(&w, type, out->dtype, x);
     } else {
-      int64_t x[HY__ROW], y[HY__ROW], scale = hy_scalar_i(alpha);
+      int64_t x[HY__ROW], y[HY__ROW], scale = hy__number_i(alpha, type);
       hy__operand_i(&w, 1, a->dtype, type, x);
       hy__operand_i(&w, 2, b->dtype, type, y);
       for (int64_t i = 0; i < w.n; i++) {
@@ -148,7 +148,7 @@ hy_status hy__ref_scalar(const hy_call* call) {
       for (int64_t i = 0; i < w.n; i++) row[i] = scalar_f(call, row[i], number, scale, type);
       hy__result_f(&w, type, out->dtype, row);
     } else {
-      int64_t row[HY__ROW], number = hy__number_i(value, type), scale = hy_scalar_i(alpha);
+      int64_t row[HY__ROW], number = hy__number_i(value, type), scale = hy__number_i(alpha, type);
       hy__operand_i(&w, 1, x->dtype, type, row);
       for (int64_t i = 0; i < w.n; i++) row[i] = scalar_i(call, row[i], number, scale);
       hy__result_i(&w, type, out->dtype, row);

@@ -7,9 +7,9 @@
 #include "ops/reference/element.h"
 #include "ops/reference/walk.h"
 
-// Row k of the walk, whose tensor has type `from`, as values of the type `as`.
+// Row k of the walk, whose tensor has type `from`, as values of the type `as`. Where that is
+// narrower, as it may be beside a 0-dimensional tensor, floats round and integers wrap.
 void hy__operand_f(const hy__walk* w, int k, hy_dtype from, hy_dtype as, double* row);
-// An integer wraps where `as` is narrower: 0-dimensional tensors do not widen the others.
 void hy__operand_i(const hy__walk* w, int k, hy_dtype from, hy_dtype as, int64_t* row);
 // A number as the op computes with it: in f32 unless the type is f64; an integer as the type's own,
 // where -1 in u8 is 255.

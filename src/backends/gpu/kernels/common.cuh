@@ -321,12 +321,10 @@ DEVICE i64 load_index(int dtype, const char* data, i64 i) {
                            : load_any<i64>(dtype, data, i);
 }
 
-// An element of run-time type as an op that computes for T takes it: integers as T would hold them,
-// floats as they are.
+// An element of run-time type as an op that computes for T takes it: as T would hold it.
 template <class T, class M>
 DEVICE M operand(int dtype, const char* data, i64 i) {
-  M x = load_any<M>(dtype, data, i);
-  return traits<T>::is_float && dtype <= DT_BF16 ? x : rounded<T>(x);
+  return rounded<T>(load_any<M>(dtype, data, i));
 }
 
 // N elements that load and store as one.

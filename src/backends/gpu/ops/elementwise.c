@@ -152,7 +152,7 @@ hy_support hy__gpu_binary(hy__gpu_task* task, const hy_call* call) {
   if (!task->stream || e.walk.n == 0) return HY_SUPPORT_YES;
   e.attribute = op == HY_OP_div ? (int)call->attrs.rounding.rounding : 0;
   e.f[1] = hy__gpu_number_f(alpha, type);
-  e.i[1] = hy_scalar_i(alpha);
+  e.i[1] = hy_dtype_is_float(type) ? 0 : hy__gpu_number_i(alpha, type);
   launch_binary(task, &e, type, compares ? HY_BOOL : type, hy__backend_host->op_name(op));
   return HY_SUPPORT_YES;
 }
@@ -197,7 +197,7 @@ hy_support hy__gpu_scalar(hy__gpu_task* task, const hy_call* call) {
   e.rounds = compares;
   e.i[0] = in_float ? 0 : hy__gpu_number_i(value, type);
   e.f[1] = hy__gpu_number_f(alpha, type);
-  e.i[1] = hy_scalar_i(alpha);
+  e.i[1] = in_float ? 0 : hy__gpu_number_i(alpha, type);
   launch_binary(task, &e, type, compares ? HY_BOOL : type, hy__backend_host->op_name(op));
   return HY_SUPPORT_YES;
 }

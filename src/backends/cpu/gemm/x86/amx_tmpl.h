@@ -52,7 +52,7 @@ static void begin(void) {
     config.bytes[t] = TILE * 4;
     config.rows[t] = TILE;
   }
-  _tile_loadconfig(&config);
+  hy__tile_configure(&config);
 }
 
 static void end(void) {
@@ -64,6 +64,7 @@ static void end(void) {
 HY__INLINE void multiply_whole(int depth, const char* a, int64_t a_row, int64_t a_next,
                                const float* b, float* c, int64_t stride, bool accumulate) {
   int64_t bytes = stride * 4;
+  hy__tile_memory_written();
   if (accumulate) {
     _tile_loadd(0, c, bytes);
     _tile_loadd(1, c + TILE, bytes);

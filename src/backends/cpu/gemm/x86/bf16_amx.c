@@ -37,10 +37,12 @@ static void dot(const hy__matrix* w, int64_t first, int rows, int64_t k, const f
       int64_t step;
       _tile_loadd(6, x, NR * 4);
       load_rows(data, row, left, at, bytes, buffer[0], &from, &step);
+      hy__tile_memory_written();
       _tile_loadd(4, from, step);
       PRODUCT(0, 4, 6);
       if (left <= TILE) continue;
       load_rows(data + TILE * row, row, left - TILE, at, bytes, buffer[1], &from, &step);
+      hy__tile_memory_written();
       _tile_loadd(5, from, step);
       PRODUCT(1, 5, 6);
     }

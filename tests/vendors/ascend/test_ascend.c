@@ -1,0 +1,349 @@
+// The ascend backend over the test library: what conformance's shapes do not reach (fused
+// attention, fused quantised products), a model's tokens, and every call failing once.
+#include <dlfcn.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "common/vendor.h"
+#include "halyard/device.h"
+#include "halyard/graph.h"
+#include "halyard/halyard.h"
+#include "model/create.h"
+#include "ops/internal.h"
+#include "ops/reference/element.h"
+#include "support/arrays.h"
+#include "support/tiny_model.h"
+
+static hy_device* device;
+static hy_stream* stream;
+
+static struct {
+  long (*calls)(void);
+  long (*calls_of)(const char* name);
+  void (*fail_at)(long n, int code, bool always);
+  long (*misuses)(void);
+  const char* (*last_misuse)(void);
+} vendor;
+
+static int set_up(void** state) {
+  (void)state;
+  if (hy_device_get("ascend", &device) != HY_OK) {
+    print_error("%s\n", hy_last_error());
+    return 1;
+  }
+  void* library = dlopen(ASCEND_HOME "/lib64/libascendcl.so", RTLD_NOW | RTLD_NOLOAD);
+  if (!library) return 1;
+  *(void**)&vendor.calls = dlsym(library, "vendor_calls");
+  *(void**)&vendor.calls_of = dlsym(library, "vendor_calls_of");
+  *(void**)&vendor.fail_at = dlsym(library, "vendor_fail_at");
+  *(void**)&vendor.misuses = dlsym(library, "vendor_misuses");
+  *(void**)&vendor.last_misuse = dlsym(library, "vendor_last_misuse");
+  return hy_stream_create(device, &stream) == HY_OK ? 0 : 1;
+}
+
+static int tear_down(void** state) {
+  (void)state;
+  hy_stream_destroy(stream);
+  hy_shutdown();
+  return 0;
+}
+
+static void no_misuse(void) {
+  if (vendor.misuses() != 0) fail_msg("misuse: %s", vendor.last_misuse());
+}
+
+// ---- fused ops against the reference ----
+
+enum { MOST = 8 };
+typedef struct problem {
+  hy_call call;
+  hy_tensor in[MOST], out[4], want[4];
+} problem;
+
+static hy_tensor host_tensor(hy_dtype dtype, int ndim, const int64_t* shape) {
+  hy_tensor t;
+  CHECK_OK(hy_tensor_init(&t, NULL, dtype, ndim, shape));
+  t.data = calloc(1, hy_tensor_bytes(&t) + 1);
+  assert_non_null(t.data);
+  return t;
+}
+
+static void fill(hy_tensor* t, uint64_t seed, double scale) {
+  for (int64_t i = 0; i < hy_tensor_numel(t); i++) {
+    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+    double x = ((double)(seed >> 40) / (1 << 23) - 1) * scale;
+    char* at = (char*)t->data + i * (int64_t)hy_dtype_size(t->dtype);
+    if (hy_dtype_is_float(t->dtype))
+      hy__store_f(t->dtype, at, x);
+    else
+      hy__store_i(t->dtype, at, (int64_t)x);
+  }
+}
+
+static hy_tensor on_device(const hy_tensor* t, bool upload) {
+  hy_tensor d = *t;
+  if (t->dtype == HY_NONE) return d;
+  CHECK_OK(hy_alloc(stream, hy_tensor_bytes(t), &d.data));
+  if (upload)
+    CHECK_OK(hy_memcpy(stream, d.data, t->data, hy_tensor_bytes(t), HY_COPY_HOST_TO_DEVICE));
+  return d;
+}
+
+// Runs the call on the device and by the reference, strictly, and compares.
+static void compare(hy_op op, hy_attrs attrs, int n_in, hy_tensor* in, int n_out, hy_tensor* out,
+                    double tolerance) {
+  hy_tensor there[MOST], got[4];
+  hy_call call = {.op = op, .n_in = n_in, .n_out = n_out, .in = in, .out = out, .attrs = attrs};
+  CHECK_OK(hy__reference(&call));
+  for (int i = 0; i < n_in; i++) there[i] = on_device(&in[i], true);
+  for (int i = 0; i < n_out; i++) got[i] = on_device(&out[i], false);
+  call.in = there;
+  call.out = got;
+  hy_set_strict(true);
+  CHECK_OK(hy_run(stream, &call));
+  hy_set_strict(false);
+  for (int o = 0; o < n_out; o++) {
+    hy_tensor back = host_tensor(out[o].dtype, out[o].ndim, out[o].shape);
+    CHECK_OK(
+        hy_memcpy(stream, back.data, got[o].data, hy_tensor_bytes(&back), HY_COPY_DEVICE_TO_HOST));
+    CHECK_OK(hy_stream_sync(stream));
+    for (int64_t i = 0; i < hy_tensor_numel(&back); i++) {
+      int64_t at = i * (int64_t)hy_dtype_size(back.dtype);
+      double a = hy__load_f(back.dtype, (char*)back.data + at);
+      double b = hy__load_f(out[o].dtype, (char*)out[o].data + at);
+      if (!(fabs(a - b) <= tolerance * (1 + fabs(b))))
+        fail_msg("output %d, element %lld: %g, not %g", o, (long long)i, a, b);
+    }
+    free(back.data);
+  }
+  for (int i = 0; i < n_in; i++)
+    if (there[i].dtype != HY_NONE) hy_free(device, there[i].data);
+  for (int i = 0; i < n_out; i++) hy_free(device, got[i].data);
+  for (int i = 0; i < n_in; i++) free(in[i].data);
+  for (int i = 0; i < n_out; i++) free(out[i].data);
+  no_misuse();
+}
+
+static hy_tensor random_tensor(hy_dtype dtype, uint64_t seed, double scale, int ndim,
+                               const int64_t* shape) {
+  hy_tensor t = host_tensor(dtype, ndim, shape);
+  fill(&t, seed, scale);
+  return t;
+}
+
+#define SIZES(...)                                                               \
+  (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { \
+    __VA_ARGS__                                                                  \
+  }
+
+static hy_tensor integers(hy_dtype dtype, int n, const int64_t* values) {
+  int64_t size = n;
+  hy_tensor t = host_tensor(dtype, 1, &size);
+  for (int i = 0; i < n; i++)
+    hy__store_i(dtype, (char*)t.data + (size_t)i * hy_dtype_size(dtype), values[i]);
+  return t;
+}
+
+// Three sequences with these many new tokens and keys, in blocks in any order. Says whether the
+// fused op ran.
+static bool runs_fused(int64_t block, int64_t size, const int64_t* queries, const int64_t* keys) {
+  const int64_t table[] = {5, 2, 7, 1, 0, 0, 4, 6, 3};
+  int64_t start[4] = {0};
+  for (int i = 0; i < 3; i++) start[i + 1] = start[i] + queries[i];
+  hy_tensor in[] = {random_tensor(HY_BF16, 1, 1, SIZES(start[3], 4, size)),
+                    random_tensor(HY_BF16, 2, 1, SIZES(8, block, 2, size)),
+                    random_tensor(HY_BF16, 3, 1, SIZES(8, block, 2, size)),
+                    integers(HY_I64, 9, table),
+                    integers(HY_I64, 4, start),
+                    integers(HY_I64, 3, keys)};
+  in[3].ndim = 2;
+  in[3].shape[0] = in[3].shape[1] = in[3].stride[0] = 3;
+  in[3].stride[1] = 1;
+  hy_tensor out = host_tensor(HY_BF16, SIZES(start[3], 4, size));
+  long before = vendor.calls_of("aclnnFusedInferAttentionScoreV3");
+  compare(HY_OP_paged_attention, (hy_attrs){.scale = {0}}, 6, in, 1, &out, 0.01);
+  return vendor.calls_of("aclnnFusedInferAttentionScoreV3") > before;
+}
+
+// Steps of one token in small blocks, prompts in those of 128; the rest is right all the same.
+static void paged_attention_is_fused(void** state) {
+  (void)state;
+  const int64_t one[] = {1, 1, 1}, some[] = {20, 1, 1}, odd[] = {2, 0, 1}, keys[] = {37, 16, 40};
+  assert_true(runs_fused(16, 64, one, keys));
+  assert_true(runs_fused(16, 128, one, keys));
+  assert_true(runs_fused(128, 64, some, keys));
+  assert_false(runs_fused(16, 64, some, keys));
+  assert_false(runs_fused(16, 64, odd, keys));
+  assert_false(runs_fused(8, 64, one, (const int64_t[]){20, 8, 24}));
+}
+
+static void attention_and_its_gradient_are_fused(void** state) {
+  (void)state;
+  for (int causal = HY_CAUSAL_NONE; causal <= HY_CAUSAL_BOTTOM_RIGHT; causal++) {
+    hy_attrs attrs = {.attention = {.causal = (hy_causal)causal}};
+    hy_tensor q = random_tensor(HY_F16, 4, 1, SIZES(2, 4, 9, 64));
+    hy_tensor k = random_tensor(HY_F16, 5, 1, SIZES(2, 2, 12, 64));
+    hy_tensor v = random_tensor(HY_F16, 6, 1, SIZES(2, 2, 12, 64));
+    hy_tensor out = host_tensor(HY_F16, SIZES(2, 4, 9, 64));
+    hy_tensor lse = host_tensor(HY_F32, SIZES(2, 4, 9));
+    hy_tensor forward[] = {q, k, v, hy_tensor_absent()}, results[] = {out, lse};
+    hy_call call = {
+        .op = HY_OP_sdpa, .n_in = 4, .n_out = 2, .in = forward, .out = results, .attrs = attrs};
+    CHECK_OK(hy__reference(&call));
+    hy_tensor in[] = {
+        random_tensor(HY_F16, 7, 1, SIZES(2, 4, 9, 64)), q, k, v, out, lse, hy_tensor_absent()};
+    hy_tensor grads[] = {host_tensor(HY_F16, SIZES(2, 4, 9, 64)),
+                         host_tensor(HY_F16, SIZES(2, 2, 12, 64)),
+                         host_tensor(HY_F16, SIZES(2, 2, 12, 64))};
+    hy_tensor again[] = {random_tensor(HY_F16, 4, 1, SIZES(2, 4, 9, 64)),
+                         random_tensor(HY_F16, 5, 1, SIZES(2, 2, 12, 64)),
+                         random_tensor(HY_F16, 6, 1, SIZES(2, 2, 12, 64)), hy_tensor_absent()};
+    hy_tensor outs[] = {host_tensor(HY_F16, SIZES(2, 4, 9, 64)),
+                        host_tensor(HY_F32, SIZES(2, 4, 9))};
+    long before = vendor.calls_of("aclnnFlashAttentionScore");
+    compare(HY_OP_sdpa, attrs, 4, again, 2, outs, 0.005);
+    assert_true(vendor.calls_of("aclnnFlashAttentionScore") == before + 1);
+    before = vendor.calls_of("aclnnFlashAttentionScoreGrad");
+    compare(HY_OP_sdpa_backward, attrs, 7, in, 3, grads, 0.01);
+    assert_true(vendor.calls_of("aclnnFlashAttentionScoreGrad") == before + 1);
+  }
+}
+
+static void quantised_products_are_fused(void** state) {
+  (void)state;
+  const hy_dtype types[] = {HY_F16, HY_BF16};
+  for (int i = 0; i < 2; i++) {
+    hy_tensor in[] = {random_tensor(types[i], 8, 1, SIZES(3, 5, 128)),
+                      random_tensor(HY_I8, 9, 127, SIZES(192, 128)),
+                      random_tensor(HY_F32, 10, 0.01, SIZES(192, 1)), hy_tensor_absent()};
+    for (int64_t k = 0; k < 192; k++) ((float*)in[2].data)[k] += 0.02f;
+    hy_tensor out = host_tensor(types[i], SIZES(3, 5, 192));
+    long before = vendor.calls_of("aclnnWeightQuantBatchMatmulV2");
+    compare(HY_OP_linear_quantized, (hy_attrs){.words = {0}}, 4, in, 1, &out, 0.012);
+    assert_true(vendor.calls_of("aclnnWeightQuantBatchMatmulV2") == before + 1);
+  }
+}
+
+// ---- a model ----
+
+static void generate(const char* where, hy_dtype dtype, double temperature, int32_t* ids) {
+  hy_device* d;
+  CHECK_OK(hy_device_get(where, &d));
+  hy__config c = tiny_config(&hy__arch_qwen2, 64, dtype);
+  c.vocab_size = 50;
+  c.n_layers = 2;
+  c.n_heads = 4;
+  c.n_kv_heads = 2;
+  c.head_dim = 16;
+  hy_model* model;
+  hy_generate_options o;
+  hy_generate_result result;
+  hy_generate_defaults(&o);
+  o.max_tokens = 24;
+  o.temperature = temperature;
+  o.top_k = temperature > 0 ? 8 : 0;
+  o.top_p = temperature > 0 ? 0.9 : 1;
+  o.repetition_penalty = temperature > 0 ? 1.1 : 1;
+  CHECK_OK(hy__model_create(d, &c, NULL, -1, 7, &model));
+  hy_set_strict(true);
+  CHECK_OK(
+      hy_model_generate(model, (const int32_t[]){3, 1, 4, 1, 5}, 5, &o, NULL, NULL, ids, &result));
+  hy_set_strict(false);
+  hy_model_free(model);
+}
+
+// Qwen2's shape, greedy and sampled, with no fallback.
+static void a_model_writes_what_it_writes_on_the_cpu(void** state) {
+  (void)state;
+  for (int sampled = 0; sampled < 2; sampled++) {
+    int32_t want[24] = {0}, got[24] = {0};
+    generate("cpu", HY_F32, sampled, want);
+    generate("ascend", HY_F32, sampled, got);
+    assert_memory_equal(want, got, sizeof want);
+  }
+  no_misuse();
+}
+
+// ---- every call fails once ----
+
+// What a program does: memory, copies, ops, an index that is checked, an event, a graph. The first
+// failure ends it.
+static hy_status work(void) {
+  hy_stream* s;
+  HY_TRY(hy_stream_create(device, &s));
+  void *memory = NULL, *pinned = NULL;
+  hy_event* event = NULL;
+  hy_graph* graph = NULL;
+  float host[16] = {1, 2, 3};
+  hy_status status = hy_alloc(s, 4096, &memory);
+  if (status == HY_OK) status = hy_host_alloc(device, 64, &pinned);
+  if (status == HY_OK) status = hy_event_create(device, &event);
+  if (status == HY_OK) status = hy_memcpy(s, memory, host, sizeof host, HY_COPY_HOST_TO_DEVICE);
+  hy_tensor x = {.data = memory, .dtype = HY_F32, .ndim = 2, .shape = {4, 4}, .stride = {4, 1}};
+  hy_tensor y = x, ids = {.dtype = HY_I64, .ndim = 1, .shape = {2}, .stride = {1}};
+  y.data = (char*)memory + 1024;
+  ids.data = (char*)memory + 2048;
+  hy_tensor rows = y;
+  rows.shape[0] = 2;
+  if (status == HY_OK) status = hy_memset(s, ids.data, 0, 16);
+  if (status == HY_OK) status = hy_softmax(s, &y, &x, 1);
+  if (status == HY_OK) status = hy_mm(s, &y, &x, &x);
+  if (status == HY_OK) status = hy_index_select(s, &rows, &x, &ids, 0);
+  if (status == HY_OK) status = hy_event_record(event, s);
+  if (status == HY_OK) status = hy_stream_sync(s);
+  if (status == HY_OK) status = hy_capture_begin(s);
+  if (status == HY_OK) {
+    hy_softmax(s, &y, &x, 1);
+    status = hy_capture_end(s, &graph);
+  }
+  if (status == HY_OK) status = hy_graph_launch(graph, s);
+  if (status == HY_OK) status = hy_stream_sync(s);
+  if (status == HY_OK) status = hy_memcpy(s, pinned, y.data, 64, HY_COPY_DEVICE_TO_HOST);
+  if (status == HY_OK) status = hy_stream_sync(s);
+  char said[200];
+  snprintf(said, sizeof said, "%s", hy_last_error());
+  hy_graph_destroy(graph);
+  if (event) hy_event_destroy(event);
+  if (memory) hy_free(device, memory);
+  hy_stream_destroy(s);  // waits: what failed may have been a wait, and copies may be on their way
+  if (pinned) hy_host_free(device, pinned);
+  return status == HY_OK ? HY_OK : hy_fail(status, "%s", said);
+}
+
+static void every_call_fails_once(void** state) {
+  (void)state;
+  const int codes[] = {107000, 207018, 507015};
+  CHECK_OK(work());
+  long before = vendor.calls();
+  CHECK_OK(work());
+  long n = vendor.calls() - before, failed = 0;
+  assert_true(n > 60);
+  for (int c = 0; c < 3; c++) {
+    for (long i = 1; i <= n; i++) {
+      vendor.fail_at(i, codes[c], false);
+      hy_status status = work();
+      vendor.fail_at(0, 0, false);
+      if (status != HY_OK) {
+        failed++;
+        if (!strstr(hy_last_error(), "ascend"))
+          fail_msg("call %ld with %d: \"%s\" does not say where", i, codes[c], hy_last_error());
+      }
+      CHECK_OK(work());
+    }
+  }
+  // Releasing things, and asking which device is current, go on without.
+  assert_true(failed > n);
+  no_misuse();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(paged_attention_is_fused),
+      cmocka_unit_test(attention_and_its_gradient_are_fused),
+      cmocka_unit_test(quantised_products_are_fused),
+      cmocka_unit_test(a_model_writes_what_it_writes_on_the_cpu),
+      cmocka_unit_test(every_call_fails_once),
+  };
+  return cmocka_run_group_tests(tests, set_up, tear_down);
+}
