@@ -109,12 +109,14 @@ typedef enum hy_causal { HY_CAUSAL_NONE, HY_CAUSAL_TOP_LEFT, HY_CAUSAL_BOTTOM_RI
 #define HY_ATTRS_sgd(F, K) \
   F(K, double, lr) F(K, double, momentum) F(K, double, dampening) F(K, double, weight_decay) \
   F(K, bool, nesterov) F(K, bool, first) F(K, bool, maximize)
+#define HY_ATTRS_fused_linear(F, K)   F(K, double, eps) F(K, bool, gated) F(K, hy_dtype, dtype)
 
 #define HY_ATTR_KINDS(X) \
   X(alpha) X(value) X(value_alpha) X(rounding) X(value_rounding) X(clamp) X(gelu) X(cast) X(tri) \
   X(reduce) X(var) X(dim) X(scan) X(addmm) X(equation) X(cross_entropy) X(norm) X(batch_norm) \
   X(attention) X(scale) X(rope) X(padding) X(rows) X(scatter) X(accumulate) X(sort) X(topk) \
-  X(conv) X(max_pool) X(avg_pool) X(arange) X(random) X(dropout) X(quantize) X(adamw) X(sgd)
+  X(conv) X(max_pool) X(avg_pool) X(arange) X(random) X(dropout) X(quantize) X(adamw) X(sgd) \
+  X(fused_linear)
 // clang-format on
 
 #define HY_AS_MEMBER(kind, type, name) type name;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "model/decode.h"
 
 hy_status hy_context_create(hy_model* model, hy_context** out) {
   if (!model || !out) return hy_fail(HY_INVALID_ARGUMENT, "hy_context_create: an argument is NULL");
@@ -15,6 +16,7 @@ hy_status hy_context_create(hy_model* model, hy_context** out) {
 
 void hy_context_destroy(hy_context* context) {
   if (!context) return;
+  hy__decoder_destroy(context->decoder);
   hy__context_clear(context);
   hy__kv_cache_destroy(context->cache);
   hy__mfree(context->ids);

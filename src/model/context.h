@@ -11,6 +11,7 @@ struct hy_context {
   hy__sequence sequence;
   int32_t* ids;  // of the tokens in the cache, sequence.length of them
   int64_t capacity;
+  struct hy__decoder* decoder;  // of the last answer, for the next; may be NULL
 };
 
 // Makes the context hold the longest start that it shares with `ids`, all but the last of them at

@@ -2,8 +2,10 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "base/math.h"
 #include "base/memory.h"
 #include "model/context.h"
+#include "model/decode.h"
 #include "model/sampler.h"
 
 void hy_generate_defaults(hy_generate_options* options) {
@@ -89,6 +91,8 @@ typedef struct run {
   hy_context* context;  // of the one sequence; NULL in a batch
   hy__kv_cache* cache;
   hy__sampler* sampler;
+  hy__decoder* decoder;  // of a batch
+  bool cancelled;
   stream_state* states;
   int batch;
   int32_t* const* ids;  // per sequence; NULL, or entries NULL: not wanted
@@ -177,6 +181,69 @@ static bool is_cancelled(const run* r) {
          !o->on_progress(o->progress_context, (double)most / (double)o->max_tokens);
 }
 
+// ---- steps by a graph ----
+
+static int64_t tokens_left(const run* r, const round_of* now) {
+  int64_t most = 0;
+  for (int i = 0; i < now->n; i++)
+    most = max_i64(most, r->options->max_tokens - r->states[now->active[i]].tokens);
+  return most;
+}
+
+// For the sequences of the round, with blocks for all that they may still run; NULL where steps run
+// call by call. A context keeps its own.
+static hy_status find_decoder(run* r, const round_of* now, hy__decoder** decoder) {
+  enum { ROUND = 256 };
+  int64_t left = tokens_left(r, now), longest = 0;
+  for (int i = 0; i < now->n; i++) {
+    now->counts[i] = left;
+    longest = max_i64(longest, now->sequences[i]->length + left);
+  }
+  hy__decoder** kept = r->context ? &r->context->decoder : &r->decoder;
+  *decoder = *kept;
+  if (!hy__decoder_serves(*kept, r->cache, r->sampler, now->n, longest)) {
+    hy__decoder_destroy(*kept);
+    *kept = NULL;
+    HY_TRY(hy__decoder_create(r->model, r->cache, r->sampler, now->active, now->n,
+                              (longest + ROUND - 1) / ROUND * ROUND, kept));
+  }
+  *decoder = *kept;
+  return *decoder ? hy__sequences_reserve(r->cache, now->sequences, now->counts, now->n) : HY_OK;
+}
+
+// Accepts the tokens of the oldest step; a sequence that is done runs along unheard.
+static hy_status accept_step(run* r, const round_of* now, hy__decoder* decoder, int* alive) {
+  HY_TRY(hy__decoder_read(decoder, now->next));
+  *alive = 0;
+  for (int i = 0; i < now->n; i++) {
+    stream_state* s = &r->states[now->active[i]];
+    if (s->done) continue;
+    s->sequence->length++;
+    HY_TRY(accept(r, now->active[i], (int32_t)now->next[i]));
+    *alive += !s->done;
+  }
+  return HY_OK;
+}
+
+// Until all are done, or so many that a smaller graph is worth its capture. One step is always
+// under way while the host looks at the one before.
+static hy_status decode_round(run* r, const round_of* now, hy__decoder* decoder) {
+  int64_t left = tokens_left(r, now);
+  int alive = now->n;
+  HY_TRY(hy__decoder_begin(decoder, r->sampler, now->active, now->sequences, now->ids));
+  for (;;) {
+    bool enough = alive == 0 || 2 * alive <= now->n;
+    while (!enough && left > 0 && hy__decoder_unread(decoder) < HY__DECODER_AHEAD) {
+      HY_TRY(hy__decoder_launch(decoder));
+      left--;
+    }
+    if (alive == 0 || hy__decoder_unread(decoder) == 0) return HY_OK;
+    HY_TRY(accept_step(r, now, decoder, &alive));
+    r->cancelled = alive > 0 && is_cancelled(r);
+    if (r->cancelled) return HY_OK;
+  }
+}
+
 static hy_status decode(run* r, round_of* now) {
   for (;;) {
     now->n = 0;
@@ -184,10 +251,17 @@ static hy_status decode(run* r, round_of* now) {
       if (!r->states[i].done) add_to(now, r, i, &r->states[i].next, 1);
     }
     if (now->n == 0) return HY_OK;
-    if (is_cancelled(r)) {
+    if (r->cancelled || is_cancelled(r)) {
       r->stop = HY_STOP_CALLER;
       return HY_OK;
     }
+    hy__decoder* decoder;
+    HY_TRY(find_decoder(r, now, &decoder));
+    if (decoder) {
+      HY_TRY(decode_round(r, now, decoder));
+      continue;
+    }
+    for (int i = 0; i < now->n; i++) now->counts[i] = 1;
     HY_TRY(step(r, now));
   }
 }
@@ -226,6 +300,7 @@ static hy_status prepare(run* r, const int32_t* const* prompts, const int64_t* l
 }
 
 static void clean_up(run* r) {
+  hy__decoder_destroy(r->decoder);
   for (int i = 0; r->states && i < r->batch; i++) {
     if (r->cache) hy__sequence_free(r->cache, &r->states[i].own);
     hy__mfree(r->states[i].answer.bytes);

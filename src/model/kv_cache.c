@@ -130,7 +130,7 @@ static hy_status make_room(hy__kv_cache* cache, hy__sequence* const* sequences,
   for (int i = 0; i < batch; i++) {
     int64_t blocks = blocks_for(sequences[i]->length + new_tokens[i]);
     HY_TRY(grow(sequences[i], blocks));
-    wanted += blocks - sequences[i]->n_blocks;
+    if (blocks > sequences[i]->n_blocks) wanted += blocks - sequences[i]->n_blocks;
   }
   if (wanted > cache->n_free)
     return hy_fail(
@@ -143,6 +143,29 @@ static hy_status make_room(hy__kv_cache* cache, hy__sequence* const* sequences,
       sequences[i]->blocks[sequences[i]->n_blocks++] = cache->free_blocks[--cache->n_free];
   }
   return HY_OK;
+}
+
+hy_status hy__sequences_reserve(hy__kv_cache* cache, hy__sequence* const* sequences,
+                                const int64_t* tokens, int batch) {
+  return make_room(cache, sequences, tokens, batch);
+}
+
+hy_array* hy__kv_cache_keys(const hy__kv_cache* cache, int layer) {
+  return cache->keys[layer];
+}
+
+hy_array* hy__kv_cache_step(hy_scope* s, hy__kv_cache* cache, int layer, hy_array* qkv,
+                            hy_array* cos, hy_array* sin, hy_array* table, hy_array* lengths) {
+  hy_array *keys = cache->keys[layer], *values = cache->values[layer];
+  if (s->status != HY_OK) return NULL;
+  int64_t heads = hy_s_size(s, qkv, 1) - 2 * hy_s_size(s, keys, 2);
+  hy_array* out = hy_s_empty(s, hy_array_tensor(qkv)->dtype,
+                             HY_SIZES(hy_s_size(s, qkv, 0), heads, hy_s_size(s, qkv, 2)));
+  const hy_attrs attrs = {.scale = {0}};
+  HY_SCOPE_TRY(s, hy_array_apply_into(s->tape, HY_OP_rope_paged_attention,
+                                      (hy_array*[]){keys, values, qkv, cos, sin, table, lengths}, 7,
+                                      &attrs, (hy_array*[]){keys, values, out}, 3));
+  return out;
 }
 
 // The parts of a pass's upload, all i64, one behind the other.

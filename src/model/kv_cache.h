@@ -25,6 +25,15 @@ void hy__sequence_free(hy__kv_cache* cache, hy__sequence* sequence);
 // Keeps the first `length` tokens and gives back the blocks of the others.
 void hy__sequence_cut(hy__kv_cache* cache, hy__sequence* sequence, int64_t length);
 
+// Blocks for so many more tokens of each, or HY_OUT_OF_MEMORY and none; lengths stay.
+hy_status hy__sequences_reserve(hy__kv_cache* cache, hy__sequence* const* sequences,
+                                const int64_t* tokens, int batch);
+// Keys of a layer, (blocks, HY__KV_BLOCK, G, E); other ones after the cache has grown.
+hy_array* hy__kv_cache_keys(const hy__kv_cache* cache, int layer);
+// One new token a sequence, by the op rope_paged_attention: qkv (B, H + 2G, E) -> (B, H, E).
+hy_array* hy__kv_cache_step(hy_scope* s, hy__kv_cache* cache, int layer, hy_array* qkv,
+                            hy_array* cos, hy_array* sin, hy_array* table, hy_array* lengths);
+
 // One pass over new tokens of several sequences: the tokens, where their keys go, and what each may
 // see. On the device, by one upload, and the scope's.
 typedef struct hy__kv_pass {

@@ -215,6 +215,15 @@ hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step) 
   return hy__logits(s, t, hy_s_index_select(s, hidden, pass.last, 0));
 }
 
+hy_status hy__model_check_chosen(const int64_t* next, int n) {
+  for (int i = 0; i < n; i++) {
+    if (next[i] < 0)
+      return hy_fail(HY_DEVICE_FAILED,
+                     "the model gave no usable logits: all are NaN or minus infinity");
+  }
+  return HY_OK;
+}
+
 hy_status hy__model_step(hy_model* model, const hy__step* step, hy__sampler* sampler,
                          const int* rows, int64_t* next) {
   hy_scope s;
@@ -223,12 +232,7 @@ hy_status hy__model_step(hy_model* model, const hy__step* step, hy__sampler* sam
   hy_array* ids = hy__sampler_choose(&s, sampler, logits, rows, step->batch);
   HY_SCOPE_TRY(&s, hy_array_to_host(model->stream, ids, next, (size_t)step->batch * sizeof *next));
   HY_TRY(hy_scope_end(&s));
-  for (int i = 0; i < step->batch; i++) {
-    if (next[i] < 0)
-      return hy_fail(HY_DEVICE_FAILED,
-                     "the model gave no usable logits: all are NaN or minus infinity");
-  }
-  return HY_OK;
+  return hy__model_check_chosen(next, step->batch);
 }
 
 hy_status hy_model_logits(hy_model* model, const int32_t* ids, int64_t n, float* logits) {

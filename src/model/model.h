@@ -10,6 +10,13 @@
 
 enum { HY__MAX_ENDS = 16 };
 
+// Whether the device captures a decoding step as a graph.
+typedef enum hy__captures {
+  HY__CAPTURES_UNKNOWN,
+  HY__CAPTURES_NOT,
+  HY__CAPTURES,
+} hy__captures;
+
 struct hy_model {
   hy_stream* stream;  // its own
   hy_tape* tape;      // never records
@@ -18,6 +25,7 @@ struct hy_model {
   hy__tokenizer* tokenizer;    // NULL where the folder has none
   int32_t ends[HY__MAX_ENDS];  // tokens that end a text
   int n_ends;
+  hy__captures captures;
 };
 
 // Makes the model ready for contexts of so many tokens, which waits; a step that finds it is not
@@ -39,6 +47,8 @@ hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step);
 hy_status hy__model_step(hy_model* model, const hy__step* step, hy__sampler* sampler,
                          const int* rows, int64_t* next);
 
+// HY_DEVICE_FAILED where one of the tokens chosen is -1, none.
+hy_status hy__model_check_chosen(const int64_t* next, int n);
 // HY_UNSUPPORTED where the model's folder has none.
 hy_status hy__model_need_tokenizer(const hy_model* model);
 

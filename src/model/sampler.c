@@ -111,37 +111,55 @@ static void see(hy_scope* s, const hy__sampler* sampler, hy_array* rows, hy_arra
                   sampler->seen);
 }
 
-// Settings (n, 5) and draws (n) in one upload.
-static hy_array* upload_settings(hy_scope* s, hy__sampler* sampler, const int* sequences, int n) {
+int64_t hy__sampler_words(int n) {
+  return n * (SETTINGS + 1);
+}
+
+bool hy__sampler_draws(const hy__sampler* sampler) {
+  return sampler->options.temperature > 0;
+}
+
+bool hy__sampler_has_state(const hy__sampler* sampler) {
+  return sampler->seen != NULL;
+}
+
+// Settings (n, 5), then draws (n).
+void hy__sampler_fill(hy__sampler* sampler, const int* sequences, int n, float* words) {
   const hy_generate_options* o = &sampler->options;
-  const int64_t count = n * (SETTINGS + 1);
-  float* host = hy__malloc((size_t)count * sizeof *host);
-  if (!host) return no_memory(s, n);
   for (int i = 0; i < n; i++) {
-    float* row = host + i * SETTINGS;
+    float* row = words + i * SETTINGS;
     row[0] = (float)o->repetition_penalty;
     row[1] = (float)o->temperature;
     row[2] = (float)(o->top_k < sampler->vocab_size ? o->top_k : 0);
     row[3] = (float)o->top_p;
     row[4] = (float)o->min_p;
-    host[n * SETTINGS + i] = draw(&sampler->draws[sequences[i]]);
+    words[n * SETTINGS + i] = draw(&sampler->draws[sequences[i]]);
   }
-  hy_array* array = hy_s_from_host(s, HY_F32, 1, &count, host);
-  hy__mfree(host);
-  return array;
 }
 
-hy_array* hy__sampler_choose(hy_scope* s, hy__sampler* sampler, hy_array* logits,
-                             const int* sequences, int n) {
-  hy_array* how = upload_settings(s, sampler, sequences, n);
+hy_array* hy__sampler_apply(hy_scope* s, const hy__sampler* sampler, hy_array* logits,
+                            hy_array* words, hy_array* rows, int n) {
+  if (!sampler->seen && !hy__sampler_draws(sampler))
+    return hy_s_sample(s, logits, NULL, NULL, NULL);
   hy_array* settings =
-      hy_s_view(s, hy_s_slice(s, how, 0, 0, n * SETTINGS, 1), HY_SIZES(n, SETTINGS));
-  hy_array* draws = hy_s_slice(s, how, 0, n * SETTINGS, n * (SETTINGS + 1), 1);
+      hy_s_view(s, hy_s_slice(s, words, 0, 0, n * SETTINGS, 1), HY_SIZES(n, SETTINGS));
+  hy_array* draws = hy_s_slice(s, words, 0, n * SETTINGS, n * (SETTINGS + 1), 1);
   if (!sampler->seen) return hy_s_sample(s, logits, settings, draws, NULL);
-  hy_array* rows = upload_rows(s, sequences, n);
   hy_array* seen =
       n == sampler->batch ? sampler->seen : hy_s_index_select(s, sampler->seen, rows, 0);
   hy_array* ids = hy_s_sample(s, logits, settings, draws, seen);
   see(s, sampler, rows, ids, n);
   return ids;
+}
+
+hy_array* hy__sampler_choose(hy_scope* s, hy__sampler* sampler, hy_array* logits,
+                             const int* sequences, int n) {
+  const int64_t count = hy__sampler_words(n);
+  float* host = hy__malloc((size_t)count * sizeof *host);
+  if (!host) return no_memory(s, n);
+  hy__sampler_fill(sampler, sequences, n, host);
+  hy_array* words = hy_s_from_host(s, HY_F32, 1, &count, host);
+  hy__mfree(host);
+  hy_array* rows = sampler->seen ? upload_rows(s, sequences, n) : NULL;
+  return hy__sampler_apply(s, sampler, logits, words, rows, n);
 }

@@ -22,4 +22,16 @@ void hy__sampler_destroy(hy__sampler* sampler);  // NULL is fine
 hy_array* hy__sampler_choose(hy_scope* s, hy__sampler* sampler, hy_array* logits,
                              const int* sequences, int n);
 
+// ---- the same in two halves, for a graph that is launched with other draws ----
+
+// Floats that hold settings and draws of n sequences.
+int64_t hy__sampler_words(int n);
+// Each of the sequences draws once.
+void hy__sampler_fill(hy__sampler* sampler, const int* sequences, int n, float* words);
+// By the words, on the device; `rows` (n) i64 are the sequences.
+hy_array* hy__sampler_apply(hy_scope* s, const hy__sampler* sampler, hy_array* logits,
+                            hy_array* words, hy_array* rows, int n);
+bool hy__sampler_draws(const hy__sampler* sampler);      // else the words never change
+bool hy__sampler_has_state(const hy__sampler* sampler);  // on the device: the tokens seen
+
 #endif  // HALYARD_MODEL_SAMPLER_H_

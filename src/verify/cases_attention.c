@@ -194,6 +194,49 @@ void hy__cases_paged_attention(hy__case* c) {
   }
 }
 
+// Sequences of different lengths, each with one new token; the blocks of one are no other's.
+void hy__cases_rope_paged_attention(hy__case* c) {
+  int64_t kv_heads = hy__draw_small(c, 2), heads = kv_heads * hy__draw_small(c, 9);
+  int64_t size = hy__draw_int(c, 0, 3) ? 2 * hy__draw_small(c, 16) : 64;
+  int64_t block = hy__draw_small(c, 16), sequences = hy__draw_int(c, 1, 3);
+  int64_t most = hy__draw_small(c, c->key.quick ? 4 : 12), blocks = sequences * most + 1;
+  hy_dtype index = hy__draw_bool(c) ? HY_I32 : HY_I64;
+  hy_dtype angles = c->dtype == HY_F64 || hy__draw_bool(c) ? c->dtype : HY_F32;
+  c->mixed |= angles != c->dtype;
+  hy_tensor* t;
+  for (int i = 0; i < 2; i++) {
+    t = hy__add_contiguous(c, c->dtype, 4, (int64_t[]){blocks, block, kv_heads, size});
+    hy__fill_uniform(c, t, -2, 2);
+  }
+  t = hy__add_input(c, c->dtype, 3, (int64_t[]){sequences, heads + 2 * kv_heads, size});
+  hy__fill_uniform(c, t, -2, 2);
+  for (int i = 0; i < 2; i++) {
+    t = hy__add_input(c, angles, 2, (int64_t[]){most * block, size / 2});
+    hy__fill_uniform(c, t, -1, 1);
+  }
+  hy_tensor* table = hy__add_contiguous(c, index, 2, (int64_t[]){sequences, most});
+  for (int64_t i = 0; i < sequences * most; i++)
+    hy__store_i(index, hy__element(table, i), sequences * most - i);
+  hy_tensor* context = hy__add_contiguous(c, index, 1, &sequences);
+  for (int s = 0; s < sequences; s++)
+    hy__store_i(index, hy__element(context, s), hy__draw_int(c, 1, most * block));
+  c->call.attrs.scale.scale = hy__draw_bool(c) ? 0 : 1 / sqrt((double)size);
+  c->terms = most * block + size;
+  c->scale = 8;
+  c->wide = true;
+  if (hy__mistake_in_data(c, 1, HY_INDEX, "a block that is not there"))
+    hy__store_i(index, hy__element(table, 0), blocks);
+  if (hy__mistake_in_data(c, 2, HY_INDEX, "a context longer than its blocks"))
+    hy__store_i(index, hy__element(context, 0), most * block + 1);
+  if (hy__mistake(c, 3, HY_SHAPE, "heads that leave none for q")) {
+    hy_tensor kept[7];
+    for (int i = 0; i < 7; i++) kept[i] = c->in[i];
+    c->call.n_in = 2;
+    hy__add_input(c, c->dtype, 3, (int64_t[]){sequences, 2 * kv_heads - 1, size});
+    for (int i = 3; i < 7; i++) c->in[c->call.n_in++] = kept[i];
+  }
+}
+
 void hy__cases_rope(hy__case* c) {
   int64_t shape[HY_MAX_DIMS], half[HY_MAX_DIMS];
   hy__has_sizes_to(c, 4);

@@ -118,6 +118,52 @@ void hy__cases_linear_quantized(hy__case* c) {
   }
 }
 
+// A norm, a bias, a residual and a gate, each there or not, over a weight of either kind; sizes of
+// whole lines of memory among the others.
+void hy__cases_fused_linear(hy__case* c) {
+  bool quantized = hy__draw_bool(c), gated = hy__draw_bool(c), lines = hy__draw_bool(c);
+  hy_dtype dtype = lines && hy__draw_bool(c) ? HY_I8 : hy__draw_dtype(c, QUANTIZED);
+  int64_t group = lines ? 32 : 2 * hy__draw_small(c, 8), k = group * hy__draw_small(c, 9);
+  int64_t outs = hy__draw_size(c), n = gated ? 2 * outs : outs;
+  hy_tensor* x = add_rows(c, k);
+  hy__fill_uniform(c, x, -2, 2);
+  int ndim = x->ndim;
+  int64_t shape[HY_MAX_DIMS];
+  memcpy(shape, x->shape, sizeof shape);
+  shape[ndim - 1] = outs;
+  if (hy__draw_bool(c))
+    hy__fill_uniform(c, hy__add_input(c, c->dtype, 1, &k), 0.5, 1.5);
+  else
+    hy__add_absent(c);
+  if (quantized) {
+    add_quantized(c, dtype, 2, (int64_t[]){n, k}, group);
+  } else {
+    hy__fill_uniform(c, hy__add_input(c, c->dtype, 2, (int64_t[]){n, k}), -1, 1);
+    hy__add_absent(c);
+  }
+  if (hy__draw_bool(c))
+    hy__fill_uniform(c, hy__add_input(c, c->dtype, 1, &n), -1, 1);
+  else
+    hy__add_absent(c);
+  if (hy__draw_bool(c))
+    hy__fill_uniform(c, hy__add_input(c, c->dtype, ndim, shape), -2, 2);
+  else
+    hy__add_absent(c);
+  c->call.attrs.fused_linear.eps = 1e-5;
+  c->call.attrs.fused_linear.gated = gated;
+  c->call.attrs.fused_linear.dtype =
+      c->dtype != HY_F64 && hy__draw_int(c, 0, 3) == 0 ? HY_F32 : c->dtype;
+  // The gate multiplies two sums, each as large as its terms together.
+  layered(c, k + 1, gated ? 4 * (double)(k + 1) : 8);
+  if (hy__mistake(c, 1, HY_SHAPE, "a residual of the wrong size")) {
+    c->call.n_in = 5;
+    shape[ndim - 1] = outs + 1;
+    hy__add_input(c, c->dtype, ndim, shape);
+  }
+  if (hy__mistake(c, 2, HY_DTYPE, "a result of a type of its own"))
+    c->call.attrs.fused_linear.dtype = HY_I32;
+}
+
 void hy__cases_linear_int8(hy__case* c) {
   static const int64_t sizes[] = {2, 4, 6, 10, 16, 32, 64, 128};
   hy_dtype to =

@@ -355,6 +355,54 @@ static void paged(hy_dtype dtype, int64_t sequences, int64_t queries, int64_t co
         (double)hy_dtype_size(dtype) * 2 * (double)(sequences * context * hkv * d));
 }
 
+static void fused(hy_dtype dtype, hy_dtype q, int64_t m, int64_t n, int64_t k, bool norm,
+                  bool gated) {
+  char name[128];
+  snprintf(name, sizeof name, "fused_linear %s %s m=%lld n=%lld k=%lld%s%s", hy_dtype_name(dtype),
+           hy_dtype_name(q), (long long)m, (long long)n, (long long)k, norm ? " norm" : "",
+           gated ? " gated" : "");
+  if (!wanted(name)) return;
+  int64_t rows = gated ? 2 * n : n, group = 32;
+  twin in[6] = {
+      random_tensor(dtype, 2, (int64_t[]){m, k}, -1, 1),
+      norm ? random_tensor(dtype, 1, &k, 0.5, 1.5) : absent(),
+      random_tensor(q, 2, (int64_t[]){rows, k}, q == dtype ? -0.05 : -127, q == dtype ? 0.05 : 127),
+      q == dtype ? absent()
+                 : random_tensor(HY_F32, 2, (int64_t[]){rows, k / group}, 0.0002, 0.0004),
+      random_tensor(dtype, 1, &rows, -1, 1),
+      random_tensor(dtype, 2, (int64_t[]){m, n}, -1, 1)};
+  hy_attrs attrs = {.fused_linear = {1e-6, gated, dtype}};
+  check(name, HY_OP_fused_linear, &attrs, 6, in, dtype == HY_F32 ? 256 : 4,
+        2.0 * (double)(m * rows * k), (double)hy_dtype_bits(q) / 8 * (double)(rows * k));
+}
+
+static void decode(hy_dtype dtype, int64_t sequences, int64_t context, int64_t h, int64_t hkv,
+                   int64_t d) {
+  char name[128];
+  snprintf(name, sizeof name, "rope_paged_attention %s n=%lld s=%lld h=%lld/%lld d=%lld",
+           hy_dtype_name(dtype), (long long)sequences, (long long)context, (long long)h,
+           (long long)hkv, (long long)d);
+  if (!wanted(name)) return;
+  int64_t block = 16, most = (context + block - 1) / block + 3, blocks = sequences * most + 1;
+  twin k = random_tensor(dtype, 4, (int64_t[]){blocks, block, hkv, d}, -2, 2);
+  twin v = random_tensor(dtype, 4, (int64_t[]){blocks, block, hkv, d}, -2, 2);
+  twin qkv = random_tensor(dtype, 3, (int64_t[]){sequences, h + 2 * hkv, d}, -2, 2);
+  twin c = random_tensor(HY_F32, 2, (int64_t[]){context, d / 2}, -1, 1);
+  twin s = random_tensor(HY_F32, 2, (int64_t[]){context, d / 2}, -1, 1);
+  twin table = place(HY_I64, 2, (int64_t[]){sequences, most});
+  twin length = place(HY_I64, 1, &sequences);
+  for (int64_t i = 0; i < sequences * most; i++)
+    ((int64_t*)table.host.data)[i] = sequences * most - i;
+  for (int64_t i = 0; i < sequences; i++)
+    ((int64_t*)length.host.data)[i] = context - (i % 3) * 5 < 1 ? 1 : context - (i % 3) * 5;
+  upload(&table);
+  upload(&length);
+  hy_attrs attrs = {0};
+  check(name, HY_OP_rope_paged_attention, &attrs, 7, (twin[]){k, v, qkv, c, s, table, length},
+        dtype == HY_F32 ? 64 : 4, 4.0 * (double)(sequences * h * context * d),
+        (double)hy_dtype_size(dtype) * 2 * (double)(sequences * context * hkv * d));
+}
+
 static void conv(hy_dtype dtype, int64_t n, int64_t c, int64_t size, int64_t out, int64_t kernel,
                  int64_t stride, int64_t padding, int64_t groups) {
   char name[128];
@@ -456,6 +504,24 @@ static void correctness(void) {
       attention(h, 1, 3, 3, 65, 65, 20, HY_CAUSAL_TOP_LEFT, 0, back);
       attention(h, 1, 2, 2, 200, 100, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, back);  // rows without keys
     }
+    static const int64_t few[] = {1, 2, 3, 4, 5};
+    for (int r = 0; r < 5; r++) {
+      fused(h, h, few[r], 72, 896, true, false);
+      fused(h, h, few[r], 37, 896, r % 2, true);
+      fused(h, h, few[r], 40, 4864, false, false);
+      fused(h, HY_I8, few[r], 72, 896, true, true);
+      fused(h, HY_I8, few[r], 40, 4864, false, false);
+      fused(h, HY_I4, few[r], 39, 896, true, true);
+      fused(h, HY_I4, few[r], 40, 4864, false, false);
+    }
+    fused(h, h, 1, 3000, 896, true, true);  // several rounds of a warp
+    fused(h, h, 1, 20000, 128, true, false);
+    decode(h, 1, 1, 14, 2, 64);
+    decode(h, 1, 64, 14, 2, 64);
+    decode(h, 1, 65, 14, 2, 64);
+    decode(h, 3, 700, 14, 2, 64);
+    decode(h, 2, 333, 24, 2, 128);
+    decode(h, 40, 130, 4, 4, 40);
     paged(h, 3, 1, 700, 14, 2, 64, 16);
     paged(h, 2, 5, 333, 8, 8, 128, 16);
     paged(h, 2, 100, 260, 14, 2, 64, 32);

@@ -428,4 +428,14 @@ inline void emu_enter(void (*kernel)(P...), void** arguments) {
   emu_apply(kernel, arguments, typename emu_count_to<sizeof...(P)>::type());
 }
 
+// Copies of a launch's arguments, for a graph that launches it later; never given back.
+template <class... P>
+inline void** emu_keep(void (*)(P...), void** arguments) {
+  const size_t sizes[] = {sizeof(P)..., 0};
+  void** kept = new void*[sizeof...(P) + 1];
+  for (size_t i = 0; i < sizeof...(P); i++)
+    kept[i] = memcpy(new unsigned char[sizes[i]], arguments[i], sizes[i]);
+  return kept;
+}
+
 #endif  // HALYARD_TESTS_GPU_EMULATOR_DEVICE_H_

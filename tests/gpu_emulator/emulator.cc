@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <regex>
 #include <string>
@@ -234,7 +235,26 @@ void emu_copy_wait(int pending) {
 
 // ---- the driver ----
 
-enum { OK = 0, BAD_VALUE = 1, NO_MEMORY = 2, NOT_FOUND = 500 };
+enum { OK = 0, BAD_VALUE = 1, NO_MEMORY = 2, NOT_FOUND = 500, NOT_CAPTURING = 902 };
+
+// Work of a capturing stream is kept; any other runs at once.
+struct emu_graph {
+  std::vector<std::function<void()>> nodes;
+};
+struct emu_stream {
+  emu_graph* capturing;
+};
+static int give(void* stream, std::function<void()> work) {
+  emu_graph* graph = stream ? ((emu_stream*)stream)->capturing : nullptr;
+  if (graph)
+    graph->nodes.push_back(work);
+  else
+    work();
+  return OK;
+}
+static int may_wait(void* stream) {
+  return stream && ((emu_stream*)stream)->capturing ? 900 : OK;
+}
 #define API __attribute__((visibility("default"))) int
 
 API cuInit(unsigned) { return OK; }
@@ -301,24 +321,46 @@ API cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t n, void*) {
 API cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t n, void*) {
   return memmove(to, (void*)from, n), OK;
 }
-API cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void*) {
-  return memmove((void*)to, (void*)from, n), OK;
+API cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void* stream) {
+  return give(stream, [=] { memmove((void*)to, (void*)from, n); });
 }
-API cuMemcpyAsync(uint64_t to, uint64_t from, size_t n, void*) {
-  return memmove((void*)to, (void*)from, n), OK;
+API cuMemcpyPeerAsync(uint64_t to, void*, uint64_t from, void*, size_t n, void* stream) {
+  return cuMemcpyDtoDAsync_v2(to, from, n, stream);
 }
-API cuMemsetD8Async(uint64_t to, unsigned char value, size_t n, void*) {
-  return memset((void*)to, value, n), OK;
+API cuDeviceCanAccessPeer(int* can, int, int) { return *can = 0, OK; }
+API cuMemsetD8Async(uint64_t to, unsigned char value, size_t n, void* stream) {
+  return give(stream, [=] { memset((void*)to, value, n); });
 }
-API cuMemsetD32Async(uint64_t to, unsigned value, size_t n, void*) {
-  for (size_t i = 0; i < n; i++) ((unsigned*)to)[i] = value;
+API cuStreamCreate(void** stream, unsigned) { return *stream = new emu_stream{nullptr}, OK; }
+API cuStreamCreateWithPriority(void** stream, unsigned flags, int) {
+  return cuStreamCreate(stream, flags);
+}
+API cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  return *least = 0, *greatest = -5, OK;
+}
+API cuStreamDestroy_v2(void* stream) { return delete (emu_stream*)stream, OK; }
+API cuStreamSynchronize(void* stream) { return may_wait(stream); }
+API cuStreamQuery(void* stream) { return may_wait(stream); }
+API cuStreamWaitEvent(void*, void*, unsigned) { return OK; }
+
+API cuStreamBeginCapture_v2(void* stream, int) {
+  return ((emu_stream*)stream)->capturing = new emu_graph, OK;
+}
+API cuStreamEndCapture(void* stream, void** graph) {
+  *graph = ((emu_stream*)stream)->capturing;
+  ((emu_stream*)stream)->capturing = nullptr;
+  return *graph ? OK : NOT_CAPTURING;
+}
+API cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
+  return *executable = new emu_graph(*(emu_graph*)graph), OK;
+}
+API cuGraphLaunch(void* executable, void*) {
+  for (const auto& node : ((emu_graph*)executable)->nodes) node();
   return OK;
 }
-API cuStreamCreate(void** stream, unsigned) { return *stream = malloc(1), OK; }
-API cuStreamDestroy_v2(void* stream) { return free(stream), OK; }
-API cuStreamSynchronize(void*) { return OK; }
-API cuStreamQuery(void*) { return OK; }
-API cuStreamWaitEvent(void*, void*, unsigned) { return OK; }
+API cuGraphDestroy(void* graph) { return delete (emu_graph*)graph, OK; }
+API cuGraphExecDestroy(void* graph) { return delete (emu_graph*)graph, OK; }
+
 API cuEventCreate(void** event, unsigned) { return *event = calloc(1, sizeof(double)), OK; }
 API cuEventDestroy_v2(void* event) { return free(event), OK; }
 API cuEventRecord(void* event, void*) {
@@ -341,26 +383,31 @@ API cuModuleLoadData(void** module, const void* image) {
   return *module ? OK : BAD_VALUE;
 }
 API cuModuleUnload(void* module) { return dlclose(module), OK; }
+struct emu_function {
+  void (*enter)(void**);
+  void** (*keep)(void**);
+};
 API cuModuleGetFunction(void** function, void* module, const char* name) {
-  return *function = dlsym(module, (std::string("emu_entry_") + name).c_str()), *function ? OK : NOT_FOUND;
+  void* enter = dlsym(module, (std::string("emu_entry_") + name).c_str());
+  void* keep = dlsym(module, (std::string("emu_keep_") + name).c_str());
+  if (!enter || !keep) return NOT_FOUND;
+  return *function = new emu_function{(void (*)(void**))enter, (void** (*)(void**))keep}, OK;
 }
 API cuFuncSetAttribute(void*, int, int) { return OK; }
 
-API cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                   unsigned bz, unsigned shared_bytes, void*, void** arguments, void**) {
-  unsigned n = bx * by * bz;
-  if (n == 0 || n > MOST_THREADS || gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 ||
-      shared_bytes > 160 << 10)
-    return BAD_VALUE;
+static void run_grid(const emu_function* function, const emu_grid& grid, unsigned shared_bytes,
+                     void** arguments) {
   std::lock_guard<std::mutex> lock(machine);
   ready_machine();
   const char* order = getenv("GPU_EMULATOR_REVERSE");
-  entry = (void (*)(void**))function;
+  unsigned n = grid.block.x * grid.block.y * grid.block.z;
+  entry = function->enter;
   entry_arguments = arguments;
-  emu_launch = {{gx, gy, gz}, {bx, by, bz}, {0, 0, 0}, shared_memory};
-  for (unsigned z = 0; z < gz; z++) {
-    for (unsigned y = 0; y < gy; y++) {
-      for (unsigned x = 0; x < gx; x++) {
+  emu_launch = grid;
+  emu_launch.shared = shared_memory;
+  for (unsigned z = 0; z < grid.grid.z; z++) {
+    for (unsigned y = 0; y < grid.grid.y; y++) {
+      for (unsigned x = 0; x < grid.grid.x; x++) {
         emu_launch.index = {x, y, z};
         memset(shared_memory, 0xff, shared_bytes);
         for (unsigned i = 0; i < n; i++) prepare(&fibers[i], (int)i, emu_launch.block);
@@ -368,7 +415,29 @@ API cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
       }
     }
   }
-  return OK;
+}
+
+API cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared_bytes, void* stream, void** arguments, void**) {
+  unsigned n = bx * by * bz;
+  if (n == 0 || n > MOST_THREADS || gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 ||
+      shared_bytes > 160 << 10)
+    return BAD_VALUE;
+  const emu_function* f = (const emu_function*)function;
+  emu_grid grid = {{gx, gy, gz}, {bx, by, bz}, {0, 0, 0}, nullptr};
+  if (stream && ((emu_stream*)stream)->capturing) arguments = f->keep(arguments);
+  return give(stream, [=] { run_grid(f, grid, shared_bytes, arguments); });
+}
+
+// A kernel that may start early starts when it may at the latest.
+struct emu_configuration {
+  unsigned grid[3], block[3], shared_bytes;
+  void* stream;
+};
+API cuLaunchKernelEx(const void* how, void* function, void** arguments, void** extra) {
+  const emu_configuration* c = (const emu_configuration*)how;
+  return cuLaunchKernel(function, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1],
+                        c->block[2], c->shared_bytes, c->stream, arguments, extra);
 }
 
 // ---- the compiler ----
@@ -420,7 +489,8 @@ static std::string entries_of(const std::string& text) {
   std::string all;
   for (std::sregex_iterator i(text.begin(), text.end(), entry_line), end; i != end; ++i)
     all += "extern \"C\" void emu_entry_" + (*i)[1].str() + "(void** a) { emu_enter(" +
-           (*i)[1].str() + ", a); }\n";
+           (*i)[1].str() + ", a); }\nextern \"C\" void** emu_keep_" + (*i)[1].str() +
+           "(void** a) { return emu_keep(" + (*i)[1].str() + ", a); }\n";
   return all;
 }
 

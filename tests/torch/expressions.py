@@ -259,6 +259,38 @@ def paged_attention(c):
     return out
 
 
+def turned(x, cos, sin):
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    first, second = x.to(compute).chunk(2, -1)
+    cos, sin = cos.to(compute), sin.to(compute)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
+
+
+def rope_paged_attention(c):
+    """One new token a sequence: turned, stored, then attention over its blocks."""
+    k_cache, v_cache, qkv, cos, sin, table, context = c.x
+    k_cache, v_cache = k_cache.clone(), v_cache.clone()
+    kv_heads, block = k_cache.shape[2], k_cache.shape[1]
+    heads, size = qkv.shape[1] - 2 * kv_heads, qkv.shape[2]
+    compute = torch.float64 if qkv.dtype == torch.float64 else torch.float32
+    out = torch.empty(qkv.shape[0], heads, size, dtype=qkv.dtype)
+    for b in range(qkv.shape[0]):
+        length, blocks = int(context[b]), table[b].long()
+        if not 1 <= length <= table.shape[1] * block:
+            raise IndexError("context_length")
+        at = length - 1
+        place = (blocks[at // block], at % block)
+        k_cache[place] = turned(qkv[b, heads:heads + kv_heads], cos[at], sin[at])
+        v_cache[place] = qkv[b, heads + kv_heads:]
+        q = turned(qkv[b, :heads], cos[at], sin[at]).to(compute).unsqueeze(1)
+        group = heads // kv_heads
+        k, v = (cache[blocks].flatten(0, 1)[:length].transpose(0, 1).repeat_interleave(group, 0).to(compute)
+                for cache in (k_cache, v_cache))
+        probabilities = (q @ k.transpose(-1, -2) * (c.a.scale or size ** -0.5)).softmax(-1)
+        out[b] = (probabilities @ v).squeeze(1).to(qkv.dtype)
+    return k_cache, v_cache, out
+
+
 def rope(c):
     x, cos, sin = c.x
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -379,6 +411,19 @@ def linear_quantized(c):
     return F.linear(c.x[0].double(), weight, bias).to(c.x[0].dtype)
 
 
+def fused_linear(c):
+    x, norm, weight, scale, bias, residual = c.x
+    h = x.double()
+    if norm is not None:
+        h = h * torch.rsqrt(h.square().mean(-1, keepdim=True) + c.a.eps) * norm.double()
+    weight = weight.double() if scale is None else dequantized(weight, c.inputs[2], scale)
+    y = F.linear(h, weight, bias.double() if bias is not None else None)
+    if c.a.gated:
+        gate, up = y.chunk(2, -1)
+        y = F.silu(gate) * up
+    return (y + residual.double() if residual is not None else y).to(c.dtype)
+
+
 def linear_int8(c):
     x = dequantized(c.x[0], c.inputs[0], c.x[1])
     weight = dequantized(c.x[2], c.inputs[2], c.x[3])
@@ -410,8 +455,9 @@ def sample(c):
     ids = []
     for row in range(c.x[0].shape[0]):
         logits = c.x[0][row].double()
-        penalty, temperature, top_k, top_p, min_p = c.x[1][row].double().tolist()
-        if c.x[3] is not None:
+        settings = [1, 0, 0, 1, 0] if c.x[1] is None else c.x[1][row].double().tolist()
+        penalty, temperature, top_k, top_p, min_p = settings
+        if c.x[1] is not None and c.x[3] is not None:
             punished = torch.where(logits < 0, logits * penalty, logits / penalty)
             logits = torch.where(c.x[3][row], punished, logits)
         logits = torch.where(logits.isnan(), -math.inf, logits)
@@ -566,6 +612,7 @@ EXPRESSIONS = {
     "sdpa": sdpa,
     "sdpa_backward": optional_backward(sdpa_backward, 3),
     "paged_attention": paged_attention,
+    "rope_paged_attention": rope_paged_attention,
     "rope": rope,
     "embedding": lambda c: F.embedding(c.x[1].long(), c.x[0],
                                        c.a.padding_index if c.a.padding_index >= 0 else None),
@@ -588,6 +635,7 @@ EXPRESSIONS = {
     "dequantize": lambda c: dequantized(c.x[0], c.inputs[0], c.x[1]).to(c.dtype),
     "linear_quantized": linear_quantized,
     "linear_int8": linear_int8,
+    "fused_linear": fused_linear,
     "sparsify_2_4": sparsify,
     "linear_sparse_2_4": linear_sparse,
     "fused_moe": fused_moe,

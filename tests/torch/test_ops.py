@@ -138,6 +138,7 @@ LENIENT = {
     ("dequantize", "a result that is no float"): FORMULA,
     ("linear_quantized", "a weight that is not quantised"): FORMULA,
     ("linear_int8", "a result that is no float"): FORMULA,
+    ("fused_linear", "a result of a type of its own"): FORMULA,
     ("sparsify_2_4", "rows that are no multiple of 8"): FORMULA,
     ("linear_sparse_2_4", "codes in plain layout"): FORMULA,
     ("sample", "a draw too many"): FORMULA,

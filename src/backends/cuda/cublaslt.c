@@ -11,7 +11,7 @@
 
 #include "backends/cuda/cuda.h"
 
-enum { LEAST_ROWS = 65, WORKSPACE = 32 << 20 };
+enum { LEAST_ROWS = 33, WORKSPACE = 32 << 20 };
 
 enum {
   TYPE_F32 = 0,
@@ -331,7 +331,7 @@ static hy_support multiply(hy__gpu_task* task, const hy_call* call) {
 }
 
 static hy_support supports(void* device, const hy_call* call) {
-  hy__gpu_task question = {device, NULL, call->op, HY_OK};
+  hy__gpu_task question = {.device = device, .op = call->op};
   return multiply(&question, call);
 }
 

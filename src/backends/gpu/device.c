@@ -113,7 +113,7 @@ static hy_status smoke(hy__gpu_api* api) {
   if (status == HY_OK) {
     hy__gpu_device* device = handle;
     bool entered = hy__gpu_enter(device);
-    hy__gpu_task task = {device, stream, HY_OP_NONE, HY_OK};
+    hy__gpu_task task = {.device = device, .stream = stream};
     long long n = COUNT;
     hy__gpu_launch(&task, hy__gpu_kernel(&task, "probe", "probe_double", ""), hy__gpu_1d(3),
                    hy__gpu_1d(128), 0, HY__GPU_ARGS(&memory, &n));
@@ -277,9 +277,20 @@ void hy__gpu_device_close(void* device) {
   (void)device;
 }
 
+// By stream where one of them is capturing, which the context cannot be waited for then.
 hy_status hy__gpu_device_sync(void* device) {
   hy__gpu_device* d = device;
-  GPU_CALL(d, "waiting for the device", context_sync());
+  bool capturing = false;
+  int error = 0;
+  pthread_mutex_lock(&d->mutex);
+  for (hy__gpu_stream* s = d->streams; s; s = s->next) capturing |= s->capturing;
+  bool entered = hy__gpu_enter(d);
+  for (hy__gpu_stream* s = d->streams; capturing && s && !error; s = s->next)
+    if (!s->capturing) error = d->api->driver.stream_sync(s->queue);
+  hy__gpu_leave(d, entered);
+  pthread_mutex_unlock(&d->mutex);
+  if (error) return hy__gpu_fail(d, error, "waiting for the device");
+  if (!capturing) GPU_CALL(d, "waiting for the device", context_sync());
   return HY_OK;
 }
 

@@ -24,6 +24,11 @@
 #include "backends/gpu/kernels/shared.h"
 #include "halyard/plugin.h"
 
+// The driver's handle of memory that another process may open; passed by value.
+typedef struct hy__gpu_ipc_handle {
+  char bytes[64];
+} hy__gpu_ipc_handle;
+
 typedef struct hy__gpu_driver {
 #define HY_GPU_DRIVER(field, parameters) int(*field) parameters;
 #include "backends/gpu/driver.def"
@@ -73,6 +78,7 @@ typedef struct hy__gpu_device {
   bool lost;  // by an error that sticks to the context; nothing works from then on
   char lost_by[160];
   pthread_mutex_t mutex;  // guards what follows
+  struct hy__gpu_stream* streams;
   hy__gpu_module* modules;
   hy__gpu_function* functions[HY__GPU_FUNCTIONS];  // by hash
   void* blas;  // what the provider over the vendor's BLAS keeps for this device
@@ -86,17 +92,52 @@ typedef struct hy__gpu_workspace_chunks {
   int count;
 } hy__gpu_workspace_chunks;
 
+// Where kernels write the first bad value they meet: page-locked, so that looking costs the host a
+// load. One for each stream and one for each graph, which the streams it is launched on look at
+// too.
+typedef struct hy__gpu_fault_cell {
+  hy_gpu_fault* fault;
+  uint64_t address;  // the same memory as kernels see it
+  int references;    // atomic
+} hy__gpu_fault_cell;
+
+// What kernels of a stream need beside their tensors. A capture has its own, which its graph keeps.
+typedef struct hy__gpu_resources {
+  hy__gpu_fault_cell* faults;
+  uint64_t counters;  // HY__GPU_COUNTERS words of 0; 0 until they are needed
+  hy__gpu_workspace_chunks workspace;
+} hy__gpu_resources;
+// Without counters and workspace, which come when they are needed.
+hy_status hy__gpu_resources_create(hy__gpu_device* device, hy__gpu_resources* r);
+// What no kernel under way uses.
+void hy__gpu_resources_destroy(hy__gpu_device* device, hy__gpu_resources* r);
+hy_status hy__gpu_resources_count(hy__gpu_device* device, void* queue, hy__gpu_resources* r);
+void hy__gpu_faults_release(hy__gpu_device* device, hy__gpu_fault_cell* cell);
+
+// Memory that kernels which may still run write: the last kernel launched in the usual way, and
+// those launched behind it by hy__gpu_launch_dependent.
+#define HY__GPU_WRITTEN 256
+typedef struct hy__gpu_written {
+  const char *first[HY__GPU_WRITTEN], *last[HY__GPU_WRITTEN];
+  int count;
+  bool unknown;  // and others
+} hy__gpu_written;
+
+#define HY__GPU_GRAPHS 15  // whose faults a stream looks at, at most
 typedef struct hy__gpu_stream {
   hy__gpu_device* device;
-  void* queue;             // the driver's
-  bool borrowed;           // the queue is somebody else's
-  hy_gpu_fault* fault;     // page-locked; kernels write it, the host reads it without waiting
-  uint64_t fault_address;  // the same memory as kernels see it
-  uint64_t counters;       // HY__GPU_COUNTERS words of 0
-  hy__gpu_workspace_chunks workspace;
+  struct hy__gpu_stream *next, **link;  // all of the device's; guarded by its mutex
+  void* queue;                          // the driver's
+  bool borrowed;                        // the queue is somebody else's
+  bool capturing;
+  hy__gpu_resources use;    // the stream's, or those of the capture under way
+  hy__gpu_resources aside;  // the stream's, during a capture
+  hy__gpu_written written;
   hy_op last_op;
   pthread_mutex_t mutex;  // guards what follows
   hy_async_error error;   // the first
+  hy__gpu_fault_cell* graphs[HY__GPU_GRAPHS];
+  int n_graphs;
 } hy__gpu_stream;
 
 // Makes the device's context current for the calling thread where it is not; true must be given to
@@ -114,6 +155,8 @@ typedef struct hy__gpu_task {
   hy__gpu_stream* stream;  // NULL: a question
   hy_op op;
   hy_status status;  // the first failure
+  int launches;      // so far, of either kind
+  bool independent;  // one of them was of the usual kind
 } hy__gpu_task;
 
 typedef hy_support (*hy__gpu_family)(hy__gpu_task* task, const hy_call* call);
@@ -135,6 +178,16 @@ hy__gpu_function* hy__gpu_kernel(hy__gpu_task* task, const char* file, const cha
 // Launches; dynamic shared memory above 48 KiB is asked for here. No launch where a grid size is 0.
 void hy__gpu_launch(hy__gpu_task* task, hy__gpu_function* function, hy__gpu_dim3 grid,
                     hy__gpu_dim3 block, size_t shared_bytes, void** arguments);
+
+// The same for a kernel that heeds kernels/dependent.cuh: it may start while kernels before it run.
+void hy__gpu_launch_dependent(hy__gpu_task* task, hy__gpu_function* function, hy__gpu_dim3 grid,
+                              hy__gpu_dim3 block, size_t shared_bytes, void** arguments);
+// Whether such a kernel, launched next, may read these tensors before it waits; absent ones count
+// as readable.
+bool hy__gpu_readable_early(const hy__gpu_task* task, const hy_tensor* const* tensors, int n);
+
+// After a call: its outputs are under way.
+void hy__gpu_note_written(hy__gpu_task* task, const hy_call* call);
 
 // Device memory until the end of the call, 256-byte aligned, in the stream's order. Each request of
 // a call gets its own. 0 after a failure.
@@ -238,5 +291,22 @@ hy_status hy__gpu_stream_wrap(void* device, void* native, void** stream);
 hy_status hy__gpu_stream_priority_range(void* device, int32_t* least, int32_t* greatest);
 hy_status hy__gpu_stream_create_with_priority(void* device, int32_t priority, void** stream);
 hy_status hy__gpu_pointer_device(hy__gpu_api* api, const void* address, int32_t* index);
+hy_status hy__gpu_capture_begin(void* device, void* stream);
+hy_status hy__gpu_capture_end(void* device, void* stream, void** graph);
+hy_status hy__gpu_graph_launch(void* device, void* graph, void* stream);
+void hy__gpu_graph_destroy(void* device, void* graph);
+hy_status hy__gpu_peer_access(void* device, void* peer, int32_t* possible);
+hy_status hy__gpu_copy_peer(void* device, void* stream, void* dst, void* peer, const void* src,
+                            uint64_t bytes);
+hy_status hy__gpu_memory_export(void* device, void* address, hy_memory_blob* blob);
+hy_status hy__gpu_memory_import(void* device, const hy_memory_blob* blob, void** address);
+hy_status hy__gpu_memory_close(void* device, void* address);
+hy_status hy__gpu_user_compile(void* device, const char* source, const char* flags, void** module);
+hy_status hy__gpu_compile_flags(void* device, char* text, size_t size);
+hy_status hy__gpu_module_kernel(void* device, void* module, const char* name, void** kernel);
+hy_status hy__gpu_kernel_launch(void* device, void* stream, void* kernel, const hy_launch* launch);
+void hy__gpu_module_destroy(void* device, void* module);
+hy_status hy__gpu_peak(void* device, hy_peak kind, hy_dtype dtype, void* dst, const void* src,
+                       size_t bytes, double* per_second);
 
 #endif  // HALYARD_BACKENDS_GPU_GPU_H_

@@ -112,26 +112,74 @@ hy__gpu_function* hy__gpu_kernel(hy__gpu_task* task, const char* file, const cha
   return task->status == HY_OK ? function : NULL;
 }
 
-void hy__gpu_launch(hy__gpu_task* task, hy__gpu_function* function, hy__gpu_dim3 grid,
-                    hy__gpu_dim3 block, size_t shared_bytes, void** arguments) {
+// CUlaunchConfig and CUlaunchAttribute.
+typedef struct launch_attribute {
+  int id;
+  char padding[4];
+  union {
+    char pad[64];
+    int flag;
+  } value;
+} launch_attribute;
+typedef struct launch_configuration {
+  unsigned grid[3], block[3], shared_bytes;
+  void* stream;
+  launch_attribute* attributes;
+  unsigned n_attributes;
+} launch_configuration;
+
+// A kernel that may start while the one before it runs.
+static int launch_behind(const hy__gpu_driver* driver, const launch_configuration* usual,
+                         void* function, void** arguments) {
+  enum { PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
+  launch_attribute attribute = {.id = PROGRAMMATIC_STREAM_SERIALIZATION, .value.flag = 1};
+  launch_configuration now = *usual;
+  now.attributes = &attribute;
+  now.n_attributes = 1;
+  return driver->launch_with(&now, function, arguments, NULL);
+}
+
+static void launch(hy__gpu_task* task, hy__gpu_function* function, hy__gpu_dim3 grid,
+                   hy__gpu_dim3 block, size_t shared_bytes, void** arguments, bool dependent) {
   enum { MAX_DYNAMIC_SHARED = 8 };  // the attribute
   if (task->status != HY_OK || grid.x == 0) return;
   const hy__gpu_driver* driver = &task->device->api->driver;
+  const launch_configuration c = {
+      .grid = {grid.x, grid.y ? grid.y : 1, grid.z ? grid.z : 1},
+      .block = {block.x, block.y ? block.y : 1, block.z ? block.z : 1},
+      .shared_bytes = (unsigned)shared_bytes,
+      .stream = task->stream->queue,
+  };
   int error = 0;
   if ((int)shared_bytes > function->shared) {
     error = driver->function_set(function->handle, MAX_DYNAMIC_SHARED, (int)shared_bytes);
     if (!error) function->shared = (int)shared_bytes;
   }
-  if (!error)
-    error = driver->launch(function->handle, grid.x, grid.y ? grid.y : 1, grid.z ? grid.z : 1,
-                           block.x, block.y ? block.y : 1, block.z ? block.z : 1,
-                           (unsigned)shared_bytes, task->stream->queue, arguments, NULL);
+  if (!error && dependent)
+    error = launch_behind(driver, &c, function->handle, arguments);
+  else if (!error)
+    error = driver->launch(function->handle, c.grid[0], c.grid[1], c.grid[2], c.block[0],
+                           c.block[1], c.block[2], c.shared_bytes, c.stream, arguments, NULL);
+  task->launches++;
+  task->independent |= !dependent;
   if (!error) return;
   char what[224];
   snprintf(what, sizeof what, "%.40s: kernel %.60s, grid %u x %u x %u of %u threads",
            task->op == HY_OP_NONE ? "probe" : hy__backend_host->op_name(task->op), function->name,
-           grid.x, grid.y ? grid.y : 1, grid.z ? grid.z : 1, block.x);
+           c.grid[0], c.grid[1], c.grid[2], c.block[0]);
   task->status = hy__gpu_fail(task->device, error, what);
+}
+
+void hy__gpu_launch(hy__gpu_task* task, hy__gpu_function* function, hy__gpu_dim3 grid,
+                    hy__gpu_dim3 block, size_t shared_bytes, void** arguments) {
+  launch(task, function, grid, block, shared_bytes, arguments, false);
+}
+
+void hy__gpu_launch_dependent(hy__gpu_task* task, hy__gpu_function* function, hy__gpu_dim3 grid,
+                              hy__gpu_dim3 block, size_t shared_bytes, void** arguments) {
+  enum { HOPPER = 9 };
+  bool can = task->device->compute_major >= HOPPER && task->device->api->driver.launch_with;
+  launch(task, function, grid, block, shared_bytes, arguments, can);
 }
 
 void hy__gpu_set(hy__gpu_task* task, uint64_t address, int value, size_t bytes) {

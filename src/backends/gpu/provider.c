@@ -19,13 +19,13 @@ static hy__gpu_family family_of(hy_op op) {
 
 hy_support hy__gpu_supports(void* device, const hy_call* call) {
   hy__gpu_family family = family_of(call->op);
-  hy__gpu_task question = {device, NULL, call->op, HY_OK};
+  hy__gpu_task question = {.device = device, .op = call->op};
   return family ? family(&question, call) : HY_SUPPORT_NO_OP;
 }
 
 hy_status hy__gpu_run_family(void* device, void* stream, const hy_call* call,
                              hy__gpu_family family) {
-  hy__gpu_task task = {device, stream, call->op, HY_OK};
+  hy__gpu_task task = {.device = device, .stream = stream, .op = call->op};
   if (task.device->lost) return hy__gpu_fail(task.device, -1, hy__backend_host->op_name(call->op));
   bool entered = hy__gpu_enter(task.device);
   task.stream->last_op = call->op;
@@ -34,6 +34,7 @@ hy_status hy__gpu_run_family(void* device, void* stream, const hy_call* call,
     task.status =
         hy__backend_host->fail(HY_INTERNAL, "%s: %s was accepted and cannot be run",
                                task.device->api->name, hy__backend_host->op_name(call->op));
+  hy__gpu_note_written(&task, call);
   hy__gpu_leave(task.device, entered);
   return task.status;
 }

@@ -6,6 +6,8 @@
 // keys up to its own.
 #include "ops/reference/attention.h"
 #include "ops/reference/element.h"
+#include "ops/reference/indices.h"
+#include "ops/reference/scratch.h"
 #include "ops/reference/walk.h"
 
 typedef struct sequence {
@@ -106,4 +108,117 @@ hy_status hy__ref_paged_attention(const hy_call* call) {
     hy__head_end(&head);
   }
   return HY_OK;
+}
+
+// ---- a decoding step ----
+
+static int64_t bytes_of(const hy_tensor* t, int64_t elements) {
+  return elements * (int64_t)hy_dtype_size(t->dtype);
+}
+
+// Heads first .. first + n - 1 of token b: [n, size].
+static hy_tensor heads_of(const hy_tensor* qkv, int64_t b, int64_t first, int64_t n) {
+  hy_tensor t = *qkv;
+  t.data = (char*)qkv->data + bytes_of(qkv, b * qkv->stride[0] + first * qkv->stride[1]);
+  t.ndim = 2;
+  t.shape[0] = n;
+  t.stride[0] = qkv->stride[1];
+  t.shape[1] = qkv->shape[2];
+  t.stride[1] = qkv->stride[2];
+  return t;
+}
+
+// The key or value of every head at `slot`: [heads, size].
+static hy_tensor slot_of(const hy_tensor* cache, int64_t slot) {
+  hy_tensor t = *cache;
+  int64_t block = slot / cache->shape[1], row = slot % cache->shape[1];
+  t.data = (char*)cache->data + bytes_of(cache, block * cache->stride[0] + row * cache->stride[1]);
+  t.ndim = 2;
+  for (int d = 0; d < 2; d++) {
+    t.shape[d] = cache->shape[2 + d];
+    t.stride[d] = cache->stride[2 + d];
+  }
+  return t;
+}
+
+// x [n, size] turned to position `at` of the tables, into `to`.
+static hy_status turn(const hy_call* call, const hy_tensor* x, int64_t at, hy_tensor* to) {
+  hy_tensor in[3] = {*x, call->in[3], call->in[4]};
+  for (int i = 1; i < 3; i++) {
+    in[i].data = (char*)in[i].data + bytes_of(&in[i], at * in[i].stride[0]);
+    in[i].ndim = 1;
+    in[i].shape[0] = in[i].shape[1];
+    in[i].stride[0] = in[i].stride[1];
+  }
+  return hy__ref_rope(&(hy_call){.op = HY_OP_rope, .n_in = 3, .n_out = 1, .in = in, .out = to});
+}
+
+static hy_status check_step(const hy_call* call) {
+  const hy_tensor *table = &call->in[5], *cache = &call->in[0];
+  int64_t positions = call->in[3].shape[0], room = table->shape[1] * cache->shape[1];
+  if (room > positions) room = positions;
+  for (int64_t b = 0; b < table->shape[0]; b++) {
+    int64_t length = index_at(&call->in[6], b);
+    if (length < 1 || length > room)
+      return hy__call_fail(call, HY_INDEX,
+                           "context_length[%lld] is %lld; with the new token, and by the tables, "
+                           "it lies between 1 and %lld",
+                           (long long)b, (long long)length, (long long)room);
+    for (int64_t i = 0; i * cache->shape[1] < length; i++) {
+      int64_t block = index_at(table, b * table->shape[1] + i);
+      if (block < 0 || block >= cache->shape[0])
+        return hy__call_fail(call, HY_INDEX, "block_table[%lld, %lld] is %lld; there are %lld",
+                             (long long)b, (long long)i, (long long)block,
+                             (long long)cache->shape[0]);
+    }
+  }
+  return HY_OK;
+}
+
+// Writes token b's key and value, and its turned heads of q to `q`.
+static hy_status step_token(const hy_call* call, int64_t b, hy_tensor* q) {
+  const hy_tensor *qkv = &call->in[2], *table = &call->in[5], *out = call->out;
+  int64_t kv_heads = out[0].shape[2], block_size = out[0].shape[1];
+  int64_t heads = qkv->shape[1] - 2 * kv_heads, at = index_at(&call->in[6], b) - 1;
+  int64_t block = index_at(table, b * table->shape[1] + at / block_size);
+  hy_tensor k = heads_of(qkv, b, heads, kv_heads);
+  hy_tensor v = heads_of(qkv, b, heads + kv_heads, kv_heads);
+  hy_tensor k_slot = slot_of(&out[0], block * block_size + at % block_size);
+  hy_tensor v_slot = slot_of(&out[1], block * block_size + at % block_size);
+  hy__copy_view(&v_slot, &v);
+  HY_TRY(turn(call, &k, at, &k_slot));
+  hy_tensor from = heads_of(qkv, b, 0, heads), to = heads_of(q, b, 0, heads);
+  return turn(call, &from, at, &to);
+}
+
+hy_status hy__ref_rope_paged_attention(const hy_call* call) {
+  const hy_tensor *qkv = &call->in[2], *out = call->out;
+  int64_t sequences = qkv->shape[0], count = hy_tensor_numel(&out[2]);
+  HY_TRY(check_step(call));
+  for (int i = 0; i < 2; i++) {
+    if (out[i].data != call->in[i].data) hy__copy_view(&out[i], &call->in[i]);
+  }
+  double* memory = hy__scratch(call, count + sequences + 1, 1);
+  if (!memory) return HY_OUT_OF_MEMORY;
+  int64_t* starts = (int64_t*)memory;
+  for (int64_t b = 0; b <= sequences; b++) starts[b] = b;
+  hy_tensor q = out[2], start = {.data = starts, .dtype = HY_I64, .ndim = 1};
+  q.data = memory + sequences + 1;
+  q.stride[2] = 1;
+  q.stride[1] = q.shape[2];
+  q.stride[0] = q.shape[1] * q.shape[2];
+  start.shape[0] = sequences + 1;
+  start.stride[0] = 1;
+  hy_status status = HY_OK;
+  for (int64_t b = 0; b < sequences && status == HY_OK; b++) status = step_token(call, b, &q);
+  hy_tensor in[6] = {q, out[0], out[1], call->in[5], start, call->in[6]}, to = out[2];
+  if (status == HY_OK)
+    status = hy__ref_paged_attention(&(hy_call){.op = HY_OP_paged_attention,
+                                                .n_in = 6,
+                                                .n_out = 1,
+                                                .in = in,
+                                                .out = &to,
+                                                .attrs = call->attrs});
+  hy__mfree(memory);
+  return status;
 }

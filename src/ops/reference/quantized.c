@@ -138,3 +138,56 @@ static void int8_weight_row(const hy_call* call, int64_t row, double* values) {
 hy_status hy__ref_linear_int8(const hy_call* call) {
   return hy__layer(call, &call->in[4], int8_x_row, int8_weight_row);
 }
+
+// ---- fused_linear ----
+
+typedef struct fused {
+  const hy_call* call;
+  double *x, *weight, *sums;  // [K], [K], [N]
+} fused;
+
+// Row `row` of x, normed where there is a norm.
+static void fused_x(const fused* f, int64_t row) {
+  const hy_tensor *x = &f->call->in[0], *norm = &f->call->in[1];
+  int64_t k = row_size(x);
+  hy__load_row_f(x->dtype, hy__row_address(x, row), x->stride[x->ndim - 1], k, f->x);
+  if (!hy__present(norm)) return;
+  double square = 0;
+  for (int64_t i = 0; i < k; i++) square += f->x[i] * f->x[i];
+  double factor = 1 / sqrt(square / (double)k + f->call->attrs.fused_linear.eps);
+  for (int64_t i = 0; i < k; i++) f->x[i] *= factor * hy__load_f(norm->dtype, hy__element(norm, i));
+}
+
+static void fused_row(const fused* f, int64_t row) {
+  const hy_tensor *in = f->call->in, *weight = &in[2], *bias = &in[4], *residual = &in[5];
+  const hy_tensor* out = &f->call->out[0];
+  int64_t n = weight->shape[0], k = weight->shape[1], outs = row_size(out);
+  fused_x(f, row);
+  for (int64_t j = 0; j < n; j++) {
+    if (hy__present(&in[3]))
+      load_scaled_row(weight, &in[3], j, f->weight);
+    else
+      load_row(weight, j, f->weight);
+    double sum = 0;
+    for (int64_t i = 0; i < k; i++) sum += f->x[i] * f->weight[i];
+    if (hy__present(bias)) sum += hy__load_f(bias->dtype, hy__element(bias, j));
+    f->sums[j] = sum;
+  }
+  for (int64_t j = 0; j < outs; j++) {
+    double y = f->sums[j];
+    if (f->call->attrs.fused_linear.gated) y = y / (1 + exp(-y)) * f->sums[outs + j];
+    if (hy__present(residual))
+      y += hy__load_f(residual->dtype, hy__element(residual, row * outs + j));
+    hy__store_f(out->dtype, hy__element(out, row * outs + j), y);
+  }
+}
+
+hy_status hy__ref_fused_linear(const hy_call* call) {
+  int64_t rows = row_count(&call->in[0]), n = call->in[2].shape[0], k = call->in[2].shape[1];
+  double* memory = hy__scratch(call, 2 * k + n, 1);
+  if (!memory) return HY_OUT_OF_MEMORY;
+  fused f = {call, memory, memory + k, memory + 2 * k};
+  for (int64_t r = 0; r < rows; r++) fused_row(&f, r);
+  hy__mfree(memory);
+  return HY_OK;
+}

@@ -32,7 +32,8 @@ static int64_t gather(const hy_call* call, int64_t row, double penalty, token* t
   int64_t n = 0;
   for (int64_t i = 0; i < logits->shape[1]; i++) {
     double logit = load(logits, row, i);
-    if (hy__present(seen) && ((const char*)seen->data)[row * seen->stride[0] + i * seen->stride[1]])
+    if (penalty != 1 && hy__present(seen) &&
+        ((const char*)seen->data)[row * seen->stride[0] + i * seen->stride[1]])
       logit = logit < 0 ? logit * penalty : logit / penalty;
     if (logit > -INFINITY) tokens[n++] = (token){logit, i};
   }
@@ -63,10 +64,15 @@ hy_status hy__ref_sample(const hy_call* call) {
   token* tokens = hy__scratch(call, logits->shape[1] + 1, sizeof *tokens / 8);
   if (!tokens) return HY_OUT_OF_MEMORY;
   for (int64_t row = 0; row < logits->shape[0]; row++) {
-    settings s = {load(how, row, 0), load(how, row, 1), load(how, row, 2), load(how, row, 3),
-                  load(how, row, 4)};
+    settings s = {.penalty = 1};
+    double draw = 0;
+    if (hy__present(how)) {
+      s = (settings){load(how, row, 0), load(how, row, 1), load(how, row, 2), load(how, row, 3),
+                     load(how, row, 4)};
+      draw = load(&call->in[2], row, 0);
+    }
     int64_t n = gather(call, row, s.penalty, tokens);
-    int64_t id = choose(tokens, n, &s, load(&call->in[2], row, 0));
+    int64_t id = choose(tokens, n, &s, draw);
     hy__store_i(out->dtype, (char*)out->data + row * out->stride[0] * 8, id);
   }
   hy__mfree(tokens);

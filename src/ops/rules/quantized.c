@@ -168,6 +168,41 @@ hy_status hy__shape_linear_sparse_2_4(const hy_call* call, hy_tensor* out) {
   return layer_output(call, values->shape[0], values->shape[1] * 2, 3, out);
 }
 
+// ---- fused: [rms_norm], linear, [silu gate], [residual] ----
+
+hy_status hy__dtype_fused_linear(const hy_call* call, hy_tensor* out) {
+  hy_dtype x = call->in[0].dtype, to = call->attrs.fused_linear.dtype;
+  HY_TRY(hy__check_dtypes(call, 0, 1));
+  HY_TRY(hy__check_dtypes_among(call, 1, 2, HY_DTYPE_BIT(x)));
+  if (call->in[3].dtype == HY_NONE) {
+    HY_TRY(hy__check_dtypes_among(call, 2, 3, HY_DTYPE_BIT(x)));
+  } else {
+    HY_TRY(check_quantized(call, 2));
+    HY_TRY(hy__check_dtypes_among(call, 3, 4, HY_DTYPE_BIT(HY_F32)));
+  }
+  HY_TRY(hy__check_dtypes_among(call, 4, 6, HY_DTYPE_BIT(x)));
+  if (to != x && to != HY_F32)
+    return hy__call_fail(call, HY_DTYPE, "the result is %s or f32, not %s", hy_dtype_name(x),
+                         hy_dtype_name(to));
+  out->dtype = to;
+  return HY_OK;
+}
+
+hy_status hy__shape_fused_linear(const hy_call* call, hy_tensor* out) {
+  const hy_tensor* weight = &call->in[2];
+  HY_TRY(hy__need_ndim(call, 2, 2));
+  HY_TRY(hy__need_shape(call, 1, 1, &weight->shape[1]));
+  if (call->in[3].dtype != HY_NONE) HY_TRY(check_scale(call, 3, weight));
+  HY_TRY(layer_output(call, weight->shape[0], weight->shape[1], 4, out));
+  if (call->attrs.fused_linear.gated) {
+    if (weight->shape[0] % 2 != 0)
+      return hy__call_fail(call, HY_SHAPE, "%lld outputs have no halves",
+                           (long long)weight->shape[0]);
+    out->shape[out->ndim - 1] /= 2;
+  }
+  return hy__need_shape(call, 5, out->ndim, out->shape);
+}
+
 // ---- mixture of experts ----
 
 hy_status hy__dtype_fused_moe(const hy_call* call, hy_tensor* out) {

@@ -35,6 +35,8 @@ hy_status hy__dtype_sample(const hy_call* call, hy_tensor* out) {
   HY_TRY(hy__check_dtypes(call, 0, 1));
   HY_TRY(hy__check_dtypes_among(call, 1, 3, HY_DTYPE_BIT(HY_F32)));
   HY_TRY(hy__check_dtypes_among(call, 3, 4, HY_BOOLS));
+  if (call->in[1].dtype != HY_NONE && call->in[2].dtype == HY_NONE)
+    return hy__call_fail(call, HY_INVALID_ARGUMENT, "settings need a draw");
   out[0].dtype = HY_I64;
   return HY_OK;
 }

@@ -126,10 +126,11 @@ static int64_t take_kept(const row* r, candidate* heap, int64_t n, candidate* ke
   return count;
 }
 
+// `memory` is NULL without a temperature: the largest.
 static int64_t choose(row* r, candidate* memory) {
   r->largest = find_largest(r);
   if (r->largest == -INFINITY) return -1;
-  if (!(r->setting[TEMPERATURE] > 0)) return find_first(r, r->largest);
+  if (!memory) return find_first(r, r->largest);
   candidate* kept = memory + r->n;
   double sum;
   int64_t n = take_kept(r, memory, gather(r, memory), kept, &sum), i = 0;
@@ -154,8 +155,11 @@ static void sample_row(void* context, int64_t i) {
   const hy_tensor *in = j->call->in, *out = &j->call->out[0], *seen = &in[SEEN];
   row r = {.logits = (const float*)in[LOGITS].data + i * in[LOGITS].stride[0],
            .n = in[LOGITS].shape[1],
-           .draw = element(&in[DRAW], i, 0)};
-  for (int k = 0; k < 5; k++) r.setting[k] = element(&in[SETTINGS], i, k);
+           .setting[PENALTY] = 1};
+  if (in[SETTINGS].dtype != HY_NONE) {
+    r.draw = element(&in[DRAW], i, 0);
+    for (int k = 0; k < 5; k++) r.setting[k] = element(&in[SETTINGS], i, k);
+  }
   if (seen->dtype != HY_NONE && r.setting[PENALTY] != 1) {
     r.seen = (const char*)seen->data + i * seen->stride[0];
     r.seen_step = seen->stride[1];

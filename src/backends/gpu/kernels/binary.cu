@@ -209,3 +209,39 @@ KERNEL void any(const hy_gpu_elementwise e) {
   else
     any_of<i64>(e);
 }
+
+// ---- Rows ----
+
+// N elements from `at`, neighbours in memory or one for all.
+DEVICE V row_vector(const hy_gpu_walk& w, int k, i64 at) {
+  const T* x = (const T*)w.data[k] + at;
+  if (w.stride[k][w.ndim - 1] != 0) return *(const V*)x;
+  V all;
+#pragma unroll
+  for (int i = 0; i < N; i++) all.at[i] = *x;
+  return all;
+}
+
+// Arithmetic of tensors of T whose innermost dimension is made of whole vectors: slices of rows, a
+// row or a column broadcast to all. (Every function here costs time to compile; others take `any`.)
+#define ROW_ARITHMETIC(X) X(add) X(sub) X(mul) X(maximum) X(minimum)
+KERNEL void rows(const hy_gpu_elementwise e) {
+  numbers p = numbers_of(e);
+  GRID_STRIDE(i, e.walk.n / N) {
+    i64 at[3];
+    if (e.walk.n < 0x80000000ll)
+      walk_offsets<3>(e.walk, (u32)(i * N), at);
+    else
+      walk_offsets<3>(e.walk, i * N, at);
+    V a = row_vector(e.walk, 1, at[1]), b = row_vector(e.walk, 2, at[2]), r;
+    switch (e.which) {
+#define AS_CASE(name)                                                                        \
+  case OP_##name:                                                                            \
+    for (int k = 0; k < N; k++) r.at[k] = name##_fn::of(to<M>(a.at[k]), to<M>(b.at[k]), p);  \
+    break;
+      ROW_ARITHMETIC(AS_CASE)
+#undef AS_CASE
+    }
+    *(V*)((T*)e.walk.data[0] + at[0]) = r;
+  }
+}

@@ -62,6 +62,61 @@ KERNEL void norm_forward(const hy_gpu_norm p) {
   }
 }
 
+// The same for rows that a warp holds in registers, HELD vectors a lane: x is read once, all of a row
+// is under way at once, and no warp waits for another.
+enum { HELD = 16 };
+KERNEL void __launch_bounds__(128) norm_forward_held(const hy_gpu_norm p) {
+  const int lane = threadIdx.x % HY_WARP, vectors = (int)(p.columns / N);
+  const i64 warps = (i64)gridDim.x * (blockDim.x / HY_WARP);
+  for (i64 r = (i64)blockIdx.x * (blockDim.x / HY_WARP) + threadIdx.x / HY_WARP; r < p.rows;
+       r += warps) {
+    const V* x = (const V*)((const T*)p.x + r * p.columns);
+    V* out = (V*)((T*)p.out + r * p.columns);
+    V held[HELD];
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+      if (h * HY_WARP + lane < vectors) held[h] = x[h * HY_WARP + lane];
+    M mean = 0, squares = 0;
+    if (p.centred) {
+#pragma unroll
+      for (int h = 0; h < HELD; h++)
+        if (h * HY_WARP + lane < vectors)
+#pragma unroll
+          for (int k = 0; k < N; k++) mean += to<M>(held[h].at[k]);
+      mean = warp_reduce<add_op>(mean) / (M)p.columns;
+    }
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+      if (h * HY_WARP + lane < vectors)
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+          M v = to<M>(held[h].at[k]) - mean;
+          squares += v * v;
+        }
+    M scale = 1 / m_sqrt(warp_reduce<add_op>(squares) / (M)p.columns + (M)p.eps);
+#pragma unroll
+    for (int h = 0; h < HELD; h++) {
+      int i = h * HY_WARP + lane;
+      if (i >= vectors) break;
+      V w, b;
+      if (p.weight) w = ((const V*)p.weight)[i];
+      if (p.bias) b = ((const V*)p.bias)[i];
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        M v = (to<M>(held[h].at[k]) - mean) * scale;
+        if (p.weight) v *= to<M>(w.at[k]);
+        if (p.bias) v += to<M>(b.at[k]);
+        held[h].at[k] = from<T>(v);
+      }
+      out[i] = held[h];
+    }
+    if (lane == 0) {
+      if (p.mean) ((M*)p.mean)[r] = mean;
+      if (p.rstd) ((M*)p.rstd)[r] = scale;
+    }
+  }
+}
+
 // With h = (x - mean) rstd and g = dy w: dx = rstd (g - mean(g) - h mean(g h)), where an rms norm has
 // neither mean.
 KERNEL void norm_backward(const hy_gpu_norm p) {

@@ -35,6 +35,37 @@ typedef struct hy_quantized_linear {
   unsigned* counters;
 } hy_quantized_linear;
 
+// out = f(norm(x) weight^T + bias) + residual, where the norm, the bias and the residual may be
+// NULL and f multiplies one half by SiLU of the other, or nothing. A weight of few bits has
+// `groups` scales in a row, one for each `group` numbers. All contiguous but for the steps between
+// rows.
+typedef struct hy_fused_linear {
+  const void *x, *norm, *weight, *bias, *residual;
+  const float* scale;
+  void* out;
+  int m, n, k, rows;  // rows of the weight: n, or twice that where `gated`
+  int group, groups, gated;
+  int wide;   // out is f32 whatever x is
+  int early;  // weight and norm may be read before the kernel before is done
+  long long x_row, out_row, residual_row;
+  double eps;
+} hy_fused_linear;
+
+// One new token of each sequence: q and k turn by its position, k and v go into the paged cache,
+// and q attends to all of it. qkv [sequences, heads + 2 kv_heads, size]; angles [positions, size /
+// 2].
+typedef struct hy_decode {
+  const void *qkv, *cosine, *sine;
+  void *k, *v, *out;  // caches [blocks, block, kv_heads, size]
+  const void *table, *length;
+  float* partial;  // [sequences, heads, splits, size + 2]: sums, then the largest score, the total
+  unsigned* counters;
+  int sequences, heads, kv_heads, size, blocks, block, most_blocks, positions;
+  int splits, early;
+  int table_dtype, length_dtype, angle_dtype;  // hy_dtype
+  double scale;
+} hy_decode;
+
 // Contiguous rows whose numbers share a scale in groups; a row is a whole number of groups.
 typedef struct hy_quantize {
   const void* x;

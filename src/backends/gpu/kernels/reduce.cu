@@ -80,6 +80,9 @@ DEVICE M centre_of(const hy_gpu_reduce& r, i64 output) {
   return r.centre ? ((const M*)r.centre)[output] : (M)0;
 }
 
+enum { N = lanes16<T>::n };
+typedef vec<T, N> V;
+
 template <class Fn>
 DEVICE void reduce_in_block(const hy_gpu_reduce& r) {
   __shared__ M partial[32];
@@ -90,6 +93,18 @@ DEVICE void reduce_in_block(const hy_gpu_reduce& r) {
     M centre = centre_of(r, output), total[4];
     for (int k = 0; k < 4; k++) total[k] = Fn::begin();
     i64 j = a.first + threadIdx.x;
+    if (r.vectors) {
+      const V* x = (const V*)(a.x + a.first);
+      const i64 whole = (a.last - a.first) / N;
+#pragma unroll 4
+      for (i64 i = threadIdx.x; i < whole; i += blockDim.x) {
+        V v = x[i];
+#pragma unroll
+        for (int k = 0; k < N; k++)
+          total[k % 4] = Fn::of(total[k % 4], Fn::enter(to<M>(v.at[k]), centre));
+      }
+      j += whole * N;
+    }
     for (; j + 3 * (i64)blockDim.x < a.last; j += 4 * (i64)blockDim.x) {
       M x[4];
 #pragma unroll
@@ -113,6 +128,41 @@ DEVICE void reduce_in_thread(const hy_gpu_reduce& r) {
     for (i64 j = a.first; j < a.last; j++)
       total = Fn::of(total, Fn::enter(to<M>(a.x[element(r, j)]), centre));
     finish<Fn>(r, output, split, out_at, total);
+  }
+}
+
+// Sums of N outputs that lie side by side, a thread; AHEAD rows of them in flight.
+enum { AHEAD = 4 };
+KERNEL void columns_sum(const hy_gpu_reduce r) {
+  const i64 step = r.stride[0];
+  GRID_STRIDE(group, r.kept.n / N) {
+    i64 split = blockIdx.y, out_at, output = group * N;
+    region a = region_of(r, output, split, &out_at);
+    M total[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) total[k] = 0;
+    i64 j = a.first;
+    for (; j + AHEAD <= a.last; j += AHEAD) {
+      V v[AHEAD];
+#pragma unroll
+      for (int u = 0; u < AHEAD; u++) v[u] = *(const V*)(a.x + (j + u) * step);
+#pragma unroll
+      for (int u = 0; u < AHEAD; u++)
+#pragma unroll
+        for (int k = 0; k < N; k++) total[k] = sum_fn::of(total[k], to<M>(v[u].at[k]));
+    }
+    for (; j < a.last; j++) {
+      V v = *(const V*)(a.x + j * step);
+#pragma unroll
+      for (int k = 0; k < N; k++) total[k] = sum_fn::of(total[k], to<M>(v.at[k]));
+    }
+    if (r.splits > 1) {
+#pragma unroll
+      for (int k = 0; k < N; k++) ((M*)r.partial)[(output + k) * r.splits + split] = total[k];
+    } else {
+#pragma unroll 1
+      for (int k = 0; k < N; k++) finish<sum_fn>(r, output + k, split, out_at + k * r.out_step, total[k]);
+    }
   }
 }
 

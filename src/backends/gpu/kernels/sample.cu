@@ -18,18 +18,93 @@ DEVICE f64 logit_of(const hy_gpu_sample& s, i64 row, i64 id) {
 }
 
 // What can be chosen comes first, the largest before all others; the rest has the greatest key.
+DEVICE u64 key_of(f64 logit) {
+  if (!(logit > -(f64)INF_F32)) return ~0ull;
+  u64 bits = (u64)__double_as_longlong(logit == 0 ? 0.0 : logit);
+  return ~(bits >> 63 ? ~bits : bits | 1ull << 63);
+}
+
 KERNEL void sample_keys(const hy_gpu_sample s, u64* keys, u32* places) {
   GRID_STRIDE(i, s.rows * s.tokens) {
     i64 row = i / s.tokens, id = i % s.tokens;
-    f64 logit = logit_of(s, row, id);
-    u64 key = ~0ull;
-    if (logit > -(f64)INF_F32) {
-      u64 bits = (u64)__double_as_longlong(logit == 0 ? 0.0 : logit);
-      key = ~(bits >> 63 ? ~bits : bits | 1ull << 63);
-    }
-    keys[i] = key;
+    keys[i] = key_of(logit_of(s, row, id));
     places[i] = (u32)id;
   }
+}
+
+// ---- Greedy ----
+
+struct best_token {
+  u64 key;
+  i64 id;
+};
+
+DEVICE best_token better(best_token a, best_token b) {
+  return b.key < a.key || (b.key == a.key && b.id < a.id) ? b : a;
+}
+
+DEVICE best_token best_of_block(best_token mine) {
+  __shared__ best_token held[THREADS / HY_WARP];
+#pragma unroll
+  for (int mask = HY_WARP / 2; mask > 0; mask /= 2)
+    mine = better(mine, best_token{SHFL_XOR(mine.key, mask), SHFL_XOR(mine.id, mask)});
+  if (threadIdx.x % HY_WARP == 0) held[threadIdx.x / HY_WARP] = mine;
+  __syncthreads();
+  best_token all = held[0];
+  for (int w = 1; w < THREADS / HY_WARP; w++) all = better(all, held[w]);
+  __syncthreads();
+  return all;
+}
+
+// Grid: parts of a row, rows. A counter for each row is 0 before and after.
+KERNEL void __launch_bounds__(THREADS) sample_greedy(const hy_gpu_sample s, best_token* best,
+                                                     u32* counters) {
+  __shared__ u32 arrived;
+  const i64 row = blockIdx.y;
+  best_token mine = {~0ull, I64_HIGH};
+  const bool lines = s.logits.dtype == DT_F32 && s.logits.stride[1] == 1 && s.tokens % 4 == 0 &&
+                     s.logits.stride[0] % 4 == 0 && ((u64)s.logits.data & 15) == 0;
+  if (lines) {
+    // As floats, four at a time; the largest of them then has a key.
+    const vec<f32, 4>* x = (const vec<f32, 4>*)((const f32*)s.logits.data + row * s.logits.stride[0]);
+    f32 most = -INF_F32;
+    i64 at = -1;
+#pragma unroll 4
+    for (i64 i = (i64)blockIdx.x * THREADS + threadIdx.x; i < s.tokens / 4;
+         i += (i64)gridDim.x * THREADS) {
+      vec<f32, 4> v = x[i];
+#pragma unroll
+      for (int k = 0; k < 4; k++) {
+        if (v.at[k] > most) {
+          most = v.at[k];
+          at = 4 * i + k;
+        }
+      }
+    }
+    if (at >= 0) mine = best_token{key_of((f64)most), at};
+  } else {
+#pragma unroll 4
+    for (i64 id = (i64)blockIdx.x * THREADS + threadIdx.x; id < s.tokens;
+         id += (i64)gridDim.x * THREADS)
+      mine = better(mine, best_token{key_of(logit_of(s, row, id)), id});
+  }
+  mine = best_of_block(mine);
+  best_token* parts = best + row * gridDim.x;
+  if (gridDim.x > 1) {
+    if (threadIdx.x == 0) {
+      parts[blockIdx.x] = mine;
+      __threadfence();
+      arrived = atomicAdd(&counters[row], 1u);
+    }
+    __syncthreads();
+    if (arrived != gridDim.x - 1) return;
+    __threadfence();
+    mine = threadIdx.x < gridDim.x ? parts[threadIdx.x] : best_token{~0ull, I64_HIGH};
+    mine = best_of_block(mine);
+    if (threadIdx.x == 0) counters[row] = 0;
+  }
+  if (threadIdx.x == 0)
+    ((i64*)s.ids)[row * s.ids_stride] = mine.key == ~0ull ? -1 : mine.id;
 }
 
 // The sum over a block, and in `before` that of the threads with smaller numbers.

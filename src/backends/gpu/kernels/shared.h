@@ -45,6 +45,8 @@ typedef struct hy_gpu_reduce {
   int divides;
   long long length, splits;
   long long shape[HY_GPU_DIMS], stride[HY_GPU_DIMS];
+  int vectors;         // what is reduced, or what is kept, falls into vectors of 16 bytes
+  long long out_step;  // from one output to the next of a vector, in elements
   double divisor;
   const char* centre;  // a number for each output, or NULL
   char* partial;

@@ -107,6 +107,51 @@ KERNEL void softmax_block(T* out, const T* x, i64 lanes, i64 length, i64 inner, 
   }
 }
 
+// exp where the result is rounded to half a float anyway.
+DEVICE M quick_exp(M x) { return sizeof(T) == 2 ? (M)__expf((f32)x) : m_exp(x); }
+
+// Lanes that a warp holds in registers, HELD vectors a thread: x is read once, all of a lane is under
+// way at once, and no warp waits for another.
+enum { HELD = 16 };
+KERNEL void __launch_bounds__(128) softmax_held(T* out, const T* x, i64 lanes, i64 length,
+                                                int log_form) {
+  const int in_warp = threadIdx.x % HY_WARP, vectors = (int)(length / N);
+  const i64 warps = (i64)gridDim.x * (blockDim.x / HY_WARP);
+  for (i64 lane = (i64)blockIdx.x * (blockDim.x / HY_WARP) + threadIdx.x / HY_WARP; lane < lanes;
+       lane += warps) {
+    V held[HELD];
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+      if (h * HY_WARP + in_warp < vectors)
+        held[h] = ((const V*)(x + lane * length))[h * HY_WARP + in_warp];
+    M most = lowest(), sum = 0;
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+      if (h * HY_WARP + in_warp < vectors)
+#pragma unroll
+        for (int k = 0; k < N; k++) most = max_op::of(most, to<M>(held[h].at[k]));
+    most = warp_reduce<max_op>(most);
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+      if (h * HY_WARP + in_warp < vectors)
+#pragma unroll
+        for (int k = 0; k < N; k++) sum += quick_exp(to<M>(held[h].at[k]) - most);
+    sum = warp_reduce<add_op>(sum);
+    M by = log_form ? m_log(sum) : 1 / sum;
+#pragma unroll
+    for (int h = 0; h < HELD; h++) {
+      int i = h * HY_WARP + in_warp;
+      if (i >= vectors) break;
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        M v = to<M>(held[h].at[k]);
+        held[h].at[k] = from<T>(log_form ? v - most - by : quick_exp(v - most) * by);
+      }
+      ((V*)(out + lane * length))[i] = held[h];
+    }
+  }
+}
+
 // Lanes of at most 1024 elements that lie together: each warp has one in registers.
 enum { WARP_LANE = 1024 / HY_WARP };
 KERNEL void softmax_warp(T* out, const T* x, i64 lanes, i64 length, int log_form) {

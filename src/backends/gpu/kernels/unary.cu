@@ -168,3 +168,29 @@ KERNEL void any(const hy_gpu_elementwise e) {
   else
     any_of<i64>(e);
 }
+
+// Activations of one tensor of T whose innermost dimension is made of whole vectors, such as a slice
+// of rows. (Every function here costs time to compile; others take `any`.)
+#define ACTIVATION(X) X(silu) X(gelu) X(relu)
+#ifndef INTEGER
+KERNEL void rows(const hy_gpu_elementwise e) {
+  int attribute = e.attribute;
+  GRID_STRIDE(i, e.walk.n / N) {
+    i64 at[2];
+    if (e.walk.n < 0x80000000ll)
+      walk_offsets<2>(e.walk, (u32)(i * N), at);
+    else
+      walk_offsets<2>(e.walk, i * N, at);
+    V x = *(const V*)((const T*)e.walk.data[1] + at[1]);
+    switch (e.op) {
+#define AS_CASE(name)                                                                         \
+  case OP_##name:                                                                             \
+    for (int k = 0; k < N; k++) x.at[k] = from<T>(name##_fn::of(to<M>(x.at[k]), attribute));  \
+    break;
+      ACTIVATION(AS_CASE)
+#undef AS_CASE
+    }
+    *(V*)((T*)e.walk.data[0] + at[0]) = x;
+  }
+}
+#endif

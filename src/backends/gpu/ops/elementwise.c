@@ -23,7 +23,7 @@ static hy_gpu_elementwise begin(hy__gpu_task* task, const hy_call* call) {
       .walk = hy__gpu_walk(&call->out[0], 1 + call->n_in, tensors),
       .op = (int)call->op,
       .which = (int)call->op,
-      .fault = task->stream ? (hy_gpu_fault*)(uintptr_t)task->stream->fault_address : NULL,
+      .fault = task->stream ? (hy_gpu_fault*)(uintptr_t)task->stream->use.faults->address : NULL,
   };
   return e;
 }
@@ -60,6 +60,30 @@ static unsigned vector_blocks(hy__gpu_task* task, int64_t n, hy_dtype type) {
   return hy__gpu_blocks(task, n, THREADS, size > 0 ? 16 / size : 1);
 }
 
+// Whether all tensors are of that type and their innermost dimension falls into vectors of 16
+// bytes, in which an input may stand still.
+static bool has_rows(const hy_gpu_elementwise* e, hy_dtype type) {
+  const hy_gpu_walk* w = &e->walk;
+  int last = w->ndim - 1;
+  long long n = 16 / (long long)hy_dtype_size(type);
+  if (w->shape[last] % n != 0 || w->stride[0][last] != 1) return false;
+  for (int k = 0; k < w->count; k++) {
+    bool still = k > 0 && w->stride[k][last] == 0;
+    if (w->dtype[k] != (int)type || (!still && w->stride[k][last] != 1)) return false;
+    if (!still && ((uintptr_t)w->data[k] & 15)) return false;
+    for (int d = 0; d < last && !still; d++)
+      if (w->stride[k][d] % n != 0) return false;
+  }
+  return true;
+}
+
+static void launch_rows(hy__gpu_task* task, const char* file, hy_gpu_elementwise* e,
+                        hy_dtype type) {
+  hy__gpu_launch(task, hy__gpu_kernel(task, file, "rows", hy__gpu_option(type)),
+                 hy__gpu_1d(vector_blocks(task, e->walk.n, type)), hy__gpu_1d(THREADS), 0,
+                 HY__GPU_ARGS(e));
+}
+
 // ---- One input, and gradients ----
 
 hy_support hy__gpu_unary(hy__gpu_task* task, const hy_call* call) {
@@ -73,7 +97,13 @@ hy_support hy__gpu_unary(hy__gpu_task* task, const hy_call* call) {
   bool gelu = op == HY_OP_gelu || op == HY_OP_gelu_backward;
   e.attribute = gelu && call->attrs.gelu.approximate;
   if (!is_plain(&e, type, type)) {
-    launch_any(task, "unary", &e, type);
+    bool still = e.walk.count == 2 && e.walk.stride[1][e.walk.ndim - 1] == 0;
+    bool activation =
+        hy_dtype_is_float(type) && (op == HY_OP_silu || op == HY_OP_gelu || op == HY_OP_relu);
+    if (activation && !still && has_rows(&e, type))
+      launch_rows(task, "unary", &e, type);
+    else
+      launch_any(task, "unary", &e, type);
     return HY_SUPPORT_YES;
   }
   char entry[48];
@@ -94,8 +124,14 @@ hy_support hy__gpu_unary(hy__gpu_task* task, const hy_call* call) {
 
 static void launch_binary(hy__gpu_task* task, hy_gpu_elementwise* e, hy_dtype type,
                           hy_dtype out_type, const char* name) {
+  bool arithmetic = e->walk.count == 3 &&
+                    (e->which == HY_OP_add || e->which == HY_OP_sub || e->which == HY_OP_mul ||
+                     e->which == HY_OP_maximum || e->which == HY_OP_minimum);
   if (!is_plain(e, type, out_type)) {
-    launch_any(task, "binary", e, type);
+    if (arithmetic && has_rows(e, type))
+      launch_rows(task, "binary", e, type);
+    else
+      launch_any(task, "binary", e, type);
     return;
   }
   char entry[48];

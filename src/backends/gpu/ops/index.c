@@ -28,7 +28,7 @@ static hy_gpu_index begin(const hy__gpu_task* task, const hy_call* call, const h
       .op = (int)call->op,
       .padding = -1,
       .n_indexed = 1,
-      .fault = (hy_gpu_fault*)(uintptr_t)task->stream->fault_address,
+      .fault = (hy_gpu_fault*)(uintptr_t)task->stream->use.faults->address,
   };
 }
 

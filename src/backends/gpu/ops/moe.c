@@ -25,7 +25,7 @@ static void run(const step* s, const char* file, const char* entry, unsigned blo
   int op = s->task->op;
   hy__gpu_launch(s->task, hy__gpu_kernel(s->task, file, entry, s->options),
                  (hy__gpu_dim3){blocks_x, blocks_y, 1}, (hy__gpu_dim3){threads, 1, 1}, shared,
-                 HY__GPU_ARGS(s->p, &s->task->stream->fault_address, &op));
+                 HY__GPU_ARGS(s->p, &s->task->stream->use.faults->address, &op));
 }
 
 hy_support hy__gpu_fused_moe(hy__gpu_task* task, const hy_call* call) {

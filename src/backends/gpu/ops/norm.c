@@ -43,6 +43,21 @@ static void launch_rows(hy__gpu_task* task, const char* entry, hy_gpu_norm* p, h
                  hy__gpu_1d(threads), 0, HY__GPU_ARGS(p));
 }
 
+// In a warp's registers where the row, its parameters and their alignment allow it.
+static void launch_forward(hy__gpu_task* task, hy_gpu_norm* p, hy_dtype dtype) {
+  enum { HELD = 16, WARP = 32, THREADS = 128 };
+  long long vectors = p->columns / (16 / (long long)hy_dtype_size(dtype));
+  bool held = p->vectors && !p->wide && vectors <= (long long)HELD * WARP &&
+              (((uintptr_t)p->weight | (uintptr_t)p->bias) & 15) == 0;
+  if (!held) {
+    launch_rows(task, "norm_forward", p, dtype);
+    return;
+  }
+  hy__gpu_launch(task, hy__gpu_kernel(task, "norm", "norm_forward_held", hy__gpu_option(dtype)),
+                 hy__gpu_1d(hy__gpu_blocks(task, p->rows * WARP, THREADS, 1)), hy__gpu_1d(THREADS),
+                 0, HY__GPU_ARGS(p));
+}
+
 hy_support hy__gpu_norm(hy__gpu_task* task, const hy_call* call) {
   bool centred = call->op == HY_OP_layer_norm;
   HY__GPU_NEED(strided(&call->in[0]), NO_LAYOUT);
@@ -61,7 +76,7 @@ hy_support hy__gpu_norm(hy__gpu_task* task, const hy_call* call) {
   p.mean = mean_out.data;
   p.rstd = rstd_out.data;
   decide_vectors(&p, x.dtype);
-  launch_rows(task, "norm_forward", &p, x.dtype);
+  launch_forward(task, &p, x.dtype);
   hy__gpu_out_end(task, &call->out[0], &out);
   if (p.mean) hy__gpu_out_end(task, mean, &mean_out);
   if (p.rstd) hy__gpu_out_end(task, rstd, &rstd_out);
@@ -71,17 +86,17 @@ hy_support hy__gpu_norm(hy__gpu_task* task, const hy_call* call) {
 // Sums [splits, columns] over the splits into a parameter's gradient.
 static void sum_splits(hy__gpu_task* task, const hy_gpu_norm* p, char* partial, hy_dtype math,
                        const hy_tensor* out) {
-  hy_tensor parts, flat = *out;
-  int64_t shape[HY_MAX_DIMS + 1] = {p->splits};
-  for (int d = 0; d < flat.ndim; d++) shape[d + 1] = flat.shape[d];
-  hy_tensor_init(&parts, partial, math, flat.ndim + 1, shape);
-  hy__gpu_reduce(task, "sum", &parts, 1, &flat, NULL, NULL);
+  hy_tensor parts, line, written = hy__gpu_out_begin(task, out);
+  hy_tensor_init(&parts, partial, math, 2, (int64_t[]){p->splits, p->columns});
+  hy_tensor_init(&line, written.data, written.dtype, 1, (int64_t[]){p->columns});
+  hy__gpu_reduce(task, "sum", &parts, 1, &line, NULL, NULL);
+  hy__gpu_out_end(task, out, &written);
 }
 
 hy_support hy__gpu_norm_backward(hy__gpu_task* task, const hy_call* call) {
   bool centred = call->op == HY_OP_layer_norm_backward;
   const hy_tensor* in = call->in;
-  HY__GPU_NEED(strided(&in[0]) && strided(&in[1]) && in[1].ndim < HY_MAX_DIMS, NO_LAYOUT);
+  HY__GPU_NEED(strided(&in[0]) && strided(&in[1]), NO_LAYOUT);
   if (!task->stream) return HY_SUPPORT_YES;
   static const hy_tensor absent;
   const hy_tensor *rstd = centred ? &in[3] : &in[2], *weight = centred ? &in[4] : &in[3];

@@ -55,7 +55,7 @@ static void run_flash(hy__gpu_task* task, hy_paged* p, hy_dtype dtype) {
   hy__gpu_launch(task, hy__gpu_kernel(task, "paged_attention", "paged_attention", options),
                  (hy__gpu_dim3){row_tiles, (unsigned)p->kv_heads, (unsigned)p->splits},
                  (hy__gpu_dim3){(unsigned)bq * 2, 1, 1}, (size_t)(bq + 4 * bkv) * (size_t)head * 2,
-                 HY__GPU_ARGS(p, &task->stream->fault_address, &op));
+                 HY__GPU_ARGS(p, &task->stream->use.faults->address, &op));
   if (p->splits > 1)
     hy__gpu_launch(task, hy__gpu_kernel(task, "paged_attention", "paged_combine", options),
                    (hy__gpu_dim3){tiles((int64_t)p->tokens * p->heads, 4), 1, 1},
@@ -71,7 +71,7 @@ static void run_rows(hy__gpu_task* task, hy_paged* p, hy_dtype dtype) {
       hy__gpu_kernel(task, "paged_attention_simt", "paged_attention_rows", hy__gpu_option(dtype));
   hy__gpu_launch(task, kernel, (hy__gpu_dim3){tiles((int64_t)p->tokens * p->heads, warps), 1, 1},
                  (hy__gpu_dim3){warps * (unsigned)task->device->warp_size, 1, 1}, warps * bytes,
-                 HY__GPU_ARGS(p, &task->stream->fault_address, &op));
+                 HY__GPU_ARGS(p, &task->stream->use.faults->address, &op));
 }
 
 hy_support hy__gpu_paged_attention(hy__gpu_task* task, const hy_call* call) {

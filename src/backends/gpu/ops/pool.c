@@ -83,7 +83,8 @@ hy_support hy__gpu_max_pool2d_backward(hy__gpu_task* task, const hy_call* call) 
       hy__gpu_kernel(task, "pool", "max_pool_check", hy__gpu_option(dx->dtype));
   int op = call->op;
   hy__gpu_launch(task, check, (hy__gpu_dim3){hy__gpu_blocks(task, n_out, 256, 1), 1, 1},
-                 (hy__gpu_dim3){256, 1, 1}, 0, HY__GPU_ARGS(&p, &task->stream->fault_address, &op));
+                 (hy__gpu_dim3){256, 1, 1}, 0,
+                 HY__GPU_ARGS(&p, &task->stream->use.faults->address, &op));
   launch(task, "max_pool_backward", dx->dtype, n, &p);
   hy__gpu_finish(task, dx, &held);
   return HY_SUPPORT_YES;

@@ -41,9 +41,10 @@ static hy_gpu_reduce plan(const hy_tensor* x, uint32_t mask) {
   return r;
 }
 
-// How a plan is launched: blocks or threads for outputs, and in how many parts.
+// How a plan is launched: blocks or threads for outputs, and in how many parts; by vectors where
+// the kernels can.
 typedef struct cut {
-  bool by_thread;
+  bool by_thread, columns;
   unsigned threads;
   hy__gpu_dim3 grid;
 } cut;
@@ -52,24 +53,62 @@ static int64_t clamp(int64_t value, int64_t low, int64_t high) {
   return value < low ? low : value > high ? high : value;
 }
 
-static cut cut_work(const hy__gpu_task* task, hy_gpu_reduce* r, bool may_split) {
+// Whether outputs that lie side by side fall into vectors of 16 bytes of x.
+static bool has_columns(const hy_gpu_reduce* r, int64_t n) {
   const hy_gpu_walk* kept = &r->kept;
+  int last = kept->ndim - 1;
+  bool fits = r->ndim == 1 && kept->stride[1][last] == 1 && kept->shape[last] % n == 0 &&
+              ((uintptr_t)kept->data[1] & 15) == 0;
+  for (int d = 0; d < last; d++) fits = fits && kept->stride[1][d] % n == 0;
+  for (int d = 0; d < r->ndim; d++) fits = fits && r->stride[d] % n == 0;
+  return fits;
+}
+
+// Whether what an output has of x is one run, in vectors of 16 bytes.
+static bool has_runs(const hy_gpu_reduce* r, int64_t n) {
+  const hy_gpu_walk* kept = &r->kept;
+  bool fits = r->ndim == 1 && r->stride[0] == 1 && ((uintptr_t)kept->data[1] & 15) == 0;
+  for (int d = 0; d < kept->ndim; d++) fits = fits && kept->stride[1][d] % n == 0;
+  return fits;
+}
+
+static cut cut_work(const hy__gpu_task* task, hy_gpu_reduce* r, bool vectors, bool columns) {
+  const hy_gpu_walk* kept = &r->kept;
+  int64_t n = 16 / (int64_t)hy_dtype_size((hy_dtype)kept->dtype[1]);
   int64_t outputs = kept->n, wanted = (int64_t)task->device->multiprocessors * 2048;
   int last = kept->ndim - 1;
   bool outputs_close =
       kept->stride[1][last] == 1 && kept->shape[last] >= 32 && r->stride[r->ndim - 1] != 1;
   cut c = {.by_thread = r->length <= 32 || outputs_close};
+  if (outputs_close && columns && has_columns(r, n)) {
+    // 64 rows a part at least; the parts are summed in a second launch.
+    c.columns = true;
+    c.threads = 64;
+    r->out_step = kept->stride[0][last];
+    r->splits = clamp(wanted / 2 / (outputs / n + 1), 1, clamp(r->length / 64, 1, 4096));
+    c.grid = (hy__gpu_dim3){hy__gpu_blocks(task, outputs / n, (int)c.threads, 1),
+                            (unsigned)r->splits, 1};
+    return c;
+  }
   if (c.by_thread) {
     c.threads = 128;
-    if (may_split) r->splits = clamp(wanted / (outputs + 1), 1, clamp(r->length / 64, 1, 4096));
+    r->splits = clamp(wanted / (outputs + 1), 1, clamp(r->length / 64, 1, 4096));
     c.grid = (hy__gpu_dim3){hy__gpu_blocks(task, outputs, 128, 1), (unsigned)r->splits, 1};
     return c;
   }
+  // A vector or four a thread: few threads to a row, so that rows need not wait for one another.
+  r->vectors = vectors && has_runs(r, n);
+  int64_t each = r->vectors ? 4 * n : 8;
   c.threads = 32;
-  while (c.threads < 512 && (int64_t)c.threads * 8 < r->length) c.threads *= 2;
-  if (may_split)
-    r->splits = clamp(wanted / c.threads / (outputs + 1), 1,
-                      clamp(r->length / ((int64_t)c.threads * 16), 1, 4096));
+  while (c.threads < 512 && (int64_t)c.threads * each < r->length) c.threads *= 2;
+  r->splits = clamp(wanted / c.threads / (outputs + 1), 1,
+                    clamp(r->length / ((int64_t)c.threads * 2 * each), 1, 4096));
+  if (r->vectors) {  // parts begin at vectors
+    int64_t part = (r->length + r->splits - 1) / r->splits;
+    part = (part + n - 1) / n * n;
+    r->splits = (r->length + part - 1) / part;
+    r->vectors = r->splits == 1 || ((r->length + r->splits - 1) / r->splits) % n == 0;
+  }
   c.grid = hy__gpu_1d(hy__gpu_blocks(task, outputs * r->splits * c.threads, (int)c.threads, 1));
   return c;
 }
@@ -77,7 +116,11 @@ static cut cut_work(const hy__gpu_task* task, hy_gpu_reduce* r, bool may_split) 
 static void launch(hy__gpu_task* task, const hy_gpu_reduce* r, const cut* c, const char* function,
                    hy_dtype dtype) {
   char entry[32];
-  snprintf(entry, sizeof entry, "%s_%s", c->by_thread ? "thread" : "block", function);
+  snprintf(entry, sizeof entry, "%s_%s",
+           c->columns     ? "columns"
+           : c->by_thread ? "thread"
+                          : "block",
+           function);
   hy__gpu_launch(task, hy__gpu_kernel(task, "reduce", entry, hy__gpu_option(dtype)), c->grid,
                  hy__gpu_1d(c->threads), 0, HY__GPU_ARGS((void*)r));
 }
@@ -91,7 +134,7 @@ void hy__gpu_reduce(hy__gpu_task* task, const char* function, const hy_tensor* x
   r.divisor = divisor ? *divisor : 1;
   r.centre = centre;
   if (r.kept.n == 0) return;
-  cut c = cut_work(task, &r, true);
+  cut c = cut_work(task, &r, true, strcmp(function, "sum") == 0);
   if (r.splits == 1) {
     launch(task, &r, &c, function, x->dtype);
     return;
@@ -126,7 +169,7 @@ static bool strided(const hy_call* call) {
 hy_support hy__gpu_reduction(hy__gpu_task* task, const hy_call* call) {
   const hy_tensor* x = &call->in[0];
   uint32_t mask = hy__gpu_dims_mask(&call->attrs.reduce.dims, x->ndim);
-  HY__GPU_NEED(strided(call) && x->ndim < HY_MAX_DIMS, NO_LAYOUT);
+  HY__GPU_NEED(strided(call) && (x->ndim < HY_MAX_DIMS || mask), NO_LAYOUT);
   if (!task->stream) return HY_SUPPORT_YES;
   double n = (double)plan(x, mask).length;
   hy__gpu_reduce(task, function_of(call->op), x, mask, &call->out[0],
@@ -138,7 +181,7 @@ hy_support hy__gpu_reduction(hy__gpu_task* task, const hy_call* call) {
 hy_support hy__gpu_var(hy__gpu_task* task, const hy_call* call) {
   const hy_tensor* x = &call->in[0];
   uint32_t mask = hy__gpu_dims_mask(&call->attrs.var.dims, x->ndim);
-  HY__GPU_NEED(strided(call) && x->ndim < HY_MAX_DIMS, NO_LAYOUT);
+  HY__GPU_NEED(strided(call) && (x->ndim < HY_MAX_DIMS || mask), NO_LAYOUT);
   if (!task->stream) return HY_SUPPORT_YES;
   hy_tensor kept = keep(x, x->ndim, mask);
   hy_tensor mean = hy__gpu_temporary(task, math_of(x->dtype), kept.ndim, kept.shape);
@@ -154,7 +197,7 @@ hy_support hy__gpu_extremum(hy__gpu_task* task, const hy_call* call) {
   bool values = call->op == HY_OP_max_dim || call->op == HY_OP_min_dim;
   int greatest = call->op == HY_OP_max_dim || call->op == HY_OP_argmax;
   uint32_t mask = hy__gpu_dims_mask(&call->attrs.reduce.dims, x->ndim);
-  HY__GPU_NEED(strided(call) && x->ndim < HY_MAX_DIMS, NO_LAYOUT);
+  HY__GPU_NEED(strided(call) && (x->ndim < HY_MAX_DIMS || mask), NO_LAYOUT);
   if (!task->stream) return HY_SUPPORT_YES;
   hy_gpu_reduce r = plan(x, mask);
   hy_tensor kept_x = keep(x, x->ndim, mask);
@@ -163,7 +206,7 @@ hy_support hy__gpu_extremum(hy__gpu_task* task, const hy_call* call) {
   r.kept = hy__gpu_walk(&kept_x, 3, (const hy_tensor*[]){&out, &kept_x, &index});
   if (!values) r.kept.data[0] = NULL;
   if (r.kept.n == 0) return HY_SUPPORT_YES;
-  cut c = cut_work(task, &r, true);
+  cut c = cut_work(task, &r, false, false);
   const char* option = hy__gpu_option(x->dtype);
   if (r.splits > 1) {
     size_t parts = (size_t)(r.kept.n * r.splits);

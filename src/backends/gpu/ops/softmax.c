@@ -31,6 +31,13 @@ static bool takes_vectors(hy_dtype dtype, const lanes* l, const void* a, const v
          (((uintptr_t)a | (uintptr_t)b) & 15) == 0;
 }
 
+// Whether a warp holds a lane in registers, HELD vectors a thread.
+static bool is_held(hy_dtype dtype, const lanes* l, const void* a, const void* b) {
+  enum { HELD = 16, WARP = 32 };
+  long long vectors = l->length / (16 / (long long)hy_dtype_size(dtype));
+  return takes_vectors(dtype, l, a, b) && vectors <= (long long)HELD * WARP;
+}
+
 // A block for each lane.
 static hy__gpu_dim3 lane_blocks(const hy__gpu_task* task, const lanes* l, unsigned threads) {
   return hy__gpu_1d(hy__gpu_blocks(task, l->count * threads, (int)threads, 1));
@@ -52,6 +59,10 @@ hy_support hy__gpu_softmax(hy__gpu_task* task, const hy_call* call) {
     hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", "softmax_thread", option),
                    hy__gpu_1d(hy__gpu_blocks(task, l.count, 128, 1)), hy__gpu_1d(128), 0,
                    HY__GPU_ARGS(&out.data, &x.data, &l.count, &l.length, &l.inner, &log_form));
+  } else if (is_held(x.dtype, &l, x.data, out.data)) {
+    hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", "softmax_held", option),
+                   hy__gpu_1d(hy__gpu_blocks(task, l.count * 32, 128, 1)), hy__gpu_1d(128), 0,
+                   HY__GPU_ARGS(&out.data, &x.data, &l.count, &l.length, &log_form));
   } else {
     unsigned threads = threads_for(l.length);
     int vectors = takes_vectors(x.dtype, &l, x.data, out.data);
@@ -111,7 +122,7 @@ static loss loss_begin(hy__gpu_task* task, const hy_call* call) {
       .ignore_index = call->attrs.cross_entropy.ignore_index,
       .smoothing = call->attrs.cross_entropy.label_smoothing,
       .vectors = takes_vectors(logits.dtype, &s.l, logits.data, logits.data),
-      .fault = (hy_gpu_fault*)(uintptr_t)task->stream->fault_address,
+      .fault = (hy_gpu_fault*)(uintptr_t)task->stream->use.faults->address,
   };
   if (hy__gpu_present(weight)) s.e.weight = hy__gpu_contiguous(task, weight).data;
   size_t bytes = (size_t)s.l.count * hy_dtype_size(s.math);

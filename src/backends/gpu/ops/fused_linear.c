@@ -1,0 +1,134 @@
+// fused_linear: by GEMV where rows of x are few and those of the weight are whole lines of 16
+// bytes, else by a kernel for anything.
+#include <stdio.h>
+
+#include "backends/gpu/gpu.h"
+#include "backends/gpu/kernels/params.h"
+
+enum { X, NORM, WEIGHT, SCALE, BIAS, RESIDUAL };
+enum { FEW = 4, WARPS = 4, WARP = 32, MOST_STEPS = 24 };
+
+// Numbers of 16 bytes.
+static int line_of(hy_dtype dtype) {
+  return dtype == HY_I4 ? 32 : 16 / (int)hy_dtype_size(dtype);
+}
+
+static bool aligned(const hy_tensor* t) {
+  return t->dtype == HY_NONE || (uintptr_t)t->data % 16 == 0;
+}
+
+static bool takes_gemv(const hy_fused_linear* p, const hy_tensor* t, hy_dtype x, hy_dtype w) {
+  bool x_fits = x == HY_BF16 || x == HY_F16 || x == HY_F32;
+  bool w_fits = w == x || w == HY_I8 || w == HY_I4;
+  int each = line_of(w);
+  return x_fits && w_fits && p->m <= FEW && p->k > 0 && p->k % each == 0 && p->k % 8 == 0 &&
+         p->group % each == 0 && p->x_row % 4 == 0 && aligned(&t[X]) && aligned(&t[NORM]) &&
+         aligned(&t[WEIGHT]) && (p->k / each + WARP - 1) / WARP <= MOST_STEPS &&
+         p->k * 4 * FEW <= 160 * 1024;
+}
+
+static void run_gemv(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
+  enum { BLOCKS = 5 };  // of a multiprocessor
+  int lines = p->k / line_of(w);
+  // Two rows at once where one would leave lanes idle.
+  int per = p->gated || (lines % WARP != 0 && lines <= 8 * WARP) ? 2 : 1;
+  int steps = (per * lines + WARP - 1) / WARP;
+  int64_t groups = p->gated ? p->n : (p->rows + per - 1) / per;
+  int64_t room = (int64_t)task->device->multiprocessors * (steps > 12 ? BLOCKS - 1 : BLOCKS);
+  int64_t rounds = (groups + room * WARPS - 1) / (room * WARPS);
+  int64_t warps = (groups + rounds - 1) / rounds;
+  int rows = p->m == 1 ? 1 : p->m == 2 ? 2 : FEW;
+  char options[128];
+  snprintf(options, sizeof options,
+           "-DT=%s -DW=%s -DDEPTH=%d -DROWS=%d -DPER=%d -DGATED=%d -DLOOP=%d -DNORM=%d",
+           hy__gpu_type_name(x), hy__gpu_type_name(w), p->k, rows, per, p->gated,
+           rounds > 1 && steps <= 12, p->norm != NULL);
+  hy__gpu_launch_dependent(task, hy__gpu_kernel(task, "fused_gemv", "fused_gemv", options),
+                           hy__gpu_1d((unsigned)((warps + WARPS - 1) / WARPS)),
+                           hy__gpu_1d(WARPS * WARP), (size_t)rows * (size_t)p->k * 4,
+                           HY__GPU_ARGS(p));
+}
+
+// A row to a block: long rows, few of them, and no norm to compute from all of x.
+static void run_split(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
+  char options[96];
+  snprintf(options, sizeof options, "-DT=%s -DW=%s -DDEPTH=%d -DROWS=%d", hy__gpu_type_name(x),
+           hy__gpu_type_name(w), p->k, p->m == 1 ? 1 : FEW);
+  hy__gpu_launch_dependent(
+      task, hy__gpu_kernel(task, "fused_gemv_split", "fused_gemv_split", options),
+      hy__gpu_1d((unsigned)p->rows), hy__gpu_1d(WARPS * WARP), 0, HY__GPU_ARGS(p));
+}
+
+// Lines that a lane would hold of a row alone, and whether all rows are under way at once.
+static bool takes_split(const hy__gpu_task* task, const hy_fused_linear* p, hy_dtype x,
+                        hy_dtype w) {
+  enum { LONG = 8, BLOCKS = 8 };
+  int lines = p->k / line_of(w);
+  return !p->norm && !p->gated && x != HY_F32 && lines >= LONG * WARP &&
+         p->rows <= BLOCKS * task->device->multiprocessors;
+}
+
+static void run_any(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
+  char options[48];
+  snprintf(options, sizeof options, "-DT=%s -DW=%s", hy__gpu_type_name(x), hy__gpu_type_name(w));
+  hy__gpu_launch(task, hy__gpu_kernel(task, "fused_linear", "fused_linear", options),
+                 (hy__gpu_dim3){(unsigned)((p->n + WARPS - 1) / WARPS), (unsigned)p->m, 1},
+                 hy__gpu_1d(WARPS * (unsigned)task->device->warp_size), 0, HY__GPU_ARGS(p));
+}
+
+// x, out and the residual as matrices; the others are contiguous whatever their shape.
+static int64_t rows_of(const hy_tensor* t) {
+  int64_t rows = 1;
+  for (int d = 0; d < t->ndim - 1; d++) rows *= t->shape[d];
+  return rows;
+}
+
+hy_support hy__gpu_fused_linear(hy__gpu_task* task, const hy_call* call) {
+  const hy_tensor *in = call->in, *out = &call->out[0];
+  int64_t m = rows_of(&in[X]), k = in[X].shape[in[X].ndim - 1], rows = in[WEIGHT].shape[0];
+  HY__GPU_NEED(m <= 65535 && k <= INT32_MAX / 64 && rows <= INT32_MAX / 64, NO_SHAPE);
+  if (!task->stream || hy_tensor_numel(out) == 0) return HY_SUPPORT_YES;
+  hy_tensor t[6];
+  for (int i = 0; i < 6; i++) {
+    t[i] = in[i];
+    // Packed numbers are contiguous as they are.
+    if (hy__gpu_present(&in[i]) && in[i].layout == HY_LAYOUT_STRIDED)
+      t[i] = hy__gpu_contiguous(task, &in[i]);
+    if (!hy__gpu_present(&in[i])) t[i].data = NULL;
+  }
+  const hy_tensor* early[] = {&t[NORM], &t[WEIGHT], &t[SCALE]};
+  hy_tensor written = hy__gpu_out_begin(task, out);
+  bool gated = call->attrs.fused_linear.gated;
+  int64_t n = gated ? rows / 2 : rows;
+  int64_t groups = hy__gpu_present(&t[SCALE]) ? t[SCALE].shape[1] : 1;
+  hy_fused_linear p = {.x = t[X].data,
+                       .norm = t[NORM].data,
+                       .weight = t[WEIGHT].data,
+                       .scale = t[SCALE].data,
+                       .bias = t[BIAS].data,
+                       .residual = t[RESIDUAL].data,
+                       .out = written.data,
+                       .m = (int)m,
+                       .n = (int)n,
+                       .k = (int)k,
+                       .rows = (int)rows,
+                       .groups = (int)groups,
+                       .group = groups > 0 && k > 0 ? (int)(k / groups) : 1,
+                       .gated = gated,
+                       .wide = written.dtype != t[X].dtype,
+                       .early = hy__gpu_readable_early(task, early, 3),
+                       .x_row = k,
+                       .out_row = n,
+                       .residual_row = n,
+                       .eps = call->attrs.fused_linear.eps};
+  hy_dtype x = in[X].dtype, w = in[WEIGHT].dtype;
+  bool gemv = takes_gemv(&p, t, x, w);
+  if (gemv && takes_split(task, &p, x, w))
+    run_split(task, &p, x, w);
+  else if (gemv)
+    run_gemv(task, &p, x, w);
+  else
+    run_any(task, &p, x, w);
+  hy__gpu_out_end(task, out, &written);
+  return HY_SUPPORT_YES;
+}

@@ -1,0 +1,114 @@
+// rope_paged_attention: a decoding step's attention in one kernel.
+#include <math.h>
+#include <stdio.h>
+
+#include "backends/gpu/gpu.h"
+#include "backends/gpu/kernels/params.h"
+
+enum { K_CACHE, V_CACHE, QKV, COSINE, SINE, TABLE, LENGTH };
+enum { WARPS = 8, MOST_SPLITS = 32 };
+
+// What a block does; the macros of the kernel.
+typedef struct shape {
+  int head, tile, heads;
+} shape;
+
+// Bytes of the kernel's tile, as it lays it out.
+static size_t shared_bytes(const shape* s, int64_t size, int64_t wide) {
+  int64_t head = s->head, share = s->tile * s->heads / WARPS, keys = (share + 31) / 32 * 32;
+  int64_t rows = 2 * s->tile * (head * size + 16) + 2 * head * size;
+  int64_t sums = head + s->heads * head + WARPS * (keys + head + 2);
+  return (size_t)((rows + 15) / 16 * 16 + sums * wide);
+}
+
+// A block for each head where all of them together are few, with all that shared memory holds of
+// its keys; else a block for a key head.
+static shape shape_for(const hy__gpu_task* task, const hy_decode* p, int64_t size) {
+  int head = p->size <= 32 ? 32 : p->size <= 64 ? 64 : p->size <= 128 ? 128 : 256;
+  int64_t row = head * size;
+  if ((int64_t)p->sequences * p->heads <= task->device->multiprocessors)
+    return (shape){head, row <= 256 ? 256 : row <= 512 ? 128 : 32, 1};
+  return (shape){head, row <= 128 ? 256 : row <= 256 ? 128 : row <= 512 ? 64 : 32, WARPS};
+}
+
+// Few sequences are split until they fill the device, in parts of a tile or more.
+static int splits_for(const hy__gpu_task* task, const hy_decode* p, int64_t blocks, int tile) {
+  int64_t tiles = ((int64_t)p->most_blocks * p->block + tile - 1) / tile;
+  int64_t wanted = 2 * (int64_t)task->device->multiprocessors / blocks;
+  if (wanted > tiles) wanted = tiles;
+  return wanted < 1 ? 1 : wanted > MOST_SPLITS ? MOST_SPLITS : (int)wanted;
+}
+
+static void run(hy__gpu_task* task, hy_decode* p, hy_dtype dtype) {
+  int64_t size = (int64_t)hy_dtype_size(dtype), wide = dtype == HY_F64 ? 8 : 4;
+  shape s = shape_for(task, p, size);
+  while (s.tile > 32 && shared_bytes(&s, size, wide) > (size_t)task->device->max_shared)
+    s.tile /= 2;
+  int op = task->op, per_key_head = p->heads / p->kv_heads;
+  bool aligned = s.head == p->size && ((uintptr_t)p->k | (uintptr_t)p->v) % 16 == 0;
+  int chunks = (per_key_head + s.heads - 1) / s.heads;
+  int64_t blocks = (int64_t)p->sequences * p->kv_heads * chunks;
+  p->splits =
+      dtype == HY_F64 || blocks > HY__GPU_COUNTERS ? 1 : splits_for(task, p, blocks, s.tile);
+  if (p->splits > 1) {
+    size_t parts = (size_t)p->sequences * (size_t)p->heads * (size_t)p->splits;
+    p->partial = (float*)(uintptr_t)hy__gpu_workspace(task, parts * (size_t)(p->size + 2) * 4);
+    p->counters = (unsigned*)(uintptr_t)hy__gpu_counters(task);
+  }
+  char options[96];
+  snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DTILE=%d -DWIDE=%d -DHEADS=%d",
+           hy__gpu_type_name(dtype), s.head, s.tile, aligned, s.heads);
+  hy__gpu_launch_dependent(
+      task, hy__gpu_kernel(task, "rope_paged_attention", "rope_paged_attention", options),
+      (hy__gpu_dim3){(unsigned)p->splits, (unsigned)(p->kv_heads * chunks), (unsigned)p->sequences},
+      hy__gpu_1d(WARPS * 32), shared_bytes(&s, size, wide),
+      HY__GPU_ARGS(p, &task->stream->use.faults->address, &op));
+}
+
+// The cache that the kernel adds to: the output, which holds what the input does.
+static hy_tensor cache_of(hy__gpu_task* task, const hy_tensor* in, const hy_tensor* out) {
+  hy_tensor cache = hy__gpu_out_begin(task, out);
+  if (cache.data != in->data) hy__gpu_copy(task, &cache, in);
+  return cache;
+}
+
+hy_support hy__gpu_rope_paged_attention(hy__gpu_task* task, const hy_call* call) {
+  const hy_tensor *in = call->in, *k = &in[K_CACHE], *table = &in[TABLE];
+  int64_t most = INT32_MAX / 2, size = k->shape[3], kv_heads = k->shape[2];
+  HY__GPU_NEED(size <= 256 && k->shape[0] < most && in[QKV].shape[0] <= 65535 &&
+                   in[QKV].shape[1] <= 65535 && table->shape[1] * k->shape[1] < most &&
+                   in[COSINE].shape[0] < most,
+               NO_SHAPE);
+  if (!task->stream) return HY_SUPPORT_YES;
+  hy_tensor caches[2], index[5];
+  for (int i = 0; i < 2; i++) caches[i] = cache_of(task, &in[i], &call->out[i]);
+  for (int i = 0; i < 5; i++) index[i] = hy__gpu_contiguous(task, &in[QKV + i]);
+  hy_tensor out = hy__gpu_out_begin(task, &call->out[2]);
+  const hy_tensor* early[] = {&caches[0], &caches[1], &index[1], &index[2], &index[3], &index[4]};
+  hy_decode p = {.qkv = index[0].data,
+                 .cosine = index[1].data,
+                 .sine = index[2].data,
+                 .k = caches[0].data,
+                 .v = caches[1].data,
+                 .out = out.data,
+                 .table = index[3].data,
+                 .length = index[4].data,
+                 .sequences = (int)in[QKV].shape[0],
+                 .heads = (int)(in[QKV].shape[1] - 2 * kv_heads),
+                 .kv_heads = (int)kv_heads,
+                 .size = (int)size,
+                 .blocks = (int)k->shape[0],
+                 .block = (int)k->shape[1],
+                 .most_blocks = (int)table->shape[1],
+                 .positions = (int)in[COSINE].shape[0],
+                 .early = hy__gpu_readable_early(task, early, 6),
+                 .table_dtype = index[3].dtype,
+                 .length_dtype = index[4].dtype,
+                 .angle_dtype = index[1].dtype,
+                 .scale = call->attrs.scale.scale};
+  if (p.scale == 0) p.scale = size > 0 ? 1 / sqrt((double)size) : 1;
+  if (hy_tensor_numel(&out) > 0) run(task, &p, in[QKV].dtype);
+  for (int i = 0; i < 2; i++) hy__gpu_out_end(task, &call->out[i], &caches[i]);
+  hy__gpu_out_end(task, &call->out[2], &out);
+  return HY_SUPPORT_YES;
+}
