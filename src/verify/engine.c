@@ -211,7 +211,7 @@ static outcome judge_gradients(engine* e, verdict* v) {
     hy_tensor_init(&b, got.of[i], c->in[i].dtype, c->in[i].ndim, c->in[i].shape);
     char name[40];
     snprintf(name, sizeof name, "the gradient of input %d", i);
-    if (!hy__check_tensor(&a, &b, hy__gradient_tolerance(c, a.dtype), name, v->message,
+    if (!hy__check_tensor(&a, &b, hy__gradient_tolerance(c, i), name, v->message,
                           sizeof v->message))
       result = FAILED;
   }

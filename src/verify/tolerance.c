@@ -134,11 +134,11 @@ hy__tolerance hy__tolerance_of(const hy__case* c, int output) {
       double vanished = c->key.narrow ? flush : step(dtype == HY_F64 ? HY_F64 : HY_F32);
       return (hy__tolerance){.relative = one + 8 * inside, .absolute = fmax(least, 128 * vanished)};
     }
-    // As FUNCTION, and terms that cancel leave what they are off by.
+    // As FUNCTION, and terms that cancel leave what they are off by: two functions' worth.
     case FORMULA:
       return (hy__tolerance){.relative = one + 8 * inside,
-                             .absolute = 8 * inside * of_terms + flush,
-                             .of_terms = 8 * inside};
+                             .absolute = 16 * inside * of_terms + flush,
+                             .of_terms = 16 * inside};
     // One unit of the output, and the sum's own.
     case SUM: return (hy__tolerance){.relative = one + terms * inside, .absolute = sum + flush};
     // One unit of the output, and one of the arithmetic for each factor; nothing cancels, but a
@@ -160,9 +160,11 @@ hy__tolerance hy__tolerance_of(const hy__case* c, int output) {
 // A gradient is a chain of a few ops. Steps in between round to the gradient's type, which a sum
 // over what was broadcast then adds up; the data keeps slopes below 16. The gradient of a product
 // holds that product, with all its roundings.
-hy__tolerance hy__gradient_tolerance(const hy__case* c, hy_dtype dtype) {
-  double one = unit(dtype), terms = fmax((double)c->terms, 16);
+hy__tolerance hy__gradient_tolerance(const hy__case* c, int input) {
+  const hy_tensor* t = &c->in[input];
+  double spread = (double)hy_tensor_numel(&c->out[0]) / fmax((double)hy_tensor_numel(t), 1);
+  double one = unit(t->dtype), terms = fmax(fmax((double)c->terms, spread), 16);
   double steps = classes[c->call.op] == PRODUCT ? (double)c->terms * fmin(one, 0x1p-23) : 0;
   return (hy__tolerance){.relative = 16 * one + steps,
-                         .absolute = 4 * one * fmax(c->scale, 1) * sqrt(terms) + flushed(dtype)};
+                         .absolute = 8 * one * fmax(c->scale, 1) * sqrt(terms) + flushed(t->dtype)};
 }

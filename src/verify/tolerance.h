@@ -19,6 +19,6 @@ double hy__size_of_terms(const hy__case* c, const double* in);
 // For output `output` of the case.
 hy__tolerance hy__tolerance_of(const hy__case* c, int output);
 // For a gradient of that type.
-hy__tolerance hy__gradient_tolerance(const hy__case* c, hy_dtype dtype);
+hy__tolerance hy__gradient_tolerance(const hy__case* c, int input);
 
 #endif  // HALYARD_VERIFY_TOLERANCE_H_

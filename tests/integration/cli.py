@@ -302,7 +302,7 @@ def folders(halyard):
     # A file that may not grow: no part of one stays.
     halyard.run("finetune", *TRAIN, "--out", "limited", "--steps", "1", code=BAD_FILE, says="cannot be written",
                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
-    halyard.run("verify", "--op", "neg", "--trace", "limited.json", code=BAD_FILE, says="could not be written",
+    halyard.run("verify", "--no-fork", "--op", "neg", "--trace", "limited.json", code=BAD_FILE, says="could not be written",
                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
     check(not list(folder.rglob("*.part")), "a part of a file is left")
 

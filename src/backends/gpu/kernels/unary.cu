@@ -42,9 +42,11 @@ DEVICE M gelu_slope(M x, bool approximate) {
   if (!approximate)
     return (M)0.5 * (1 + m_erf(x * SQRT_HALF)) +
            x * ONE_OVER_SQRT_2_PI * m_exp((M)-0.5 * x * x);
-  M t = m_tanh(SQRT_2_OVER_PI * (x + GELU_CUBIC * x * x * x));
-  M inner_slope = SQRT_2_OVER_PI * (1 + 3 * GELU_CUBIC * x * x);
-  return (M)0.5 * (1 + t) + (M)0.5 * x * (1 - t * t) * inner_slope;
+  // From 40 on it is 0 or 1 in every digit, and further out the square overflows.
+  M b = x > 40 ? (M)40 : x < -40 ? (M)-40 : x;
+  M t = m_tanh(SQRT_2_OVER_PI * (b + GELU_CUBIC * b * b * b));
+  M inner_slope = SQRT_2_OVER_PI * (1 + 3 * GELU_CUBIC * b * b);
+  return (M)0.5 * (1 + t) + (M)0.5 * b * (1 - t * t) * inner_slope + 0 * x;
 }
 
 // Number, op, and what becomes of x.
