@@ -150,8 +150,8 @@ hy_status hy__ref_unary_backward(const hy_call* call) {
   hy__walk_begin(&w, dx, 3, (const hy_tensor*[]){dx, dy, v});
   while (hy__walk_next(&w)) {
     double a[HY__ROW], b[HY__ROW];
-    hy__operand_f(&w, 1, dy->dtype, dx->dtype, a);
-    hy__operand_f(&w, 2, v->dtype, dx->dtype, b);
+    hy__operand_f(&w, 1, dy->dtype, dy->dtype, a);
+    hy__operand_f(&w, 2, v->dtype, v->dtype, b);
     for (int64_t i = 0; i < w.n; i++) {
       if (call->op == HY_OP_relu_backward)
         a[i] = b[i] <= 0 ? 0 : a[i];
