@@ -14,8 +14,9 @@ uint64_t hy__draw(hy__case* c) {
 }
 
 int64_t hy__draw_int(hy__case* c, int64_t low, int64_t high) {
-  uint64_t drawn = hy__draw(c);
-  return high <= low ? low : low + (int64_t)(drawn % (uint64_t)(high - low + 1));
+  uint64_t drawn = hy__draw(c), span = (uint64_t)high - (uint64_t)low + 1;
+  if (high <= low) return low;
+  return (int64_t)((uint64_t)low + (span > 0 ? drawn % span : drawn));
 }
 
 double hy__draw_real(hy__case* c, double low, double high) {

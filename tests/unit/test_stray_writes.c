@@ -20,7 +20,9 @@ static hy_support supports(void* device, const hy_call* call) {
              : HY_SUPPORT_NO_LAYOUT;
 }
 
-static hy_status run(void* device, void* stream, const hy_call* call) {
+// The stray write is what verify has to find, not the sanitizer.
+__attribute__((no_sanitize("address"))) static hy_status run(void* device, void* stream,
+                                                             const hy_call* call) {
   (void)device, (void)stream;
   volatile float* out = call->out[0].data;
   int64_t at = distance < 0 ? distance : hy_tensor_numel(&call->out[0]) + distance;
