@@ -355,6 +355,10 @@ int main(int argc, char** argv) {
   for (int i = 0; i < hy_op_count(); i++) {
     static table t;
     if (op && strcmp(op, hy_op_at(i)->name) != 0) continue;
+    // Their cases are too small and too plain for the table yet; --op asks for them.
+    if (!op &&
+        (hy_op_at(i)->op == HY_OP_fused_linear || hy_op_at(i)->op == HY_OP_rope_paged_attention))
+      continue;
     make_table(&t, hy_op_at(i));
     if (tell_all(&t, c) != HY_OK) {
       fprintf(stderr, "test_lies: %s\n", hy_last_error());

@@ -81,16 +81,26 @@ static hy_tensor count(hy__ascend_task* task, const hy_tensor* truths) {
 
 hy_support hy__ascend_sample(hy__ascend_task* task, const hy_call* call) {
   const hy_tensor *x = &call->in[0], *out = &call->out[0];
-  ASCEND_NEED(is_float(x) && call->in[1].dtype == HY_F32 && call->in[2].dtype == HY_F32 &&
-                  out->dtype == HY_I64,
-              NO_DTYPE);
+  bool greedy = !hy__ascend_present(&call->in[1]);
+  ASCEND_NEED(is_float(x) && out->dtype == HY_I64, NO_DTYPE);
+  ASCEND_NEED(greedy || (call->in[1].dtype == HY_F32 && call->in[2].dtype == HY_F32), NO_DTYPE);
   // Ranks are counted in f32.
   ASCEND_NEED(x->shape[1] > 0 && x->shape[1] < 1 << 24, NO_SHAPE);
-  hy_tensor settings = hy__ascend_contiguous(task, &call->in[1], HY_F32);
+  hy_tensor settings = hy_tensor_absent();
+  if (!greedy) settings = hy__ascend_contiguous(task, &call->in[1], HY_F32);
   hy_tensor logits = penalized(task, call, &settings);
   hy_tensor sorted = hy__ascend_temporary(task, HY_F32, 2, logits.shape);
   hy_tensor ids = hy__ascend_temporary(task, HY_I64, 2, logits.shape), dropped;
   ASCEND_RUN(task, Sort, ASCEND_T(&logits), true, 1, true, ASCEND_T(&sorted), ASCEND_T(&ids));
+  if (greedy) {
+    hy_tensor best = hy__ascend_slice(&sorted, 1, 0, 1), first = hy__ascend_slice(&ids, 1, 0, 1);
+    hy_tensor chosen = hy__ascend_contiguous(task, &first, HY_I64);
+    hy_tensor nothing = hy__ascend_compare_to(task, ASCEND_EQ, &best, -INFINITY);
+    hy__ascend_masked_fill(task, &chosen, &nothing, -1);
+    chosen = hy__ascend_view(&chosen, 1, out->shape);
+    hy__ascend_copy(task, out, &chosen);
+    return task->answer;
+  }
   hy_tensor weight = weights(task, &sorted, &settings, &dropped);
   hy_tensor upto = hy__ascend_temporary(task, HY_F32, 2, weight.shape);
   ASCEND_RUN(task, CumsumV2, ASCEND_T(&weight), 1, false, false, ASCEND_T(&upto));
