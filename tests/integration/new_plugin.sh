@@ -13,7 +13,7 @@ fail() { echo "new_plugin: FAILED: $*" >&2; exit 1; }
 "$halyard" new-plugin egret --queue --out chips > out
 for name in heron egret; do
   folder=$([ $name = egret ] && echo chips || echo heron)
-  [ "$(ls "$folder" | tr '\n' ' ')" = "CMakeLists.txt README.md $name.c " ] || fail "$folder has $(ls "$folder")"
+  [ "$(LC_ALL=C ls "$folder" | tr '\n' ' ')" = "CMakeLists.txt README.md $name.c " ] || fail "$folder has $(ls "$folder")"
   grep -qi 'tiny\|lazy\|@' "$folder"/* && fail "the example's name is left in $folder"
   ${CC:-cc} -std=gnu11 -O1 -fPIC -shared -Wall -Wextra -Werror -I"$source/include" "$folder/$name.c" -lm -lpthread \
     -o "libhalyard_$name.so"
