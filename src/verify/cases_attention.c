@@ -14,8 +14,10 @@ static attention draw_attention(hy__case* c) {
   attention a;
   // Of models: a thousand keys, heads of 128 and more, long prompts, many heads of a large batch.
   a.lead = (int)hy__draw_int(c, 0, 1);
+  if (hy__is_model(c, 0)) a.lead = 0;
   if (hy__is_model(c, 3)) a.lead = HY_MAX_DIMS - 3;
   a.kv_heads = hy__draw_small_sized(c, 3, 3, 101);
+  if (hy__is_model(c, 0) && a.kv_heads > 2) a.kv_heads = 2;
   a.heads = a.kv_heads * hy__draw_small_sized(c, 3, 3, 4);
   a.queries = hy__draw_sized(c, 2, 1013);
   a.keys = hy__draw_bool(c) ? a.queries : hy__draw_size_from_1(c);
@@ -28,8 +30,8 @@ static attention draw_attention(hy__case* c) {
   if (hy__is_model(c, 1)) {
     a.size = a.value_size = hy__draw_sized(c, 1, hy__draw_bool(c) ? 128 : 192);
     a.queries = hy__draw_sized(c, 1, 131);
+    a.kv_heads = c->main ? 3 : 1;
     a.heads = 3 * a.kv_heads;
-    a.lead = 1;
   }
   c->terms = a.keys + a.size;
   c->scale = 8;
