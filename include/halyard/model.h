@@ -42,6 +42,10 @@ typedef struct hy_load_options {
   bool cached;                 // as hy_model_load_cached
   hy_on_progress on_progress;  // NULL, or called with each weight; HY_CANCELLED where it says so
   void* context;
+  // NULL, or the ranks that share the model, on the same device as it (tensor parallelism): each
+  // loads its part alone, and all of them make the same calls with the same arguments and get the
+  // same tokens. The communicator stays the caller's and outlives the model.
+  struct hy_comm* comm;
 } hy_load_options;
 // hy_model_load with more to say; zeroed options load the weights as they are.
 HY_API hy_status hy_model_load_with(hy_device* device, const char* folder,

@@ -20,10 +20,11 @@ typedef struct hy__load_progress {
 } hy__load_progress;
 // So many more are loaded; HY_CANCELLED where the caller has had enough.
 hy_status hy__load_goes_on(hy__load_progress* progress, int64_t elements);
-// A floating weight of a name and shape, with or without "model." before it, or an error that says
-// what is wrong.
+// A floating weight of a name, with or without "model." before it, whose shard has the shape `own`,
+// or an error that says what is wrong.
 hy_status hy__find_parameter(const hy__weights* weights, const char* folder, const char* name,
-                             int ndim, const int64_t* shape, const hy__weight** found);
+                             int ndim, const int64_t* own, const hy__shard* shard,
+                             const hy__weight** found, hy__slice* slice);
 // Writes config.json and model.safetensors, so that this and transformers read it. Weights are
 // written in their own types; quantised ones and adapters are refused (merge first).
 hy_status hy__transformer_save(hy_stream* stream, hy__transformer* model, const char* folder);

@@ -47,6 +47,8 @@ static hy_status load(hy_model* model, hy_device* device, const char* folder,
   HY_TRY(hy_tape_create(model->stream, &model->tape));
   hy_tape_set_recording(model->tape, false);
   HY_TRY(hy__transformer_load(model->stream, folder, o, &model->transformer));
+  if (model->transformer.shard.comm)
+    model->captures = HY__CAPTURES_NOT;  // no graph has collectives
   if (o->adapter) HY_TRY(hy__adapter_load(model->stream, o->adapter, &model->transformer));
   HY_TRY(hy__join_path(folder, "tokenizer.json", path, sizeof path));
   if (hy__file_exists(path)) HY_TRY(hy__tokenizer_load(path, &model->tokenizer));
@@ -69,6 +71,9 @@ hy_status hy_model_load_with(hy_device* device, const char* folder, const hy_loa
   if (options->cached && options->format != HY_WEIGHTS_Q8 && options->format != HY_WEIGHTS_Q4)
     return hy_fail(HY_INVALID_ARGUMENT,
                    "loading a model cached: only the formats q8 and q4 are packed");
+  if (options->comm && options->cached)
+    return hy_fail(HY_UNSUPPORTED,
+                   "packed weights are cached of whole models, not of a rank's part");
   hy_model* model = hy__calloc(1, sizeof *model);
   if (!model) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a model");
   hy_status status = load(model, device, folder, options);
@@ -224,12 +229,22 @@ hy_status hy__model_check_chosen(const int64_t* next, int n) {
   return HY_OK;
 }
 
+// On every rank the same tokens. The largest logit needs one number of each rank, any other choice
+// all of theirs.
+static hy_array* choose(hy_scope* s, const hy_model* model, hy_array* logits, hy__sampler* sampler,
+                        const int* rows, int n) {
+  const hy__shard* shard = &model->transformer.shard;
+  if (shard->comm && !hy__sampler_draws(sampler) && !hy__sampler_has_state(sampler))
+    return hy__shard_argmax(s, shard, logits);
+  return hy__sampler_choose(s, sampler, hy__shard_gather(s, shard, logits), rows, n);
+}
+
 hy_status hy__model_step(hy_model* model, const hy__step* step, hy__sampler* sampler,
                          const int* rows, int64_t* next) {
   hy_scope s;
   hy_scope_begin(&s, model->tape);
   hy_array* logits = hy__model_forward(&s, model, step);
-  hy_array* ids = hy__sampler_choose(&s, sampler, logits, rows, step->batch);
+  hy_array* ids = choose(&s, model, logits, sampler, rows, step->batch);
   HY_SCOPE_TRY(&s, hy_array_to_host(model->stream, ids, next, (size_t)step->batch * sizeof *next));
   HY_TRY(hy_scope_end(&s));
   return hy__model_check_chosen(next, step->batch);
@@ -250,6 +265,7 @@ hy_status hy_model_logits(hy_model* model, const int32_t* ids, int64_t n, float*
   hy_scope s;
   hy_scope_begin(&s, model->tape);
   hy_array* scores = hy__model_forward(&s, model, &step);
+  scores = hy__shard_gather(&s, &model->transformer.shard, scores);
   size_t bytes = (size_t)hy_model_vocab_size(model) * sizeof *logits;
   HY_SCOPE_TRY(&s, hy_array_to_host(model->stream, scores, logits, bytes));
   hy_status status = hy_scope_end(&s);

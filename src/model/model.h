@@ -40,7 +40,8 @@ typedef struct hy__step {
   int batch;
   const hy_generate_options* options;  // whose on_progress is asked between layers; NULL: nobody is
 } hy__step;
-// Runs them and gives the logits after each sequence's last, f32 (batch, V); the scope's.
+// Runs them and gives the logits after each sequence's last, f32 (batch, V), of the tokens of this
+// rank's shard; the scope's.
 hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step);
 // Runs them and gives the tokens that follow. Waits once, for the tokens alone. `rows` are the
 // sequences' numbers in the sampler.

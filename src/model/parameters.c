@@ -75,7 +75,7 @@ static hy_status visit_block(hy__transformer* model, int64_t i, hy__parameter_vi
 hy_status hy__transformer_visit(hy__transformer* model, hy__parameter_visitor visit,
                                 void* context) {
   const hy__config* c = &model->config;
-  const int64_t matrix[2] = {c->vocab_size, c->hidden_size};
+  const int64_t matrix[2] = {hy__shard_vocab(&model->shard, c), c->hidden_size};
   HY_TRY(visit(context, "model.embed_tokens.weight", &model->embedding, 2, matrix));
   for (int64_t i = 0; i < c->n_layers; i++) HY_TRY(visit_block(model, i, visit, context));
   HY_TRY(visit(context, "model.norm.weight", &model->norm, 1, &c->hidden_size));
