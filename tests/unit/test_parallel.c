@@ -1,5 +1,6 @@
-// Tensor parallelism: ranks that are threads on the guarded device give the tokens and logits of
-// the whole model, load their part alone, and say why where a model cannot be split.
+// Tensor and data parallelism: ranks that are threads on the guarded device give the tokens and
+// logits of the whole model, load their part alone, and say why where a model cannot be split;
+// ranks that share a step's passes train the bits of one that runs all.
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include "model/adapter.h"
 #include "model/create.h"
 #include "model/load.h"
+#include "model/train.h"
 #include "support/arrays.h"
 #include "support/tiny_model.h"
 
@@ -239,6 +241,109 @@ static void test_ranges(void** state) {
   assert_int_equal(next, 320);
 }
 
+// ---- data parallelism ----
+
+enum { STEPS = 3, PASSES = 4, ROWS = 2, LENGTH = 8, ADAPTERS = 4 };
+
+typedef struct learner {
+  pthread_t thread;
+  int rank, n_ranks;
+  hy_comm_id id;
+  hy_status status;
+  char message[400];
+  double losses[STEPS];
+  float adapters[ADAPTERS][4 * 64];  // A and B of q in both layers
+} learner;
+
+static hy_status read_adapters(learner* l, const hy_model* model) {
+  for (int i = 0; i < ADAPTERS; i++) {
+    const hy__lora* lora = &model->transformer.blocks[i / 2].q.lora;
+    const hy_array* array = i % 2 ? lora->b : lora->a;
+    size_t bytes = hy_tensor_bytes(hy_array_tensor(array));
+    assert_true(bytes <= sizeof l->adapters[i]);
+    HY_TRY(hy_array_to_host(model->stream, array, l->adapters[i], bytes));
+  }
+  return HY_OK;
+}
+
+static hy_status learn(learner* l, hy_model* model, hy_comm* comm) {
+  const hy__adapter_options adapter = {
+      .rank = 4, .alpha = 8, .dropout = 0.1, .targets = "q_proj,down_proj"};
+  const hy__train_options options = {.batch = ROWS,
+                                     .length = LENGTH,
+                                     .accumulate = PASSES,
+                                     .steps = STEPS,
+                                     .lr = 1e-2,
+                                     .clip = 1,
+                                     .seed = 3,
+                                     .comm = comm};
+  hy__trainer* trainer;
+  enum { N = PASSES * ROWS * LENGTH };
+  int32_t tokens[N + 1];
+  HY_TRY(hy__adapter_create(model->stream, &adapter, HY_F32, 1, &model->transformer));
+  HY_TRY(hy__trainer_create(model->stream, &model->transformer, &options, &trainer));
+  hy_status status = HY_OK;
+  for (int step = 0; step < STEPS && status == HY_OK; step++) {
+    for (int i = 0; i <= N; i++) tokens[i] = (i * i + 7 * i + step) % VOCAB;
+    status = hy__trainer_step(trainer, tokens, tokens + 1, &l->losses[step]);
+  }
+  hy__trainer_destroy(trainer);
+  return status == HY_OK ? read_adapters(l, model) : status;
+}
+
+static void* run_learner(void* context) {
+  learner* l = context;
+  hy_device* device;
+  hy_comm* comm = NULL;
+  hy_model* model = NULL;
+  hy__config c = tiny_config(&hy__arch_qwen2, 32, HY_F32);
+  c.vocab_size = VOCAB;
+  c.n_layers = 2;
+  l->status = hy_device_get("guarded", &device);
+  if (l->status == HY_OK && l->n_ranks > 1)
+    l->status = hy_comm_init_rank(device, l->n_ranks, &l->id, l->rank, &comm);
+  if (l->status == HY_OK) l->status = hy__model_create(device, &c, NULL, -1, 2, &model);
+  if (l->status == HY_OK) l->status = learn(l, model, comm);
+  if (l->status != HY_OK) snprintf(l->message, sizeof l->message, "%s", hy_last_error());
+  hy_model_free(model);
+  hy_comm_destroy(comm);
+  return NULL;
+}
+
+static void run_learners(learner* learners, int n) {
+  hy_comm_id id;
+  CHECK_OK(hy_comm_unique_id(guarded(), &id));
+  for (int i = 0; i < n; i++) {
+    memset(&learners[i], 0, sizeof learners[i]);
+    learners[i].rank = i;
+    learners[i].n_ranks = n;
+    learners[i].id = id;
+    assert_int_equal(pthread_create(&learners[i].thread, NULL, run_learner, &learners[i]), 0);
+  }
+  for (int i = 0; i < n; i++) pthread_join(learners[i].thread, NULL);
+}
+
+static void test_data_parallel_is_accumulation(void** state) {
+  (void)state;
+  static learner alone, learners[MAX_RANKS];
+  run_learners(&alone, 1);
+  if (alone.status != HY_OK) fail_msg("%s", alone.message);
+  assert_true(alone.losses[0] > 0 && alone.losses[2] != alone.losses[0]);
+  for (int n = 2; n <= MAX_RANKS; n *= 2) {
+    run_learners(learners, n);
+    for (int i = 0; i < n; i++) {
+      if (learners[i].status != HY_OK) fail_msg("rank %d of %d: %s", i, n, learners[i].message);
+      assert_memory_equal(alone.losses, learners[i].losses, sizeof alone.losses);
+      assert_memory_equal(alone.adapters, learners[i].adapters, sizeof alone.adapters);
+    }
+  }
+  run_learners(learners, 3);
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(learners[i].status, HY_INVALID_ARGUMENT);
+    assert_non_null(strstr(learners[i].message, "3 ranks cannot share 4 passes"));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_every_architecture, set_up, tear_down),
@@ -246,6 +351,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_adapters, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_quantised, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_refused, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_data_parallel_is_accumulation, set_up, tear_down),
       cmocka_unit_test(test_ranges),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
