@@ -39,12 +39,10 @@ static hy_status split_heads(const hy__config* c, int rank, int size, hy__shard*
   return HY_OK;
 }
 
-hy_status hy__shard_init(hy_comm* comm, hy__config* c, hy__shard* shard) {
+hy_status hy__shard_split(int rank, int size, hy__config* c, hy__shard* shard) {
   enum { UNIT = 32 };  // columns of quantised weights that share a scale
-  memset(shard, 0, sizeof *shard);
-  shard->whole = *c;
-  if (!comm || hy_comm_size(comm) == 1) return HY_OK;
-  int rank = hy_comm_rank(comm), size = hy_comm_size(comm);
+  *shard = (hy__shard){.rank = rank, .size = size, .whole = *c};
+  if (size == 1) return HY_OK;
   HY_TRY(split_heads(c, rank, size, shard));
   int64_t f = c->intermediate_size, unit = f % UNIT == 0 && f / UNIT >= size ? UNIT : 1;
   // Equal parts but for the last, so that gathered logits lie in the order of tokens.
@@ -54,15 +52,21 @@ hy_status hy__shard_init(hy_comm* comm, hy__config* c, hy__shard* shard) {
                    (long long)f, (long long)c->vocab_size);
   shard->mlp = hy__shard_range(f, unit, rank, size);
   shard->vocab = (hy__range){rows * rank, min_i64(rows, c->vocab_size - rows * rank)};
-  shard->comm = comm;
   c->n_heads = shard->heads.size;
   c->n_kv_heads = shard->kv_heads.size;
   c->intermediate_size = shard->mlp.size;
   return HY_OK;
 }
 
+hy_status hy__shard_init(hy_comm* comm, hy__config* config, hy__shard* shard) {
+  if (!comm) return hy__shard_split(0, 1, config, shard);
+  HY_TRY(hy__shard_split(hy_comm_rank(comm), hy_comm_size(comm), config, shard));
+  if (shard->size > 1) shard->comm = comm;
+  return HY_OK;
+}
+
 int64_t hy__shard_vocab(const hy__shard* shard, const hy__config* config) {
-  return shard->comm ? shard->vocab.size : config->vocab_size;
+  return shard->size > 1 ? shard->vocab.size : config->vocab_size;
 }
 
 // ---- weights ----
@@ -92,14 +96,14 @@ hy_status hy__shard_slice(const hy__shard* shard, const char* name, int ndim, co
               {"lm_head", false, shard->vocab, w->vocab_size}};
   int64_t columns = ndim == 2 ? own[1] : 1;
   *slice = (hy__slice){{own[0], columns}, {0, own[0]}, {0, columns}};
-  if (!shard->comm) return HY_OK;
+  if (shard->size <= 1) return HY_OK;
   for (size_t i = 0; i < sizeof plan / sizeof plan[0]; i++) {
     if (!strstr(name, plan[i].layer)) continue;
     // A reads what the layer reads, B writes what it writes.
     bool by_columns = plan[i].by_columns;
     if (strstr(name, by_columns ? "lora_B" : "lora_A")) return HY_OK;
     if (by_columns && ndim == 1) {  // a bias is added once
-      if (hy_comm_rank(shard->comm) > 0) slice->rows.size = 0;
+      if (shard->rank > 0) slice->rows.size = 0;
       return HY_OK;
     }
     slice->shape[by_columns] = plan[i].all;
@@ -149,7 +153,7 @@ hy_array* hy__shard_rows(hy_scope* s, const hy__shard* shard, hy_array* ids, hy_
 static hy_array* gather(hy_scope* s, const hy__shard* shard, hy_array* x) {
   if (s->status != HY_OK) return NULL;
   const hy_tensor* t = hy_array_tensor(x);
-  int64_t n = hy_tensor_numel(t), shape[HY_MAX_DIMS + 1] = {hy_comm_size(shard->comm)};
+  int64_t n = hy_tensor_numel(t), shape[HY_MAX_DIMS + 1] = {shard->size};
   memcpy(shape + 1, t->shape, (size_t)t->ndim * sizeof shape[0]);
   hy_array* all = hy_s_empty(s, t->dtype, t->ndim + 1, shape);
   if (s->status != HY_OK) return NULL;
@@ -160,7 +164,7 @@ static hy_array* gather(hy_scope* s, const hy__shard* shard, hy_array* x) {
 
 hy_array* hy__shard_gather(hy_scope* s, const hy__shard* shard, hy_array* logits) {
   if (!shard->comm) return logits;
-  int mark = hy_scope_mark(s), size = hy_comm_size(shard->comm);
+  int mark = hy_scope_mark(s), size = shard->size;
   int64_t n = hy_s_size(s, logits, 0), all = shard->whole.vocab_size, rows = ceil_div(all, size);
   if (shard->vocab.size < rows) {  // the last rank's part is the shorter one
     hy_array* padding = hy_s_zeros(s, HY_F32, HY_SIZES(n, rows - shard->vocab.size));

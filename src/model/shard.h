@@ -19,6 +19,7 @@ typedef struct hy__range {
 // Zeroed: the whole model is here.
 typedef struct hy__shard {
   hy_comm* comm;  // the caller's; NULL: no other rank has a part
+  int rank, size;
   hy__config whole;
   hy__range heads, kv_heads, mlp, vocab;  // what of it this rank has
   int64_t loaded_bytes, file_bytes;       // of weights: read by this rank, and in the files
@@ -26,8 +27,10 @@ typedef struct hy__shard {
 
 // Rank r's part of n among size ranks, as equal as multiples of `unit` allow.
 hy__range hy__shard_range(int64_t n, int64_t unit, int rank, int size);
-// Splits `config`, the whole model's, which becomes that of this rank's part. HY_UNSUPPORTED says
-// why the ranks cannot share it. A communicator of one rank leaves all as it is.
+// Splits `config`, the whole model's, which becomes that of the rank's part. HY_UNSUPPORTED says
+// why the ranks cannot share it. One rank alone has all of it.
+hy_status hy__shard_split(int rank, int size, hy__config* config, hy__shard* shard);
+// The same for the ranks of a communicator; NULL: there is one.
 hy_status hy__shard_init(hy_comm* comm, hy__config* config, hy__shard* shard);
 // Rows of the embedding and of the head that this rank has.
 int64_t hy__shard_vocab(const hy__shard* shard, const hy__config* config);
