@@ -180,7 +180,8 @@ hy_status hy__adapter_load(hy_stream* stream, const char* folder, hy__transforme
   HY_TRY(hy__weights_open_file(path, &weights));
   loading l = {stream, weights, &options, folder, &model->shard, 0};
   hy_status status = hy__transformer_visit_linears(model, load_layer, &l);
-  if (status == HY_OK && l.used != hy__weights_count(weights))
+  bool all_layers = hy__shard_is_first(l.shard) && hy__shard_is_last(l.shard);
+  if (status == HY_OK && all_layers && l.used != hy__weights_count(weights))
     status = hy_fail(HY_FORMAT, "%s: %d of its %d tensors fit no layer of this model", path,
                      hy__weights_count(weights) - l.used, hy__weights_count(weights));
   if (status == HY_OK) status = hy_stream_sync(stream);

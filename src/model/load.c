@@ -136,7 +136,8 @@ static hy_status load_one(void* context, const char* name, hy_array** slot, int 
 }
 
 hy_status hy__transformer_load(hy_stream* stream, const char* folder,
-                               const hy_load_options* options, hy__transformer* model) {
+                               const hy_load_options* options, const hy__range* layers,
+                               hy__transformer* model) {
   hy_weight_format format = options->format;
   hy__load_progress progress = {.options = options};
   hy__config config;
@@ -148,6 +149,7 @@ hy_status hy__transformer_load(hy_stream* stream, const char* folder,
   if (format == HY_WEIGHTS_F32) config.dtype = HY_F32;
   if (format == HY_WEIGHTS_BF16) config.dtype = HY_BF16;
   HY_TRY(hy__shard_init(options->comm, &config, &shard));
+  if (layers) hy__shard_cut(*layers, &config, &shard);
   HY_TRY(hy__weights_open(folder, &weights));
   hy_status status = hy_tape_create(stream, &tape);
   if (status == HY_OK) {

@@ -6,11 +6,13 @@
 #include "model/safetensors.h"
 #include "model/transformer.h"
 
-// Loads config.json and the weights of a hub-format folder; the adapter is the caller's business.
-// `model` is released with hy__transformer_release. HY_OUT_OF_MEMORY, before anything is loaded,
-// where the weights do not fit in what the device has left.
+// Loads config.json and the weights of a hub-format folder, of the given layers or with NULL of
+// all; the adapter is the caller's business. `model` is released with hy__transformer_release.
+// HY_OUT_OF_MEMORY, before anything is loaded, where the weights do not fit in what the device has
+// left.
 hy_status hy__transformer_load(hy_stream* stream, const char* folder,
-                               const hy_load_options* options, hy__transformer* model);
+                               const hy_load_options* options, const hy__range* layers,
+                               hy__transformer* model);
 
 // How far a load is, in weights.
 typedef struct hy__load_progress {

@@ -26,11 +26,15 @@ struct hy_model {
   int32_t ends[HY__MAX_ENDS];  // tokens that end a text
   int n_ends;
   hy__captures captures;
+  hy_model* next;  // the layers behind these, on another device (pipeline.h); NULL: there are none
 };
 
 // Makes the model ready for contexts of so many tokens, which waits; a step that finds it is not
 // ready does it itself.
 hy_status hy__model_reserve(hy_model* model, int64_t positions);
+// A cache of so many tokens for the layers of all stages.
+hy_status hy__model_cache(const hy_model* model, int64_t tokens, hy__kv_cache** cache);
+
 // New tokens of several sequences: how many there are of each, and which.
 typedef struct hy__step {
   hy__kv_cache* cache;

@@ -223,9 +223,12 @@ static void tie(hy__transformer* model) {
 
 static hy_status pack_all(packing* p, hy__transformer* model) {
   const hy__config* c = &model->config;
-  HY_TRY(pack_layer(p, c->tied_embeddings ? "model.embed_tokens" : "lm_head", HY_I8, &model->head,
-                    hy__shard_vocab(&model->shard, c), c->hidden_size));
-  tie(model);
+  bool embeds = c->tied_embeddings && hy__shard_is_first(&model->shard);
+  if (embeds || hy__shard_is_last(&model->shard)) {
+    HY_TRY(pack_layer(p, c->tied_embeddings ? "model.embed_tokens" : "lm_head", HY_I8, &model->head,
+                      hy__shard_vocab(&model->shard, c), c->hidden_size));
+    tie(model);
+  }
   return hy__transformer_visit_linears(model, pack_one, p);
 }
 

@@ -44,9 +44,38 @@ static hy_status count(const hy__config* config, const hy__shard* shard, countin
   return status;
 }
 
+static hy_status count_whole(const hy__config* config, counting* c) {
+  hy__config own = *config;
+  hy__shard shard;
+  HY_TRY(hy__shard_split(0, 1, &own, &shard));
+  return count(&own, &shard, c);
+}
+
+static counting counting_of(const hy__config* config, hy_weight_format format) {
+  hy_dtype dtype = format == HY_WEIGHTS_F32    ? HY_F32
+                   : format == HY_WEIGHTS_BF16 ? HY_BF16
+                                               : config->dtype;
+  return (counting){.format = format, .element = (double)hy_dtype_size(dtype)};
+}
+
+// The head's share of what is counted, where the embedding may be it.
+static double head_of(const hy__config* c, const counting* n) {
+  return n->others + (c->tied_embeddings ? n->embedding : 0);
+}
+
+hy_status hy__plan_bytes(const hy__config* config, hy_weight_format format, double* blocks,
+                         double* embedding, double* head) {
+  counting n = counting_of(config, format);
+  HY_TRY(count_whole(config, &n));
+  *blocks = n.blocks;
+  *embedding = n.embedding;
+  *head = head_of(config, &n);
+  return HY_OK;
+}
+
 // What decoding reads: of an embedding that is no head, only a row.
 static double read_of(const hy__config* c, const counting* n) {
-  return n->blocks + n->others + (c->tied_embeddings ? n->embedding : 0);
+  return n->blocks + head_of(c, n);
 }
 
 static double kv_of(const hy__config* c, double element, int64_t context) {
@@ -96,15 +125,14 @@ static hy_status plan_tensor(const request* r, hy__plan* p) {
 static hy_status plan_pipeline(const request* r, hy__plan* p) {
   const hy__config* c = r->config;
   counting n = r->empty;
-  const hy__shard whole = {.size = 1};
   if (r->devices > c->n_layers)
     return hy_fail(HY_UNSUPPORTED, "%d devices are more than the model's %lld layers", r->devices,
                    (long long)c->n_layers);
-  HY_TRY(count(c, &whole, &n));
+  HY_TRY(count_whole(c, &n));
   double share = (double)ceil_div(c->n_layers, r->devices) / (double)c->n_layers;
   double kv = kv_of(c, n.element, r->context);
   // The first device has the embedding, the last the head, which may be the same matrix.
-  double head = n.others + (c->tied_embeddings ? n.embedding : 0);
+  double head = head_of(c, &n);
   double largest_end = head > n.embedding ? head : n.embedding;
   p->weights = share * n.blocks + (r->devices > 1 ? largest_end : n.embedding + n.others);
   p->kv = share * kv;
@@ -120,8 +148,7 @@ static hy_status plan_pipeline(const request* r, hy__plan* p) {
 static hy_status plan_data(const request* r, hy__plan* p) {
   const hy__config* c = r->config;
   counting n = r->empty;
-  const hy__shard whole = {.size = 1};
-  HY_TRY(count(c, &whole, &n));
+  HY_TRY(count_whole(c, &n));
   double q = (double)(c->n_heads * c->head_dim), kv = (double)(c->n_kv_heads * c->head_dim),
          d = (double)c->hidden_size;
   p->weights = n.blocks + n.embedding + n.others;
@@ -139,11 +166,8 @@ hy_status hy__plan_make(const hy__config* config, hy_weight_format format, int d
                         hy__plan plans[HY__PLAN_SPLITS]) {
   static hy_status (*const make[HY__PLAN_SPLITS])(const request*, hy__plan*) = {
       plan_tensor, plan_pipeline, plan_data};
-  hy_dtype dtype = format == HY_WEIGHTS_F32    ? HY_F32
-                   : format == HY_WEIGHTS_BF16 ? HY_BF16
-                                               : config->dtype;
   const request r = {.config = config,
-                     .empty = {.format = format, .element = (double)hy_dtype_size(dtype)},
+                     .empty = counting_of(config, format),
                      .devices = devices,
                      .context = context,
                      .rank = rank,

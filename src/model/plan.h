@@ -41,4 +41,8 @@ hy_status hy__plan_make(const hy__config* config, hy_weight_format format, int d
                         int64_t context, int64_t rank, const hy__plan_machine* machine,
                         hy__plan plans[HY__PLAN_SPLITS]);
 
+// Bytes of the weights of all blocks, of the embedding, and of the head with the last norm.
+hy_status hy__plan_bytes(const hy__config* config, hy_weight_format format, double* blocks,
+                         double* embedding, double* head);
+
 #endif  // HALYARD_MODEL_PLAN_H_

@@ -1,4 +1,4 @@
-// Tensor parallelism: who has which part, reading it from a file, and the collectives of a pass.
+// Shards: who has which part, reading it from a file, and the collectives of a pass.
 #include "model/shard.h"
 
 #include <math.h>
@@ -41,7 +41,8 @@ static hy_status split_heads(const hy__config* c, int rank, int size, hy__shard*
 
 hy_status hy__shard_split(int rank, int size, hy__config* c, hy__shard* shard) {
   enum { UNIT = 32 };  // columns of quantised weights that share a scale
-  *shard = (hy__shard){.rank = rank, .size = size, .whole = *c};
+  *shard = (hy__shard){
+      .rank = rank, .size = size, .whole = *c, .layers = {.first = 0, .size = c->n_layers}};
   if (size == 1) return HY_OK;
   HY_TRY(split_heads(c, rank, size, shard));
   int64_t f = c->intermediate_size, unit = f % UNIT == 0 && f / UNIT >= size ? UNIT : 1;
@@ -63,6 +64,19 @@ hy_status hy__shard_init(hy_comm* comm, hy__config* config, hy__shard* shard) {
   HY_TRY(hy__shard_split(hy_comm_rank(comm), hy_comm_size(comm), config, shard));
   if (shard->size > 1) shard->comm = comm;
   return HY_OK;
+}
+
+void hy__shard_cut(hy__range layers, hy__config* config, hy__shard* shard) {
+  shard->layers = layers;
+  config->n_layers = layers.size;
+}
+
+bool hy__shard_is_first(const hy__shard* shard) {
+  return shard->layers.first == 0;
+}
+
+bool hy__shard_is_last(const hy__shard* shard) {
+  return shard->layers.first + shard->layers.size == shard->whole.n_layers;
 }
 
 int64_t hy__shard_vocab(const hy__shard* shard, const hy__config* config) {

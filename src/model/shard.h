@@ -1,5 +1,5 @@
-// Tensor parallelism: a shard is one rank's part of every weight, and the collectives between the
-// ranks that make their passes one model's.
+// Shards: tensor parallelism, one rank's part of every weight and the collectives that make the
+// ranks' passes one model's; and the layers of a pipeline's stage.
 //
 // q, k and v are split by heads, gate and up by rows, o and down by columns, so that each rank's
 // attention and MLP need nothing from the others and end in a sum over all of them; the vocabulary
@@ -21,7 +21,8 @@ typedef struct hy__shard {
   hy_comm* comm;  // the caller's; NULL: no other rank has a part
   int rank, size;
   hy__config whole;
-  hy__range heads, kv_heads, mlp, vocab;  // what of it this rank has
+  hy__range layers;                       // of the whole's; the same on all ranks
+  hy__range heads, kv_heads, mlp, vocab;  // what of each layer this rank has
   int64_t loaded_bytes, file_bytes;       // of weights: read by this rank, and in the files
 } hy__shard;
 
@@ -32,6 +33,11 @@ hy__range hy__shard_range(int64_t n, int64_t unit, int rank, int size);
 hy_status hy__shard_split(int rank, int size, hy__config* config, hy__shard* shard);
 // The same for the ranks of a communicator; NULL: there is one.
 hy_status hy__shard_init(hy_comm* comm, hy__config* config, hy__shard* shard);
+// Leaves the given layers in `config` and in the shard that was made of it.
+void hy__shard_cut(hy__range layers, hy__config* config, hy__shard* shard);
+// Whether what comes before the first layer, and behind the last one, is here.
+bool hy__shard_is_first(const hy__shard* shard);
+bool hy__shard_is_last(const hy__shard* shard);
 // Rows of the embedding and of the head that this rank has.
 int64_t hy__shard_vocab(const hy__shard* shard, const hy__config* config);
 

@@ -126,17 +126,22 @@ hy_array* hy__tf_decoder_block(const hy__tf_pass* p, const hy__tf_block* b, hy_a
   return hy_s_add(p->s, x, hy__tf_mlp(p, b, hy__tf_norm(p, x, b->post_norm)), hy_int(1));
 }
 
-hy_array* hy__transformer_apply(const hy__tf_pass* p, hy_array* ids) {
+hy_array* hy__transformer_blocks(const hy__tf_pass* p, hy_array* x) {
   const hy__transformer* model = p->model;
   int mark = hy_scope_mark(p->s);
-  hy_array* x = hy__embed(p->s, model, ids);
   for (int64_t i = 0; i < model->config.n_layers; i++) {
     if (p->options && p->options->on_progress &&
         !p->options->on_progress(p->options->progress_context, 0))
       HY_SCOPE_TRY(p->s, hy_fail(HY_CANCELLED, "cancelled while the prompt was read"));
     x = hy_scope_pop(p->s, mark, model->config.arch->block(p, &model->blocks[i], x));
   }
-  return hy__tf_norm(p, x, model->norm);
+  return x;
+}
+
+hy_array* hy__transformer_apply(const hy__tf_pass* p, hy_array* ids) {
+  int mark = hy_scope_mark(p->s);
+  hy_array* x = hy__transformer_blocks(p, hy__embed(p->s, p->model, ids));
+  return hy_scope_pop(p->s, mark, hy__tf_norm(p, x, p->model->norm));
 }
 
 // ---- attention among whole sequences ----

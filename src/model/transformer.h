@@ -53,6 +53,8 @@ typedef struct hy__tf_pass {
 
 // ids (N) i64 -> x (N, D) of the model's type.
 hy_array* hy__embed(hy_scope* s, const hy__transformer* model, hy_array* ids);
+// x (N, D) through the blocks -> (N, D).
+hy_array* hy__transformer_blocks(const hy__tf_pass* p, hy_array* x);
 // ids (N) i64 -> the last norm's output (N, D), before the head.
 hy_array* hy__transformer_apply(const hy__tf_pass* p, hy_array* ids);
 // x (N, D) -> (N, V) f32; V: the tokens of this rank's shard.

@@ -1,6 +1,7 @@
-// Tensor and data parallelism: ranks that are threads on the guarded device give the tokens and
-// logits of the whole model, load their part alone, and say why where a model cannot be split;
-// ranks that share a step's passes train the bits of one that runs all.
+// Tensor and data parallelism, and pipelines of the cpu and the guarded device: ranks that are
+// threads on the guarded device give the tokens and logits of the whole model, load their part
+// alone, and say why where a model cannot be split; ranks that share a step's passes train the bits
+// of one that runs all.
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -52,7 +53,7 @@ static hy_device* guarded(void) {
 
 typedef struct shape {
   const hy__arch* arch;
-  int64_t heads, kv_heads, intermediate;
+  int64_t heads, kv_heads, intermediate, layers;  // 0: two
   bool biases, tied, adapter;
 } shape;
 
@@ -74,7 +75,7 @@ static hy_status save_adapter(hy_model* model) {
 static void save_model(const shape* shape) {
   hy__config c = tiny_config(shape->arch, 32, HY_F32);
   c.vocab_size = VOCAB;
-  c.n_layers = 2;
+  c.n_layers = shape->layers ? shape->layers : 2;
   c.n_heads = shape->heads;
   c.n_kv_heads = shape->kv_heads;
   c.head_dim = 8;
@@ -241,6 +242,73 @@ static void test_ranges(void** state) {
   assert_int_equal(next, 320);
 }
 
+// ---- pipelines ----
+
+static const int32_t other_prompt[] = {3, 1, 4, 1, 5, 9, 2, 6};
+
+// Answers of a model, one of them in a context that grows.
+static hy_status answer(hy_device* const* devices, int n, const int64_t* layers,
+                        hy_weight_format format, bool adapter, rank* r) {
+  const hy_load_options options = {.format = format,
+                                   .adapter = adapter ? folder : NULL,
+                                   .devices = devices,
+                                   .n_devices = n,
+                                   .layers = layers};
+  hy_model* model;
+  hy_context* context = NULL;
+  hy_generate_options o;
+  hy_generate_defaults(&o);
+  o.max_tokens = MOST;
+  HY_TRY(hy_model_load_with(devices[0], folder, &options, &model));
+  hy_status status = compute(r, model);
+  if (status == HY_OK) status = hy_context_create(model, &context);
+  for (int turn = 0; turn < 2 && status == HY_OK; turn++)
+    status = hy_context_generate(context, turn ? other_prompt : prompt, turn ? 8 : PROMPT, &o, NULL,
+                                 NULL, r->drawn, NULL);
+  hy_context_destroy(context);
+  hy_model_free(model);
+  return status;
+}
+
+static void check_pipeline(const shape* shape, hy_weight_format format) {
+  static rank whole, split;
+  hy_device *cpu, *devices[3];
+  CHECK_OK(hy_device_get("cpu", &cpu));
+  devices[0] = devices[2] = cpu;
+  devices[1] = guarded();
+  save_model(shape);
+  CHECK_OK(answer(devices, 1, NULL, format, shape->adapter, &whole));
+  static const int64_t some[][3] = {{1, 3, 0}, {3, 1, 0}, {1, 2, 1}, {2, 1, 1}};
+  for (int i = 0; i < 5; i++) {
+    const int64_t* layers = i < 4 ? some[i] : NULL;
+    CHECK_OK(answer(devices, i < 2 ? 2 : 3, layers, format, shape->adapter, &split));
+    assert_memory_equal(whole.greedy, split.greedy, sizeof whole.greedy);
+    assert_memory_equal(whole.drawn, split.drawn, sizeof whole.drawn);
+    for (int k = 0; k < VOCAB; k++) assert_true(fabsf(whole.logits[k] - split.logits[k]) < 1e-4F);
+  }
+}
+
+static void test_pipelines(void** state) {
+  (void)state;
+  check_pipeline(&(shape){&hy__arch_qwen2, 4, 2, 96, .layers = 4, .tied = true}, HY_WEIGHTS_F32);
+  check_pipeline(&(shape){&hy__arch_qwen3, 4, 2, 96, .layers = 4, .adapter = true}, HY_WEIGHTS_F32);
+  check_pipeline(&(shape){&hy__arch_qwen2, 4, 2, 96, .layers = 4, .tied = true}, HY_WEIGHTS_Q8);
+}
+
+static void test_refused_pipelines(void** state) {
+  (void)state;
+  static rank r;
+  hy_device* devices[3] = {guarded(), guarded(), guarded()};
+  save_model(&(shape){&hy__arch_qwen2, 4, 2, 96, .tied = true});
+  assert_int_equal(answer(devices, 3, NULL, HY_WEIGHTS_F32, false, &r), HY_UNSUPPORTED);
+  assert_non_null(strstr(hy_last_error(), "3 devices are too many for a model of 2 layers"));
+  assert_int_equal(answer(devices, 2, (int64_t[]){2, 1}, HY_WEIGHTS_F32, false, &r),
+                   HY_INVALID_ARGUMENT);
+  assert_non_null(strstr(hy_last_error(), "the devices take 3 layers; the model has 2"));
+  assert_int_equal(answer(devices, 2, (int64_t[]){2, 0}, HY_WEIGHTS_F32, false, &r),
+                   HY_INVALID_ARGUMENT);
+}
+
 // ---- data parallelism ----
 
 enum { STEPS = 3, PASSES = 4, ROWS = 2, LENGTH = 8, ADAPTERS = 4 };
@@ -351,6 +419,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_adapters, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_quantised, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_refused, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_pipelines, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_refused_pipelines, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_data_parallel_is_accumulation, set_up, tear_down),
       cmocka_unit_test(test_ranges),
   };
