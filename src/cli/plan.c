@@ -15,13 +15,13 @@ static const hy__plan_machine fitted = {.read = 10e9, .block = 60e-6, .latency =
 
 static const char* const names[HY__PLAN_SPLITS] = {"tensor", "pipeline", "data"};
 
-static void write_json(const hy__plan* plans, int64_t devices) {
+static void write_json(const hy__split_plan* plans, int64_t devices) {
   json_writer j = json_to(stdout);
   json_begin_object(&j, NULL);
   json_int(&j, "devices", devices);
   json_begin_array(&j, "splits");
   for (int i = 0; i < HY__PLAN_SPLITS; i++) {
-    const hy__plan* p = &plans[i];
+    const hy__split_plan* p = &plans[i];
     json_begin_object(&j, NULL);
     json_text(&j, "split", names[i]);
     if (p->refused[0]) {
@@ -41,13 +41,13 @@ static void write_json(const hy__plan* plans, int64_t devices) {
   json_newline(&j);
 }
 
-static void print_table(const hy__plan* plans, int64_t devices, double link) {
+static void print_table(const hy__split_plan* plans, int64_t devices, double link) {
   printf("%lld devices, %g GB/s between two of them; decoding, by device:\n\n", (long long)devices,
          link);
   printf("%-9s %12s %10s %16s %10s %10s\n", "split", "weights MB", "cache MB", "wire bytes/token",
          "sequences", "tokens/s");
   for (int i = 0; i < HY__PLAN_SPLITS; i++) {
-    const hy__plan* p = &plans[i];
+    const hy__split_plan* p = &plans[i];
     if (p->refused[0])
       printf("%-9s %s\n", names[i], p->refused);
     else
@@ -84,7 +84,7 @@ static int run(int argc, char** argv) {
   if (devices < 1 || devices > 1 << 16 || rank < 1 || rank > 1 << 16)
     return cli_usage(&cli_plan, "--devices and --rank are 1 to 65536");
   hy__config config;
-  hy__plan plans[HY__PLAN_SPLITS];
+  hy__split_plan plans[HY__PLAN_SPLITS];
   const hy__plan_machine machine = {
       .read = 1e9 * read, .block = fitted.block, .latency = 1e-6 * latency, .link = 1e9 * link};
   hy_status status = hy__config_load(folder, &config);

@@ -136,7 +136,7 @@ static hy_status load_one(void* context, const char* name, hy_array** slot, int 
 }
 
 hy_status hy__transformer_load(hy_stream* stream, const char* folder,
-                               const hy_load_options* options, const hy__range* layers,
+                               const hy_load_options* options, const hy__span* layers,
                                hy__transformer* model) {
   hy_weight_format format = options->format;
   hy__load_progress progress = {.options = options};

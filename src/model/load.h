@@ -11,7 +11,7 @@
 // HY_OUT_OF_MEMORY, before anything is loaded, where the weights do not fit in what the device has
 // left.
 hy_status hy__transformer_load(hy_stream* stream, const char* folder,
-                               const hy_load_options* options, const hy__range* layers,
+                               const hy_load_options* options, const hy__span* layers,
                                hy__transformer* model);
 
 // How far a load is, in weights.

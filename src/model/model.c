@@ -42,7 +42,7 @@ static hy_status read_ends(hy_model* model, const char* folder, const char* name
 }
 
 hy_status hy__model_load_layers(hy_model* model, hy_device* device, const char* folder,
-                                const hy_load_options* o, const hy__range* layers) {
+                                const hy_load_options* o, const hy__span* layers) {
   HY_TRY(hy_stream_create(device, &model->stream));
   HY_TRY(hy_tape_create(model->stream, &model->tape));
   hy_tape_set_recording(model->tape, false);

@@ -39,16 +39,17 @@ hy_status hy__pipeline_place(const hy__config* config, hy_weight_format format,
 }
 
 static hy_status check_layers(const int64_t* layers, int n, int64_t all) {
-  int64_t sum = 0;
+  int64_t left = all;
   for (int i = 0; i < n; i++) {
-    if (layers[i] < 1 || layers[i] > all)
+    if (layers[i] < 1)
       return hy_fail(HY_INVALID_ARGUMENT, "device %d takes %lld layers; each takes one at least", i,
                      (long long)layers[i]);
-    sum += layers[i];
+    if (layers[i] > left) break;
+    left -= layers[i];
+    if (i == n - 1 && left == 0) return HY_OK;
   }
-  if (sum == all) return HY_OK;
-  return hy_fail(HY_INVALID_ARGUMENT, "the devices take %lld layers; the model has %lld",
-                 (long long)sum, (long long)all);
+  return hy_fail(HY_INVALID_ARGUMENT, "the layers of the devices do not add up to the model's %lld",
+                 (long long)all);
 }
 
 // ---- loading ----
@@ -59,7 +60,7 @@ hy_status hy__pipeline_load(hy_model* first, const char* folder, const hy_load_o
   HY_TRY(hy__config_load(folder, &config));
   HY_TRY(hy__pipeline_place(&config, o->format, o->devices, o->n_devices, layers));
   if (o->layers) HY_TRY(check_layers(o->layers, o->n_devices, config.n_layers));
-  hy__range part = {0, 0};
+  hy__span part = {0, 0};
   hy_model** slot = &first;
   for (int i = 0; i < o->n_devices; i++, slot = &(*slot)->next) {
     part.size = o->layers ? o->layers[i] : layers[i];

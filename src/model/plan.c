@@ -97,7 +97,7 @@ static double alone(const request* r, double bytes, int64_t layers) {
 }
 
 // Two sums over the ranks a layer, one for the embedding, and the largest logits.
-static hy_status plan_tensor(const request* r, hy__plan* p) {
+static hy_status plan_tensor(const request* r, hy__split_plan* p) {
   double slowest = 0;
   for (int rank = 0; rank < r->devices; rank++) {
     hy__config own = *r->config;
@@ -122,7 +122,7 @@ static hy_status plan_tensor(const request* r, hy__plan* p) {
 }
 
 // Layers in equal parts; one sequence passes from device to device.
-static hy_status plan_pipeline(const request* r, hy__plan* p) {
+static hy_status plan_pipeline(const request* r, hy__split_plan* p) {
   const hy__config* c = r->config;
   counting n = r->empty;
   if (r->devices > c->n_layers)
@@ -145,7 +145,7 @@ static hy_status plan_pipeline(const request* r, hy__plan* p) {
 }
 
 // A whole model a device, and a sequence of its own; in training, gradients go to every other.
-static hy_status plan_data(const request* r, hy__plan* p) {
+static hy_status plan_data(const request* r, hy__split_plan* p) {
   const hy__config* c = r->config;
   counting n = r->empty;
   HY_TRY(count_whole(c, &n));
@@ -163,8 +163,8 @@ static hy_status plan_data(const request* r, hy__plan* p) {
 
 hy_status hy__plan_make(const hy__config* config, hy_weight_format format, int devices,
                         int64_t context, int64_t rank, const hy__plan_machine* machine,
-                        hy__plan plans[HY__PLAN_SPLITS]) {
-  static hy_status (*const make[HY__PLAN_SPLITS])(const request*, hy__plan*) = {
+                        hy__split_plan plans[HY__PLAN_SPLITS]) {
+  static hy_status (*const make[HY__PLAN_SPLITS])(const request*, hy__split_plan*) = {
       plan_tensor, plan_pipeline, plan_data};
   const request r = {.config = config,
                      .empty = counting_of(config, format),
@@ -178,7 +178,7 @@ hy_status hy__plan_make(const hy__config* config, hy_weight_format format, int d
   if (!(machine->read > 0) || !(machine->link > 0) || !(machine->latency >= 0))
     return hy_fail(HY_INVALID_ARGUMENT, "rates are above 0, and a latency is not negative");
   for (int i = 0; i < HY__PLAN_SPLITS; i++) {
-    plans[i] = (hy__plan){.split = (hy__plan_split)i};
+    plans[i] = (hy__split_plan){.split = (hy__plan_split)i};
     hy_status status = make[i](&r, &plans[i]);
     if (status == HY_UNSUPPORTED)
       snprintf(plans[i].refused, sizeof plans[i].refused, "%s", hy_last_error());

@@ -24,7 +24,7 @@ typedef enum hy__plan_split {
   HY__PLAN_SPLITS
 } hy__plan_split;
 
-typedef struct hy__plan {
+typedef struct hy__split_plan {
   hy__plan_split split;
   char refused[200];    // why the split is not possible; empty where it is
   double weights, kv;   // bytes of the device that has most
@@ -33,13 +33,13 @@ typedef struct hy__plan {
   double tokens_s;      // of all sequences that run at once
   int64_t sequences;    // that run at once: one, but a sequence a device where data is split
   double wire_of_step;  // bytes that a device sends for a step of training an adapter; else 0
-} hy__plan;
+} hy__split_plan;
 
 // One sequence of `context` tokens on `devices` equal devices; rank: of an adapter on q, k, v and
 // o.
 hy_status hy__plan_make(const hy__config* config, hy_weight_format format, int devices,
                         int64_t context, int64_t rank, const hy__plan_machine* machine,
-                        hy__plan plans[HY__PLAN_SPLITS]);
+                        hy__split_plan plans[HY__PLAN_SPLITS]);
 
 // Bytes of the weights of all blocks, of the embedding, and of the head with the last norm.
 hy_status hy__plan_bytes(const hy__config* config, hy_weight_format format, double* blocks,

@@ -9,10 +9,10 @@
 
 // ---- who has what ----
 
-hy__range hy__shard_range(int64_t n, int64_t unit, int rank, int size) {
+hy__span hy__shard_range(int64_t n, int64_t unit, int rank, int size) {
   int64_t units = n / unit;
   int64_t first = units * rank / size, end = units * (rank + 1) / size;
-  return (hy__range){first * unit, (end - first) * unit};
+  return (hy__span){first * unit, (end - first) * unit};
 }
 
 // Either each rank has several key-value heads, or several ranks share one and divide the query
@@ -21,7 +21,7 @@ static hy_status split_heads(const hy__config* c, int rank, int size, hy__shard*
   int64_t g = c->n_kv_heads, queries = c->n_heads / g;  // that share a key-value head
   if (g % size == 0) {
     shard->kv_heads = hy__shard_range(g, 1, rank, size);
-    shard->heads = (hy__range){shard->kv_heads.first * queries, shard->kv_heads.size * queries};
+    shard->heads = (hy__span){shard->kv_heads.first * queries, shard->kv_heads.size * queries};
     return HY_OK;
   }
   if (size % g != 0)
@@ -33,7 +33,7 @@ static hy_status split_heads(const hy__config* c, int rank, int size, hy__shard*
   if (queries < sharing)
     return hy_fail(HY_UNSUPPORTED, "%d ranks are more than the model's %lld heads", size,
                    (long long)c->n_heads);
-  shard->kv_heads = (hy__range){head, 1};
+  shard->kv_heads = (hy__span){head, 1};
   shard->heads = hy__shard_range(queries, 1, rank % sharing, sharing);
   shard->heads.first += head * queries;
   return HY_OK;
@@ -52,7 +52,7 @@ hy_status hy__shard_split(int rank, int size, hy__config* c, hy__shard* shard) {
     return hy_fail(HY_UNSUPPORTED, "%d ranks cannot share an MLP of %lld and %lld tokens", size,
                    (long long)f, (long long)c->vocab_size);
   shard->mlp = hy__shard_range(f, unit, rank, size);
-  shard->vocab = (hy__range){rows * rank, min_i64(rows, c->vocab_size - rows * rank)};
+  shard->vocab = (hy__span){rows * rank, min_i64(rows, c->vocab_size - rows * rank)};
   c->n_heads = shard->heads.size;
   c->n_kv_heads = shard->kv_heads.size;
   c->intermediate_size = shard->mlp.size;
@@ -66,7 +66,7 @@ hy_status hy__shard_init(hy_comm* comm, hy__config* config, hy__shard* shard) {
   return HY_OK;
 }
 
-void hy__shard_cut(hy__range layers, hy__config* config, hy__shard* shard) {
+void hy__shard_cut(hy__span layers, hy__config* config, hy__shard* shard) {
   shard->layers = layers;
   config->n_layers = layers.size;
 }
@@ -85,19 +85,19 @@ int64_t hy__shard_vocab(const hy__shard* shard, const hy__config* config) {
 
 // ---- weights ----
 
-static hy__range times(hy__range r, int64_t n) {
-  return (hy__range){r.first * n, r.size * n};
+static hy__span times(hy__span r, int64_t n) {
+  return (hy__span){r.first * n, r.size * n};
 }
 
 hy_status hy__shard_slice(const hy__shard* shard, const char* name, int ndim, const int64_t* own,
                           hy__slice* slice) {
   const hy__config* w = &shard->whole;
   int64_t e = w->head_dim, f = w->intermediate_size;
-  const hy__range q = times(shard->heads, e), kv = times(shard->kv_heads, e), mlp = shard->mlp;
+  const hy__span q = times(shard->heads, e), kv = times(shard->kv_heads, e), mlp = shard->mlp;
   const struct {
     const char* layer;
     bool by_columns;
-    hy__range part;
+    hy__span part;
     int64_t all;
   } plan[] = {{"q_proj", false, q, w->n_heads * e},
               {"k_proj", false, kv, w->n_kv_heads * e},

@@ -12,29 +12,29 @@
 #include "halyard/scope.h"
 #include "model/config.h"
 
-typedef struct hy__range {
+typedef struct hy__span {
   int64_t first, size;
-} hy__range;
+} hy__span;
 
 // Zeroed: the whole model is here.
 typedef struct hy__shard {
   hy_comm* comm;  // the caller's; NULL: no other rank has a part
   int rank, size;
   hy__config whole;
-  hy__range layers;                       // of the whole's; the same on all ranks
-  hy__range heads, kv_heads, mlp, vocab;  // what of each layer this rank has
-  int64_t loaded_bytes, file_bytes;       // of weights: read by this rank, and in the files
+  hy__span layers;                       // of the whole's; the same on all ranks
+  hy__span heads, kv_heads, mlp, vocab;  // what of each layer this rank has
+  int64_t loaded_bytes, file_bytes;      // of weights: read by this rank, and in the files
 } hy__shard;
 
 // Rank r's part of n among size ranks, as equal as multiples of `unit` allow.
-hy__range hy__shard_range(int64_t n, int64_t unit, int rank, int size);
+hy__span hy__shard_range(int64_t n, int64_t unit, int rank, int size);
 // Splits `config`, the whole model's, which becomes that of the rank's part. HY_UNSUPPORTED says
 // why the ranks cannot share it. One rank alone has all of it.
 hy_status hy__shard_split(int rank, int size, hy__config* config, hy__shard* shard);
 // The same for the ranks of a communicator; NULL: there is one.
 hy_status hy__shard_init(hy_comm* comm, hy__config* config, hy__shard* shard);
 // Leaves the given layers in `config` and in the shard that was made of it.
-void hy__shard_cut(hy__range layers, hy__config* config, hy__shard* shard);
+void hy__shard_cut(hy__span layers, hy__config* config, hy__shard* shard);
 // Whether what comes before the first layer, and behind the last one, is here.
 bool hy__shard_is_first(const hy__shard* shard);
 bool hy__shard_is_last(const hy__shard* shard);
@@ -45,8 +45,8 @@ int64_t hy__shard_vocab(const hy__shard* shard, const hy__config* config);
 
 // The part of a tensor in a file that is a rank's.
 typedef struct hy__slice {
-  int64_t shape[2];         // of the whole
-  hy__range rows, columns;  // rows.size 0: another rank has it
+  int64_t shape[2];        // of the whole
+  hy__span rows, columns;  // rows.size 0: another rank has it
 } hy__slice;
 // Of the weight, bias or LoRA matrix of a name, which has the shape `own` here.
 hy_status hy__shard_slice(const hy__shard* shard, const char* name, int ndim, const int64_t* own,
