@@ -166,7 +166,8 @@ def ranks_of(marker):
             continue
         rank = re.search(rb"(?:OMPI_COMM_WORLD_RANK|PMI_RANK)=(\d+)", environment)
         if marker.encode() in line and b"finetune" in line.split(b"\0")[1] and rank:
-            found[int(rank.group(1))] = int(path[6:])
+            # A rank that looks at a plugin does so in a child, which is the younger one.
+            found[int(rank.group(1))] = min(int(path[6:]), found.get(int(rank.group(1)), sys.maxsize))
     return found
 
 
@@ -177,12 +178,13 @@ def kill_one(halyard, launcher, ranks, draws, number):
                   "--save-every", "1", "--parallel", "data", "--threads", "1")
     with subprocess.Popen(line, cwd=halyard.folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, errors="replace") as process:
-        processes = {}
-        while len(processes) < ranks and process.poll() is None:
+        while len(ranks_of(out)) < ranks and process.poll() is None:
             time.sleep(0.01)
-            processes = ranks_of(out)
         time.sleep(draws.uniform(0, 2))
-        victim = draws.randrange(ranks)
+        victim, processes = draws.randrange(ranks), ranks_of(out)
+        if process.poll() is not None or len(processes) < ranks:
+            process.kill()
+            sys.exit(f"{launcher}: {ranks} ranks ended before one was killed:\n{process.communicate()[0]}")
         os.kill(processes[victim], signal.SIGKILL)
         killed = time.monotonic()
         said, _ = process.communicate(timeout=60)
