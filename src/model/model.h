@@ -2,6 +2,7 @@
 #ifndef HALYARD_MODEL_MODEL_H_
 #define HALYARD_MODEL_MODEL_H_
 
+#include "halyard/graph.h"
 #include "halyard/model.h"
 #include "model/kv_cache.h"
 #include "model/rope.h"
@@ -10,7 +11,10 @@
 
 enum { HY__MAX_ENDS = 16 };
 
-// Whether the device captures a decoding step as a graph.
+// The passes that keep every bit: steps by graph choose the tokens of the same steps by calls.
+#define HY__EXACT_PASSES ((uint32_t)HY_PASS_ALL & ~(uint32_t)HY_PASS_EPILOGUE)
+
+// Whether the device runs steps by graphs.
 typedef enum hy__captures {
   HY__CAPTURES_UNKNOWN,
   HY__CAPTURES_NOT,
