@@ -125,11 +125,11 @@ hy_status hy__decoder_create(hy_model* model, hy__kv_cache* cache, hy__sampler* 
                              const int* rows, int batch, int64_t positions, hy__decoder** out) {
   bool worth = false;
   *out = NULL;
-  if (model->captures == HY__CAPTURES_NOT) return HY_OK;
-  if (model->captures == HY__CAPTURES_UNKNOWN) HY_TRY(captures(model, &worth));
-  if (model->captures == HY__CAPTURES_UNKNOWN)
+  if (model->captures == HY__CAPTURES_UNKNOWN) {
+    HY_TRY(captures(model, &worth));
     model->captures = worth ? HY__CAPTURES : HY__CAPTURES_NOT;
-  if (model->captures == HY__CAPTURES_NOT) return HY_OK;
+  }
+  if (model->captures != HY__CAPTURES) return HY_OK;
   hy__decoder* d = hy__calloc(1, sizeof *d);
   if (!d) return hy_fail(HY_OUT_OF_MEMORY, "no memory to decode %d sequences", batch);
   d->model = model;
@@ -145,9 +145,10 @@ hy_status hy__decoder_create(hy_model* model, hy__kv_cache* cache, hy__sampler* 
     return HY_OK;
   }
   hy__decoder_destroy(d);
-  // An op without a kernel there: steps run call by call.
+  // An op without a kernel there, as the NPU has none to sample: the pass before it may still be
+  // one.
   if (status != HY_UNSUPPORTED) return status;
-  model->captures = HY__CAPTURES_NOT;
+  model->captures = HY__CAPTURES_FORWARD;
   return HY_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "base/math.h"
 #include "base/memory.h"
 #include "model/adapter.h"
+#include "model/forward_graph.h"
 #include "model/load.h"
 
 // ---- loading ----
@@ -93,6 +94,7 @@ hy_status hy_model_load_cached(hy_device* device, const char* folder, const char
 
 void hy_model_free(hy_model* model) {
   if (!model) return;
+  hy__forward_graph_destroy(model->forward);
   hy__transformer_release(&model->transformer);
   hy__rope_release(&model->rope);
   hy__tokenizer_free(model->tokenizer);
@@ -193,55 +195,28 @@ hy_status hy__model_reserve(hy_model* model, int64_t positions) {
   return hy__rope_reserve(model->stream, &model->transformer.config, positions, &model->rope);
 }
 
-static hy_array* logits_of(hy_scope* s, const hy_model* model, hy__kv_pass* pass,
-                           const hy_generate_options* options) {
+hy_array* hy__pass_logits(hy_scope* s, const hy_model* model, hy__kv_pass* pass,
+                          const hy_generate_options* options) {
   hy__tf_attention attention = hy__attend_cached(pass);
-  hy__tf_pass p = {.s = s,
-                   .model = &model->transformer,
-                   .cos = hy__rope_at(s, model->rope.cos, pass->positions),
-                   .sin = hy__rope_at(s, model->rope.sin, pass->positions),
-                   .attention = &attention,
-                   .options = options};
+  hy__tf_pass p = {
+      .s = s, .model = &model->transformer, .attention = &attention, .options = options};
+  hy__rope_both(s, &model->rope, pass->positions, &p.cos, &p.sin);
   hy_array* hidden = hy__transformer_apply(&p, pass->ids);
   return hy__logits(s, &model->transformer, hy_s_index_select(s, hidden, pass->last, 0));
 }
 
-// ---- prefill by graph ----
-
 // Tokens from which on a capture, a millisecond or two, is little beside the pass.
 enum { GRAPH_TOKENS = 32 };
 
-// On the host, where passes fuse and activations share a plan's memory. Not for those who watch:
-// a launch is not interrupted.
-static bool prefills_by_graph(const hy_model* model, const hy__step* step) {
+// On the host prompts, where passes fuse and activations share a plan's memory; steps are the
+// decoder's. Not for those who watch: a launch is not interrupted.
+static bool runs_by_graph(const hy_model* model, const hy__step* step) {
   int64_t tokens = 0;
   for (int i = 0; i < step->batch; i++) tokens += step->counts[i];
+  if (step->options && step->options->on_progress) return false;
+  if (model->captures == HY__CAPTURES_FORWARD) return true;
   return tokens >= GRAPH_TOKENS && model->captures != HY__CAPTURES_NOT &&
-         !(step->options && step->options->on_progress) &&
          hy_device_is_host(hy_stream_device(model->stream));
-}
-
-static hy_status capture_logits(hy_model* model, hy__kv_pass* pass, hy_graph** graph,
-                                hy_array** logits) {
-  HY_TRY(hy_capture_begin(model->stream));
-  hy_scope s;
-  hy_scope_begin(&s, model->tape);
-  *logits = hy_scope_give(&s, logits_of(&s, model, pass, NULL));
-  hy_status status = hy_scope_end(&s);
-  hy_status ended = hy_capture_end(model->stream, status == HY_OK ? graph : NULL);
-  return status == HY_OK ? ended : status;
-}
-
-static hy_status run_by_graph(hy_model* model, hy__kv_pass* pass, hy_array** logits) {
-  hy_graph* graph = NULL;
-  hy_status status = capture_logits(model, pass, &graph, logits);
-  if (status == HY_OK) status = hy_graph_run_passes(graph, HY__EXACT_PASSES, NULL);
-  if (status == HY_OK) status = hy_graph_launch(graph, model->stream);
-  hy_graph_destroy(graph);
-  if (status == HY_OK) return HY_OK;
-  hy_array_release(*logits);
-  *logits = NULL;
-  return status;
 }
 
 hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step) {
@@ -254,13 +229,13 @@ hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step) 
   HY_SCOPE_TRY(s, hy__kv_pass_begin(s, step->cache, step->sequences, step->ids, step->counts,
                                     step->batch, &pass));
   if (s->status != HY_OK) return NULL;
-  if (prefills_by_graph(model, step)) {
+  if (runs_by_graph(model, step)) {
     hy_array* logits = NULL;
-    hy_status status = run_by_graph(model, &pass, &logits);
+    hy_status status = hy__forward_by_graph(model, &pass, &logits);
     if (status != HY_UNSUPPORTED) return hy_scope_keep(s, status, logits);
     model->captures = HY__CAPTURES_NOT;  // something among the calls cannot be captured
   }
-  return logits_of(s, model, &pass, step->options);
+  return hy__pass_logits(s, model, &pass, step->options);
 }
 
 hy_status hy__model_check_chosen(const int64_t* next, int n) {

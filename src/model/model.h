@@ -18,7 +18,8 @@ enum { HY__MAX_ENDS = 16 };
 typedef enum hy__captures {
   HY__CAPTURES_UNKNOWN,
   HY__CAPTURES_NOT,
-  HY__CAPTURES,
+  HY__CAPTURES,          // a decoding step is one
+  HY__CAPTURES_FORWARD,  // a forward pass is one; tokens are chosen outside
 } hy__captures;
 
 struct hy_model {
@@ -30,6 +31,7 @@ struct hy_model {
   int32_t ends[HY__MAX_ENDS];  // tokens that end a text
   int n_ends;
   hy__captures captures;
+  struct hy__forward_graph* forward;  // of the last decoding step; NULL where there is none
 };
 
 // Makes the model ready for contexts of so many tokens, which waits; a step that finds it is not
@@ -46,6 +48,9 @@ typedef struct hy__step {
 } hy__step;
 // Runs them and gives the logits after each sequence's last, f32 (batch, V); the scope's.
 hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step);
+// The same of a pass whose tokens are on the device, call by call; nothing of it waits.
+hy_array* hy__pass_logits(hy_scope* s, const hy_model* model, hy__kv_pass* pass,
+                          const hy_generate_options* options);
 // Runs them and gives the tokens that follow. Waits once, for the tokens alone. `rows` are the
 // sequences' numbers in the sampler.
 hy_status hy__model_step(hy_model* model, const hy__step* step, hy__sampler* sampler,
