@@ -17,7 +17,8 @@
 enum {
   ELEMENTS = 16 << 20,
   ROUNDS = 7,
-  CONTEXT = 128,
+  CONTEXT = 256,
+  PROMPT = 64,
   LONG_PROMPT = 2048,
   TINY_NODES = 1000,
   TRAIN_BATCH = 2,
@@ -111,69 +112,77 @@ static const hy__config tiny_shape = {.vocab_size = 4096,
                                       .dtype = HY_BF16,
                                       .rope_theta = 10000};
 
-// Seconds of a step, best of several rounds of all positions, by turns with those of the engine.
+// Seconds, best of several rounds taken in turns: a token of the engine by calls and by graph, a
+// token of its prompt likewise, a step of a graph that the host does not wait for.
 typedef struct decode_times {
-  double engine, calls, graph;
+  double calls, engine, graph;
+  double prompt_calls, prompt;
 } decode_times;
 
-static hy_status time_steps(hy__step_graph* g, int n, hy_status (*step)(hy__step_graph* g),
-                            double* best) {
+static hy_status time_steps(hy__step_graph* g, int n, double* best) {
   const int32_t first = 1;
   int64_t token;
   HY_TRY(hy__step_graph_begin(g, 0, &first));
   double start = bench_now();
   for (int i = 0; i < n; i++) {
-    HY_TRY(step(g));
+    HY_TRY(hy__step_graph_launch(g));
     HY_TRY(hy__step_graph_token(g, &token));
   }
   least(best, (bench_now() - start) / n);
   return HY_OK;
 }
 
-static hy_status time_engine(hy_model* model, int n, double* best) {
-  const int32_t first = 1;
+static hy_status time_engine(hy_model* model, hy__captures captures, int n, double* decode,
+                             double* prefill) {
+  static int32_t prompt[PROMPT];
   hy_generate_options options;
   hy_generate_result result;
   hy_generate_defaults(&options);
   options.max_tokens = n + 1;
   options.ignore_end = true;
-  HY_TRY(hy_model_generate(model, &first, 1, &options, NULL, NULL, NULL, &result));
-  least(best, result.decode_seconds / (double)n);
+  for (int i = 0; i < PROMPT; i++) prompt[i] = i;
+  model->captures = captures;
+  HY_TRY(hy_model_generate(model, prompt, PROMPT, &options, NULL, NULL, NULL, &result));
+  least(decode, result.decode_seconds / (double)n);
+  least(prefill, result.prefill_seconds / PROMPT);
   return HY_OK;
 }
 
-static hy_status time_decode(hy_model* model, int tokens, int rounds, decode_times* times,
-                             int* nodes) {
+static hy_status time_decode(hy_model* model, int tokens, int rounds, decode_times* t, int* nodes) {
   hy_generate_options options;
   hy__step_graph* g;
   hy_generate_defaults(&options);
-  *times = (decode_times){0};
+  *t = (decode_times){0};
   HY_TRY(hy__step_graph_create(model, 1, CONTEXT, &options, &g));
   hy_status status = hy_graph_run_passes(hy__step_graph_get(g), HY_PASS_ALL, NULL);
   *nodes = hy_graph_node_count(hy__step_graph_get(g));
   for (int round = 0; round < rounds && status == HY_OK; round++) {
-    status = time_engine(model, tokens, &times->engine);
-    if (status == HY_OK) status = time_steps(g, tokens, hy__step_graph_run, &times->calls);
-    if (status == HY_OK) status = time_steps(g, tokens, hy__step_graph_launch, &times->graph);
+    status = time_engine(model, HY__CAPTURES_NOT, tokens, &t->calls, &t->prompt_calls);
+    if (status == HY_OK)
+      status = time_engine(model, HY__CAPTURES_UNKNOWN, tokens, &t->engine, &t->prompt);
+    if (status == HY_OK) status = time_steps(g, tokens, &t->graph);
   }
   hy__step_graph_destroy(g);
   return status;
 }
 
-static void print_decode(const char* shape, const char* dtype, const decode_times* t) {
-  bench_row row = {.name = "graph decode",
+static void print_speed(const char* name, const char* shape, const char* dtype, double seconds,
+                        double by_calls) {
+  bench_row row = {.name = name,
                    .shape = shape,
                    .dtype = dtype,
-                   .value = 1 / t->graph,
+                   .value = 1 / seconds,
                    .unit = "tok/s",
-                   .peer = "the engine",
-                   .peer_value = 1 / t->engine,
-                   .ratio = t->engine / t->graph};
+                   .peer = "by calls",
+                   .peer_value = 1 / by_calls,
+                   .ratio = by_calls / seconds};
   bench_print(&row);
-  row.peer = "by calls";
-  row.peer_value = 1 / t->calls;
-  row.ratio = t->calls / t->graph;
-  bench_print(&row);
+}
+
+static void print_decode(const char* shape, const char* dtype, const decode_times* t) {
+  print_speed("engine decode", shape, dtype, t->engine, t->calls);
+  print_speed("graph decode", shape, dtype, t->graph, t->calls);
+  print_speed("engine prefill 64", shape, dtype, t->prompt, t->prompt_calls);
 }
 
 // What a replay costs beside the kernels: per node, of calls on one element, times the nodes.

@@ -18,7 +18,7 @@ const cli_command cli_npu = {
 typedef struct npu_options {
   const char *model, *step, *clock, *bottom, *svg, *record;
   int64_t tokens, context;
-  bool sweep;
+  bool sweep, calls;
 } npu_options;
 
 static hy_status open_model(hy_device* device, const char* name, hy_model** model) {
@@ -124,7 +124,10 @@ static int record_and_print(npu_options* o, double clock) {
     path = temporary;
   }
   hy_status status = open_model(device, o->model, &model);
-  if (status == HY_OK) status = record_step(model, o->context, o->tokens, path);
+  if (status == HY_OK) {
+    model->captures = o->calls ? HY__CAPTURES_NOT : HY__CAPTURES_FORWARD;
+    status = record_step(model, o->context, o->tokens, path);
+  }
   hy_model_free(model);
   code = status == HY_OK ? print_report(o, path, clock) : cli_fail(status);
   if (!o->record) unlink(temporary);
@@ -149,6 +152,7 @@ static int run(int argc, char** argv) {
       {"sweep", CLI_FLAG, &o.sweep, NULL, "time the same packets with other arrays and memories"},
       {"svg", CLI_TEXT, &o.svg, "FILE", "draw it too"},
       {"record", CLI_TEXT, &o.record, "FILE", "keep the packets, for echo_report"},
+      {"calls", CLI_FLAG, &o.calls, NULL, "the step call by call, not as one command list"},
   };
   int extra;
   int code =

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "halyard/graph.h"
 #include "model/decode_block.h"
 
 enum { RING = HY__DECODER_AHEAD + 1 };
@@ -45,12 +44,15 @@ void hy__decoder_destroy(hy__decoder* d) {
 
 // ---- making ----
 
-// Whether a capture on the device becomes one piece of work for it.
-static hy_status captures(hy_model* model, bool* native) {
+// Whether a graph is worth more there than calls: where a capture becomes one piece of work for the
+// device, and on the host, where launches neither check, choose nor allocate and passes fuse.
+static hy_status captures(hy_model* model, bool* worth) {
   hy_graph* graph = NULL;
+  *worth = hy_device_is_host(hy_stream_device(model->stream));
+  if (*worth) return HY_OK;
   HY_TRY(hy_capture_begin(model->stream));
   HY_TRY(hy_capture_end(model->stream, &graph));
-  *native = hy_graph_is_native(graph);
+  *worth = hy_graph_is_native(graph);
   hy_graph_destroy(graph);
   return HY_OK;
 }
@@ -103,7 +105,8 @@ static hy_status capture(hy__decoder* d) {
   step(&s, d);
   hy_status status = hy_scope_end(&s);
   hy_status ended = hy_capture_end(stream, &d->graph);
-  return status == HY_OK ? ended : status;
+  HY_TRY(status == HY_OK ? ended : status);
+  return hy_graph_run_passes(d->graph, HY__EXACT_PASSES, NULL);
 }
 
 static hy_status build(hy__decoder* d, const int* rows) {
@@ -120,13 +123,13 @@ static hy_status build(hy__decoder* d, const int* rows) {
 
 hy_status hy__decoder_create(hy_model* model, hy__kv_cache* cache, hy__sampler* sampler,
                              const int* rows, int batch, int64_t positions, hy__decoder** out) {
-  bool native = false;
+  bool worth = false;
   *out = NULL;
-  if (model->captures == HY__CAPTURES_NOT) return HY_OK;
-  if (model->captures == HY__CAPTURES_UNKNOWN) HY_TRY(captures(model, &native));
-  if (model->captures == HY__CAPTURES_UNKNOWN)
-    model->captures = native ? HY__CAPTURES : HY__CAPTURES_NOT;
-  if (model->captures == HY__CAPTURES_NOT) return HY_OK;
+  if (model->captures == HY__CAPTURES_UNKNOWN) {
+    HY_TRY(captures(model, &worth));
+    model->captures = worth ? HY__CAPTURES : HY__CAPTURES_NOT;
+  }
+  if (model->captures != HY__CAPTURES) return HY_OK;
   hy__decoder* d = hy__calloc(1, sizeof *d);
   if (!d) return hy_fail(HY_OUT_OF_MEMORY, "no memory to decode %d sequences", batch);
   d->model = model;
@@ -142,9 +145,10 @@ hy_status hy__decoder_create(hy_model* model, hy__kv_cache* cache, hy__sampler* 
     return HY_OK;
   }
   hy__decoder_destroy(d);
-  // An op without a kernel there: steps run call by call.
+  // An op without a kernel there, as the NPU has none to sample: the pass before it may still be
+  // one.
   if (status != HY_UNSUPPORTED) return status;
-  model->captures = HY__CAPTURES_NOT;
+  model->captures = HY__CAPTURES_FORWARD;
   return HY_OK;
 }
 
@@ -212,6 +216,10 @@ hy_status hy__decoder_launch(hy__decoder* d) {
   HY_TRY(hy_event_record(d->done[slot], stream));
   d->launched++;
   return HY_OK;
+}
+
+int hy__decoder_ahead(const hy__decoder* d) {
+  return hy_device_is_host(hy_stream_device(d->model->stream)) ? 1 : HY__DECODER_AHEAD;
 }
 
 int hy__decoder_unread(const hy__decoder* d) {

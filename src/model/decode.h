@@ -9,7 +9,8 @@
 typedef struct hy__decoder hy__decoder;
 
 // For `batch` sequences of at most `positions` tokens each in the cache, the sampler's `rows`. *out
-// is NULL, with HY_OK, where the device captures no graphs or cannot capture this step.
+// is NULL, with HY_OK, where calls serve as well or the device cannot capture this step. Tokens are
+// those of the same steps by calls.
 hy_status hy__decoder_create(hy_model* model, hy__kv_cache* cache, hy__sampler* sampler,
                              const int* rows, int batch, int64_t positions, hy__decoder** out);
 void hy__decoder_destroy(hy__decoder* decoder);  // waits for its steps; NULL is fine
@@ -21,8 +22,10 @@ bool hy__decoder_serves(const hy__decoder* decoder, const hy__kv_cache* cache,
 // Steps that were not read are dropped.
 hy_status hy__decoder_begin(hy__decoder* decoder, hy__sampler* sampler, const int* rows,
                             hy__sequence* const* sequences, const int32_t* const* tokens);
-// Enqueues a step; at most HY__DECODER_AHEAD may wait to be read.
+// Enqueues a step; at most hy__decoder_ahead may wait to be read: one on the host, whose steps are
+// done when they have been launched.
 enum { HY__DECODER_AHEAD = 2 };
+int hy__decoder_ahead(const hy__decoder* decoder);
 hy_status hy__decoder_launch(hy__decoder* decoder);
 // The tokens that the oldest unread step chose. Waits for it alone.
 hy_status hy__decoder_read(hy__decoder* decoder, int64_t* next);

@@ -113,11 +113,8 @@ static hy_array* plain_logits(hy_scope* s, const hy__transformer* model,
                       .query_start = d->starts,
                       .context_length = d->lengths};
   hy__tf_attention attention = hy__attend_cached(&pass);
-  hy__tf_pass p = {.s = s,
-                   .model = model,
-                   .cos = hy__rope_at(s, d->rope->cos, positions),
-                   .sin = hy__rope_at(s, d->rope->sin, positions),
-                   .attention = &attention};
+  hy__tf_pass p = {.s = s, .model = model, .attention = &attention};
+  hy__rope_both(s, d->rope, positions, &p.cos, &p.sin);
   return hy__logits(s, model, hy__transformer_apply(&p, d->tokens));
 }
 

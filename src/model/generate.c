@@ -225,15 +225,16 @@ static hy_status accept_step(run* r, const round_of* now, hy__decoder* decoder, 
   return HY_OK;
 }
 
-// Until all are done, or so many that a smaller graph is worth its capture. One step is always
-// under way while the host looks at the one before.
+// Until all are done, or so many that a smaller graph is worth its capture: half of them on a
+// device that runs one step while the host looks at the one before, one of them where the host
+// computes.
 static hy_status decode_round(run* r, const round_of* now, hy__decoder* decoder) {
   int64_t left = tokens_left(r, now);
-  int alive = now->n;
+  int alive = now->n, ahead = hy__decoder_ahead(decoder);
   HY_TRY(hy__decoder_begin(decoder, r->sampler, now->active, now->sequences, now->ids));
   for (;;) {
-    bool enough = alive == 0 || 2 * alive <= now->n;
-    while (!enough && left > 0 && hy__decoder_unread(decoder) < HY__DECODER_AHEAD) {
+    bool enough = ahead == 1 ? alive < now->n : alive == 0 || 2 * alive <= now->n;
+    while (!enough && left > 0 && hy__decoder_unread(decoder) < ahead) {
       HY_TRY(hy__decoder_launch(decoder));
       left--;
     }

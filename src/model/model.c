@@ -8,6 +8,7 @@
 #include "base/math.h"
 #include "base/memory.h"
 #include "model/adapter.h"
+#include "model/forward_graph.h"
 #include "model/load.h"
 #include "model/pipeline.h"
 
@@ -112,6 +113,7 @@ hy_status hy_model_load_cached(hy_device* device, const char* folder, const char
 void hy_model_free(hy_model* model) {
   if (!model) return;
   hy_model_free(model->next);
+  hy__forward_graph_destroy(model->forward);
   hy__transformer_release(&model->transformer);
   hy__rope_release(&model->rope);
   hy__tokenizer_free(model->tokenizer);
@@ -225,8 +227,42 @@ hy_status hy__model_cache(const hy_model* model, int64_t tokens, hy__kv_cache** 
   return status;
 }
 
-hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step) {
+hy_array* hy__model_layers(hy_scope* s, const hy_model* model, hy__kv_pass* pass,
+                           const hy_generate_options* options, hy_array* x) {
+  hy__tf_attention attention = hy__attend_cached(pass);
+  hy__tf_pass p = {
+      .s = s, .model = &model->transformer, .attention = &attention, .options = options};
+  hy__rope_both(s, &model->rope, pass->positions, &p.cos, &p.sin);
+  return hy__transformer_blocks(&p, x);
+}
+
+hy_array* hy__model_last(hy_scope* s, const hy_model* model, const hy__kv_pass* pass, hy_array* x) {
   const hy__transformer* t = &model->transformer;
+  hy_array* normed = hy_s_rms_norm(s, x, t->norm, 1, t->config.norm_eps);
+  return hy__logits(s, t, hy_s_index_select(s, normed, pass->last, 0));
+}
+
+hy_array* hy__pass_logits(hy_scope* s, const hy_model* model, hy__kv_pass* pass,
+                          const hy_generate_options* options) {
+  hy_array* x = hy__embed(s, &model->transformer, pass->ids);
+  return hy__model_last(s, model, pass, hy__model_layers(s, model, pass, options, x));
+}
+
+// Tokens from which on a capture, a millisecond or two, is little beside the pass.
+enum { GRAPH_TOKENS = 32 };
+
+// On the host prompts, where passes fuse and activations share a plan's memory; steps are the
+// decoder's. Not for those who watch: a launch is not interrupted.
+static bool runs_by_graph(const hy_model* model, const hy__step* step) {
+  int64_t tokens = 0;
+  for (int i = 0; i < step->batch; i++) tokens += step->counts[i];
+  if (step->options && step->options->on_progress) return false;
+  if (model->captures == HY__CAPTURES_FORWARD) return true;
+  return tokens >= GRAPH_TOKENS && model->captures != HY__CAPTURES_NOT &&
+         hy_device_is_host(hy_stream_device(model->stream));
+}
+
+hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step) {
   int64_t longest = 0;
   for (int i = 0; i < step->batch; i++)
     longest = max_i64(longest, step->sequences[i]->length + step->counts[i]);
@@ -236,27 +272,18 @@ hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step) 
   HY_SCOPE_TRY(s, hy__kv_pass_begin(s, step->cache, step->sequences, step->ids, step->counts,
                                     step->batch, &pass));
   if (s->status != HY_OK) return NULL;
-  hy_array* x = hy__model_layers(s, model, &pass, step->options, hy__embed(s, t, pass.ids));
-  return model->next ? hy__pipeline_follow(s, model, &pass, step->options, x)
-                     : hy__model_last(s, model, &pass, x);
-}
-
-hy_array* hy__model_layers(hy_scope* s, hy_model* model, hy__kv_pass* pass,
-                           const hy_generate_options* options, hy_array* x) {
-  hy__tf_attention attention = hy__attend_cached(pass);
-  const hy__tf_pass p = {.s = s,
-                         .model = &model->transformer,
-                         .cos = hy__rope_at(s, model->rope.cos, pass->positions),
-                         .sin = hy__rope_at(s, model->rope.sin, pass->positions),
-                         .attention = &attention,
-                         .options = options};
-  return hy__transformer_blocks(&p, x);
-}
-
-hy_array* hy__model_last(hy_scope* s, const hy_model* model, const hy__kv_pass* pass, hy_array* x) {
-  const hy__transformer* t = &model->transformer;
-  hy_array* normed = hy_s_rms_norm(s, x, t->norm, 1, t->config.norm_eps);
-  return hy__logits(s, t, hy_s_index_select(s, normed, pass->last, 0));
+  if (runs_by_graph(model, step)) {
+    hy_array* logits = NULL;
+    hy_status status = hy__forward_by_graph(model, &pass, &logits);
+    if (status != HY_UNSUPPORTED) return hy_scope_keep(s, status, logits);
+    model->captures = HY__CAPTURES_NOT;  // something among the calls cannot be captured
+  }
+  if (model->next) {
+    hy_array* x = hy__embed(s, &model->transformer, pass.ids);
+    x = hy__model_layers(s, model, &pass, step->options, x);
+    return hy__pipeline_follow(s, model, &pass, step->options, x);
+  }
+  return hy__pass_logits(s, model, &pass, step->options);
 }
 
 hy_status hy__model_check_chosen(const int64_t* next, int n) {

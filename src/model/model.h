@@ -2,6 +2,7 @@
 #ifndef HALYARD_MODEL_MODEL_H_
 #define HALYARD_MODEL_MODEL_H_
 
+#include "halyard/graph.h"
 #include "halyard/model.h"
 #include "model/kv_cache.h"
 #include "model/rope.h"
@@ -10,11 +11,15 @@
 
 enum { HY__MAX_ENDS = 16 };
 
-// Whether the device captures a decoding step as a graph.
+// The passes that keep every bit: steps by graph choose the tokens of the same steps by calls.
+#define HY__EXACT_PASSES ((uint32_t)HY_PASS_ALL & ~(uint32_t)HY_PASS_EPILOGUE)
+
+// Whether the device runs steps by graphs.
 typedef enum hy__captures {
   HY__CAPTURES_UNKNOWN,
   HY__CAPTURES_NOT,
-  HY__CAPTURES,
+  HY__CAPTURES,          // a decoding step is one
+  HY__CAPTURES_FORWARD,  // a forward pass is one; tokens are chosen outside
 } hy__captures;
 
 struct hy_model {
@@ -27,6 +32,7 @@ struct hy_model {
   int n_ends;
   hy__captures captures;
   hy_model* next;  // the layers behind these, on another device (pipeline.h); NULL: there are none
+  struct hy__forward_graph* forward;  // of the last decoding step; NULL where there is none
 };
 
 // Makes the model ready for contexts of so many tokens, which waits; a step that finds it is not
@@ -47,6 +53,9 @@ typedef struct hy__step {
 // Runs them and gives the logits after each sequence's last, f32 (batch, V), of the tokens of this
 // rank's shard; the scope's.
 hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step);
+// The same of a pass whose tokens are on the device, call by call; nothing of it waits.
+hy_array* hy__pass_logits(hy_scope* s, const hy_model* model, hy__kv_pass* pass,
+                          const hy_generate_options* options);
 // Runs them and gives the tokens that follow. Waits once, for the tokens alone. `rows` are the
 // sequences' numbers in the sampler.
 hy_status hy__model_step(hy_model* model, const hy__step* step, hy__sampler* sampler,

@@ -23,7 +23,7 @@ hy_array* hy__pipeline_follow(hy_scope* s, hy_model* first, const hy__kv_pass* p
 hy_status hy__model_load_layers(hy_model* stage, hy_device* device, const char* folder,
                                 const hy_load_options* options, const hy__span* layers);
 // x (N, D) through the stage's layers.
-hy_array* hy__model_layers(hy_scope* s, hy_model* stage, hy__kv_pass* pass,
+hy_array* hy__model_layers(hy_scope* s, const hy_model* stage, hy__kv_pass* pass,
                            const hy_generate_options* options, hy_array* x);
 // What left the last layer -> logits (batch, V), in the last stage.
 hy_array* hy__model_last(hy_scope* s, const hy_model* stage, const hy__kv_pass* pass, hy_array* x);

@@ -63,3 +63,22 @@ hy_array* hy__rope_at(hy_scope* s, hy_array* table, hy_array* positions) {
   hy_array* rows = hy_s_index_select(s, table, positions, 0);
   return hy_s_view(s, rows, HY_SIZES(-1, 1, hy_s_size(s, table, 1)));
 }
+
+void hy__rope_both(hy_scope* s, const hy__rope* rope, hy_array* positions, hy_array** cos,
+                   hy_array** sin) {
+  int64_t half = hy_s_size(s, rope->cos, 1);
+  if (hy_s_size(s, positions, 0) != 1) {
+    *cos = hy__rope_at(s, rope->cos, positions);
+    *sin = hy__rope_at(s, rope->sin, positions);
+    return;
+  }
+  hy_array *both = hy_s_empty(s, HY_F32, HY_SIZES(2, half)), *const tables[2] = {rope->cos,
+                                                                                 rope->sin};
+  hy_array** const rows[2] = {cos, sin};
+  for (int i = 0; i < 2; i++) {
+    hy_array* row = hy_s_slice(s, both, 0, i, i + 1, 1);
+    hy_s_apply_into(s, HY_OP_index_select, (hy_array*[]){tables[i], positions}, 2,
+                    &(hy_attrs){.dim = {0}}, row);
+    *rows[i] = hy_s_view(s, row, HY_SIZES(1, 1, half));
+  }
+}

@@ -166,11 +166,8 @@ static hy_status step(hy__step_graph* g) {
   hy__kv_pass pass = g->pass;
   pass.slots = hy_s_index_select(&s, g->slot_of, pass.positions, 0);
   hy__tf_attention attention = hy__attend_cached(&pass);
-  hy__tf_pass p = {.s = &s,
-                   .model = &model->transformer,
-                   .cos = hy__rope_at(&s, model->rope.cos, pass.positions),
-                   .sin = hy__rope_at(&s, model->rope.sin, pass.positions),
-                   .attention = &attention};
+  hy__tf_pass p = {.s = &s, .model = &model->transformer, .attention = &attention};
+  hy__rope_both(&s, &model->rope, pass.positions, &p.cos, &p.sin);
   hy_array* hidden = hy_s_index_select(&s, hy__transformer_apply(&p, pass.ids), pass.last, 0);
   hy_array* logits = hy__logits(&s, &model->transformer, hidden);
   hy_array* last = hy_s_index_select(&s, pass.positions, pass.last, 0);

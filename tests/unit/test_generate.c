@@ -10,6 +10,7 @@
 #include "model/byte_tokenizer.h"
 #include "model/create.h"
 #include "model/load.h"
+#include "model/model.h"
 #include "support/arrays.h"
 #include "support/tiny_model.h"
 
@@ -146,6 +147,48 @@ static void test_batches(void** state) {
       assert_int_equal(counts[i], MOST);
       assert_memory_equal(together[i], alone, sizeof alone);
     }
+    hy_model_free(model);
+  }
+}
+
+// Prompts and steps by graph, as the cpu runs them, against the same by calls: every bit of the
+// logits, every token, sampled ones and those of a batch whose sequences end one by one too.
+static void test_graphs_choose_the_tokens_of_calls(void** state) {
+  (void)state;
+  enum { LONG = 40 };
+  const hy__arch* const archs[] = {&hy__arch_qwen2, &hy__arch_qwen3, &hy__arch_llama};
+  const hy_dtype dtypes[] = {HY_F32, HY_BF16};
+  int32_t text[LONG];
+  for (int i = 0; i < LONG; i++) text[i] = (i * 7 + 3) % 50;
+  const int32_t* prompts[3] = {text, text + 1, text + 2};
+  const int64_t lengths[3] = {LONG, 3, 1};
+  for (int k = 0; k < 6; k++) {
+    hy__config c = tiny_config(archs[k % 3], 32, dtypes[k / 3]);
+    c.vocab_size = 50;
+    c.n_layers = 2;
+    hy_model* model;
+    CHECK_OK(hy__model_create(device_of("cpu"), &c, NULL, 7, (uint64_t)k, &model));
+    int32_t ids[2][2][3][MOST] = {0};
+    int64_t counts[2][2][3];
+    float logits[2][50];
+    for (int by = 0; by < 2; by++) {
+      model->captures = by == 0 ? HY__CAPTURES_UNKNOWN : HY__CAPTURES_NOT;
+      CHECK_OK(hy_model_logits(model, text, LONG, logits[by]));
+      for (int sampled = 0; sampled < 2; sampled++) {
+        hy_generate_options o = options_of(MOST);
+        o.temperature = sampled;
+        o.repetition_penalty = sampled ? 1.2 : 1;
+        o.seed = 3;
+        int32_t(*out)[MOST] = ids[by][sampled];
+        CHECK_OK(hy_model_generate_batch(model, prompts, lengths, 3, &o,
+                                         (int32_t*[]){out[0], out[1], out[2]}, counts[by][sampled],
+                                         NULL));
+      }
+      assert_int_equal(model->captures, by == 0 ? HY__CAPTURES : HY__CAPTURES_NOT);
+    }
+    assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+    assert_memory_equal(ids[0], ids[1], sizeof ids[0]);
+    assert_memory_equal(counts[0], counts[1], sizeof counts[0]);
     hy_model_free(model);
   }
 }
@@ -515,6 +558,7 @@ int main(void) {
       cmocka_unit_test(test_greedy_is_the_largest_logit),
       cmocka_unit_test(test_seeds),
       cmocka_unit_test(test_batches),
+      cmocka_unit_test(test_graphs_choose_the_tokens_of_calls),
       cmocka_unit_test(test_contexts),
       cmocka_unit_test(test_a_step_waits_once),
       cmocka_unit_test(test_stops),

@@ -152,6 +152,29 @@ static void test_epilogue(void** state) {
   assert_int_equal(nodes_after(&b, &y, HY_PASS_EPILOGUE, NULL), 1);
 }
 
+// A residual becomes what the product is added to, and then its memory. One that is read again
+// behind the layer stays as it was.
+static void test_epilogue_of_a_residual(void** state) {
+  (void)state;
+  for (int again = 0; again < 2; again++) {
+    build b = begin();
+    hy_tensor w, host, y;
+    for (int i = 0; i < COLUMNS * COLUMNS; i++) weight[i] = (float)(i % 5) * 0.5f;
+    CHECK_OK(hy_tensor_init(&host, weight, HY_F32, 2, (const int64_t[]){COLUMNS, COLUMNS}));
+    CHECK_OK(hy_graph_constant(b.graph, &host, &w));
+    hy_tensor residual = unary(&b, HY_OP_abs, b.x);
+    hy_tensor layer =
+        call(&b, HY_OP_linear, 3, (hy_tensor[]){b.x, w, hy_tensor_absent()}, (hy_attrs){0});
+    y = unary(&b, HY_OP_neg, add(&b, residual, layer));
+    if (again) y = mul(&b, y, residual);
+    hy_graph_report report;
+    int nodes = nodes_after(&b, &y, HY_PASS_EPILOGUE | HY_PASS_IN_PLACE, &report);
+    assert_int_equal(nodes, 3 + again);
+    assert_int_equal(report.changes[4], 1);
+    assert_true(report.memory_after <= (1 + (uint64_t)again) * 2 * SIZE * sizeof(float));
+  }
+}
+
 static void test_fuse(void** state) {
   (void)state;
   build b = begin();
@@ -431,10 +454,18 @@ static void test_random_graphs(void** state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
-      TEST(test_dead),      TEST(test_common),        TEST(test_common_minds_writes),
-      TEST(test_fold),      TEST(test_views),         TEST(test_epilogue),
-      TEST(test_fuse),      TEST(test_chain_sizes),   TEST(test_memory),
-      TEST(test_recompute), TEST(test_random_graphs),
+      TEST(test_dead),
+      TEST(test_common),
+      TEST(test_common_minds_writes),
+      TEST(test_fold),
+      TEST(test_views),
+      TEST(test_epilogue),
+      TEST(test_epilogue_of_a_residual),
+      TEST(test_fuse),
+      TEST(test_chain_sizes),
+      TEST(test_memory),
+      TEST(test_recompute),
+      TEST(test_random_graphs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

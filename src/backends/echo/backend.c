@@ -99,6 +99,9 @@ static hy_status copy(void* device, void* stream, void* dst, const void* src, si
   (void)device;
   hy__echo_stream* s = stream;
   HY_TRY(hy__echo_stream_status(s));
+  if (s->capture)
+    return hy__echo_record(
+        s, &(hy_graph_node){.kind = HY_NODE_COPY, .dst = dst, .src = src, .bytes = bytes});
   return hy__echo_stream_result(
       s, echoNpuMemcpyAsync(dst, src, bytes, (echoNpuMemcpyKind)kind, s->queue), "a copy");
 }
@@ -107,6 +110,9 @@ static hy_status set(void* device, void* stream, void* dst, int value, size_t by
   (void)device;
   hy__echo_stream* s = stream;
   HY_TRY(hy__echo_stream_status(s));
+  if (s->capture)
+    return hy__echo_record(
+        s, &(hy_graph_node){.kind = HY_NODE_SET, .dst = dst, .value = value, .bytes = bytes});
   return hy__echo_stream_result(s, echoNpuMemsetAsync(dst, value, bytes, s->queue), "a memset");
 }
 
@@ -142,6 +148,11 @@ static hy_backend backend = {
     .stream_wait_event = hy__echo_stream_wait_event,
     .providers = providers,
     .n_providers = 1,
+    .capture_begin = hy__echo_capture_begin,
+    .capture_end = hy__echo_capture_end,
+    .graph_launch = hy__echo_graph_launch,
+    .graph_update = hy__echo_graph_update,
+    .graph_destroy = hy__echo_graph_destroy,
 };
 
 hy_status hy__backend_echo(uint32_t max_abi, const hy_host* services, const hy_backend** out);

@@ -1,6 +1,6 @@
 // Writing to a cache and attending over it. Packets need counts and addresses that come from index
-// tensors on the device: these few numbers are read back first, which waits for the stream. The
-// fallback would wait as well, and bring the whole cache along.
+// tensors on the device: these few numbers are read back first, which waits for the stream, once in
+// a launch of a graph. The fallback would wait as well, and bring the whole cache along.
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,31 +22,121 @@ static void widen(int64_t* numbers, size_t n) {
   }
 }
 
-// The numbers of contiguous index tensors, to be freed, in one wait for the stream; false with the
-// batch's status set and nothing to free.
-static bool read_indices(hy__echo_batch* batch, const hy_tensor* t, int count, int64_t** numbers) {
-  hy__echo_stream* stream = batch->stream;
+// Copies the numbers of contiguous index tensors to the host, memory to be freed, in one wait for
+// the stream. On failure there is nothing to free.
+static hy_status fetch(hy__echo_stream* stream, const hy_tensor* const* t, int count,
+                       int64_t** numbers) {
+  hy_status status = HY_OK;
   for (int i = 0; i < count; i++) {
-    size_t n = (size_t)hy_tensor_numel(&t[i]);
-    numbers[i] = batch->status == HY_OK ? malloc(n * sizeof **numbers + 1) : NULL;
-    if (batch->status == HY_OK && !numbers[i])
-      batch->status =
-          hy__backend_host->fail(HY_OUT_OF_MEMORY, "echo: no host memory for %zu indices", n);
-    if (batch->status != HY_OK) continue;
-    echoNpuError error = echoNpuMemcpyAsync(numbers[i], t[i].data, hy_tensor_bytes(&t[i]),
+    size_t n = (size_t)hy_tensor_numel(t[i]);
+    numbers[i] = status == HY_OK ? malloc(n * sizeof **numbers + 1) : NULL;
+    if (status == HY_OK && !numbers[i])
+      status = hy__backend_host->fail(HY_OUT_OF_MEMORY, "echo: no host memory for %zu indices", n);
+    if (status != HY_OK) continue;
+    echoNpuError error = echoNpuMemcpyAsync(numbers[i], t[i]->data, hy_tensor_bytes(t[i]),
                                             ECHO_NPU_MEMCPY_DEVICE_TO_HOST, stream->queue);
-    batch->status = hy__echo_stream_result(stream, error, "reading indices");
+    status = hy__echo_stream_result(stream, error, "reading indices");
   }
   // Whatever went wrong, no copy is under way once its memory is freed.
   hy_status idle = hy__echo_stream_sync(stream->device, stream);
-  if (batch->status == HY_OK) batch->status = idle;
+  if (status == HY_OK) status = idle;
   for (int i = 0; i < count; i++) {
-    if (batch->status != HY_OK)
+    if (status != HY_OK) {
       free(numbers[i]);
-    else if (t[i].dtype == HY_I32)
-      widen(numbers[i], (size_t)hy_tensor_numel(&t[i]));
+      numbers[i] = NULL;
+    } else if (t[i]->dtype == HY_I32) {
+      widen(numbers[i], (size_t)hy_tensor_numel(t[i]));
+    }
   }
-  return batch->status == HY_OK;
+  return status;
+}
+
+// ---- what a launch of a graph knows ----
+
+static hy__echo_known* find_known(const hy__echo_stream* s, const hy_tensor* t) {
+  for (int i = 0; i < s->n_known; i++) {
+    const hy_tensor* k = &s->known[i].tensor;
+    if (k->data == t->data && k->dtype == t->dtype && hy_tensor_numel(k) == hy_tensor_numel(t))
+      return &s->known[i];
+  }
+  return NULL;
+}
+
+hy_status hy__echo_expect_indices(hy__echo_stream* s, const hy_call* call) {
+  int first = call->op == HY_OP_index_put ? 2 : call->op == HY_OP_paged_attention ? 3 : 0;
+  int last = call->op == HY_OP_index_put ? 3 : call->op == HY_OP_paged_attention ? 6 : 0;
+  for (int i = first; i < last; i++) {
+    if (find_known(s, &call->in[i]) || hy_tensor_numel(&call->in[i]) == 0) continue;
+    if (s->n_known == s->known_capacity) {
+      int capacity = s->known_capacity ? 2 * s->known_capacity : 8;
+      hy__echo_known* grown = realloc(s->known, (size_t)capacity * sizeof *grown);
+      if (!grown) return hy__backend_host->fail(HY_OUT_OF_MEMORY, "echo: no memory for a launch");
+      s->known = grown;
+      s->known_capacity = capacity;
+    }
+    s->known[s->n_known++] = (hy__echo_known){.tensor = call->in[i]};
+  }
+  return HY_OK;
+}
+
+hy_status hy__echo_learn_indices(hy__echo_stream* s) {
+  if (s->n_known == 0) return HY_OK;
+  const hy_tensor** tensors = malloc((size_t)s->n_known * sizeof *tensors);
+  int64_t** numbers = malloc((size_t)s->n_known * sizeof *numbers);
+  hy_status status = HY_OK;
+  if (!tensors || !numbers)
+    status = hy__backend_host->fail(HY_OUT_OF_MEMORY, "echo: no memory for a launch");
+  for (int i = 0; i < s->n_known && status == HY_OK; i++) tensors[i] = &s->known[i].tensor;
+  if (status == HY_OK) status = fetch(s, tensors, s->n_known, numbers);
+  for (int i = 0; i < s->n_known && status == HY_OK; i++) s->known[i].numbers = numbers[i];
+  free(tensors);
+  free(numbers);
+  return status;
+}
+
+void hy__echo_forget_indices(hy__echo_stream* s, const void* memory, size_t bytes) {
+  for (int i = 0; i < s->n_known; i++) {
+    hy__echo_known* k = &s->known[i];
+    const char *data = k->tensor.data, *changed = memory;
+    if (!k->numbers || data >= changed + bytes || changed >= data + hy_tensor_bytes(&k->tensor))
+      continue;
+    free(k->numbers);
+    k->numbers = NULL;
+  }
+}
+
+void hy__echo_forget_all_indices(hy__echo_stream* s) {
+  for (int i = 0; i < s->n_known; i++) free(s->known[i].numbers);
+  s->n_known = 0;
+}
+
+// The numbers of contiguous index tensors, to be freed: those that a launch knows, or else read in
+// one wait. False with the batch's status set and nothing to free.
+static bool read_indices(hy__echo_batch* batch, const hy_tensor* t, int count, int64_t** numbers) {
+  enum { MOST_TENSORS = 3 };
+  const hy_tensor* tensors[MOST_TENSORS];
+  bool known = batch->status == HY_OK;
+  if (!known) return false;
+  for (int i = 0; i < count; i++) {
+    const hy__echo_known* k = find_known(batch->stream, &t[i]);
+    known = known && k && k->numbers;
+    tensors[i] = &t[i];
+  }
+  if (!known) {
+    batch->status = fetch(batch->stream, tensors, count, numbers);
+    return batch->status == HY_OK;
+  }
+  for (int i = 0; i < count; i++) {
+    size_t bytes = (size_t)hy_tensor_numel(&t[i]) * sizeof **numbers;
+    numbers[i] = malloc(bytes + 1);
+    if (!numbers[i]) {
+      while (i-- > 0) free(numbers[i]);
+      batch->status = hy__backend_host->fail(HY_OUT_OF_MEMORY, "echo: no host memory for indices");
+      return false;
+    }
+    memcpy(numbers[i], find_known(batch->stream, &t[i])->numbers, bytes);
+  }
+  return true;
 }
 
 // ---- index_put ----

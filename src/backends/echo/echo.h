@@ -8,6 +8,7 @@
 #include "echo_npu_runtime.h"
 
 typedef struct hy__echo_stream hy__echo_stream;
+typedef struct hy__echo_graph hy__echo_graph;
 
 typedef struct hy__echo_device {
   int index;
@@ -29,11 +30,20 @@ typedef struct hy__echo_scratch {
   int n_retired;
 } hy__echo_scratch;
 
+// The numbers of index tensors, as they are on the device while a graph is launched.
+typedef struct hy__echo_known {
+  hy_tensor tensor;
+  int64_t* numbers;  // NULL: not any more
+} hy__echo_known;
+
 struct hy__echo_stream {
   hy__echo_stream* next;
   hy__echo_device* device;
   echoNpuStream queue;
   hy__echo_scratch scratch;
+  hy__echo_graph* capture;  // what is being captured; NULL: work is run
+  hy__echo_known* known;    // of the launch under way
+  int n_known, known_capacity;
   pthread_mutex_t mutex;  // guards all below
   hy_async_error error;   // the first; the stream then refuses work
   struct {
@@ -59,7 +69,21 @@ hy_status hy__echo_submit(hy__echo_stream* stream, hy_op op, const echo_npu_pack
 // Device memory until the end of the call at hand; HY_OUT_OF_MEMORY where there is none.
 hy_status hy__echo_scratch_take(hy__echo_stream* stream, size_t bytes, void** memory);
 
+// Takes down work in place of running it; the stream is capturing.
+hy_status hy__echo_record(hy__echo_stream* stream, const hy_graph_node* node);
+// Notes the index tensors that a call will want to know; then reads them all, in one wait.
+hy_status hy__echo_expect_indices(hy__echo_stream* stream, const hy_call* call);
+hy_status hy__echo_learn_indices(hy__echo_stream* stream);
+// Those in memory that changes; all of them.
+void hy__echo_forget_indices(hy__echo_stream* stream, const void* memory, size_t bytes);
+void hy__echo_forget_all_indices(hy__echo_stream* stream);
+
 // The functions of the backend's table.
+hy_status hy__echo_capture_begin(void* device, void* stream);
+hy_status hy__echo_capture_end(void* device, void* stream, void** graph);
+hy_status hy__echo_graph_launch(void* device, void* graph, void* stream);
+hy_status hy__echo_graph_update(void* device, void* graph, int32_t node, const hy_graph_node* now);
+void hy__echo_graph_destroy(void* device, void* graph);
 hy_status hy__echo_stream_create(void* device, void** stream);
 void hy__echo_stream_destroy(void* device, void* stream);
 hy_status hy__echo_stream_sync(void* device, void* stream);

@@ -135,3 +135,22 @@ hy_support hy__echo_clamp(hy__echo_batch* batch, const hy_call* call) {
   if (high.kind == HY_NONE) return HY_SUPPORT_YES;
   return hy__echo_map_number(batch, ECHO_NPU_FN_MIN, (float)hy_scalar_f(high), false, &out, &x);
 }
+
+// The one chain that a function of the hardware computes: silu of one input times another, whatever
+// the order, with nothing kept in between; and its beginning, from which it grows. The product is
+// rounded once.
+hy_support hy__echo_chain(hy__echo_batch* batch, const hy_chain* chain) {
+  const hy_chain_step *silu = &chain->steps[0], *mul = &chain->steps[1];
+  bool gates = chain->n_steps == 2;
+  if (chain->n_steps > 2 || chain->n_out != 1 || silu->op != HY_OP_silu || silu->in[0] < 0)
+    return HY_SUPPORT_NO_OP;
+  int other = gates && mul->in[0] == -1 ? 1 : 0;
+  if (gates && (mul->op != HY_OP_mul || mul->in[1 - other] != -1 || mul->in[other] < 0))
+    return HY_SUPPORT_NO_OP;
+  hy__echo_operand out, x, y;
+  HY__ECHO_NEED(hy__echo_float(batch, &chain->out[0], &out));
+  HY__ECHO_NEED(hy__echo_float(batch, &chain->in[silu->in[0]], &x));
+  if (!gates) return hy__echo_map(batch, ECHO_NPU_FN_SILU, 0, 0, &out, &x, NULL);
+  HY__ECHO_NEED(hy__echo_float(batch, &chain->in[mul->in[other]], &y));
+  return hy__echo_map(batch, ECHO_NPU_FN_SILU_MUL, 0, 0, &out, &x, &y);
+}

@@ -34,6 +34,13 @@ hy_support hy__echo_addmm(hy__echo_batch* batch, const hy_call* call) {
   HY__ECHO_NEED(load(batch, call, 1, &out, &a, &b));
   HY__ECHO_NEED(hy__echo_float(batch, &call->in[0], &x));
   if (hy__echo_numel(&out) == 0) return HY_SUPPORT_YES;
+  // Nothing to scale: the product goes on top of x, rounded once, in place where out is x.
+  if (alpha == 1 && beta == 1 && hy__echo_numel(&a) > 0 && x.type == out.type &&
+      x.ndim == out.ndim) {
+    bool in_place = call->out[0].data == call->in[0].data;
+    if (!in_place) HY__ECHO_NEED(hy__echo_map(batch, ECHO_NPU_FN_MOVE, 0, 0, &out, &x, NULL));
+    return hy__echo_matmul(batch, true, &out, &a, &b);
+  }
   hy__echo_operand sum = out;
   if (out.type != ECHO_NPU_F32) sum = hy__echo_temporary(batch, ECHO_NPU_F32, out.ndim, out.shape);
   bool product = hy__echo_numel(&a) > 0;
@@ -148,6 +155,15 @@ hy_support hy__echo_attend(hy__echo_batch* batch, double scale, hy_causal causal
   hy__echo_operand v = by_group(v_heads, kv_heads, group);
   hy__echo_operand out = by_group(out_heads, kv_heads, group);
   transpose_last(&k);
+  // The one query of each head: the heads of a group are rows of one product, and read their keys
+  // and values once.
+  if (queries == 1 && causal != HY_CAUSAL_TOP_LEFT) {
+    causal = HY_CAUSAL_NONE;
+    q = hy__echo_select(&q, head + 2, 0);
+    out = hy__echo_select(&out, head + 2, 0);
+    k = hy__echo_select(&k, head + 1, 0);
+    v = hy__echo_select(&v, head + 1, 0);
+  }
   int64_t shape[HY_MAX_DIMS + 1];
   for (int d = 0; d < q.ndim - 1; d++) shape[d] = q.shape[d];
   shape[q.ndim - 1] = keys;

@@ -112,6 +112,7 @@ hy_support hy__echo_attend(hy__echo_batch* batch, double scale, hy_causal causal
 
 typedef hy_support (*hy__echo_kernel)(hy__echo_batch* batch, const hy_call* call);
 hy_support hy__echo_elementwise(hy__echo_batch* batch, const hy_call* call);
+hy_support hy__echo_chain(hy__echo_batch* batch, const hy_chain* chain);
 hy_support hy__echo_elementwise_scalar(hy__echo_batch* batch, const hy_call* call);
 hy_support hy__echo_relu_backward(hy__echo_batch* batch, const hy_call* call);
 hy_support hy__echo_addc(hy__echo_batch* batch, const hy_call* call);

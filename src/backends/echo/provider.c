@@ -123,6 +123,8 @@ static hy_support supports_and_tells(void* device, const hy_call* call) {
 static hy_status run(void* device, void* stream, const hy_call* call) {
   (void)device;
   HY_TRY(hy__echo_stream_status(stream));
+  if (((hy__echo_stream*)stream)->capture)
+    return hy__echo_record(stream, &(hy_graph_node){.kind = HY_NODE_CALL, .call = call});
   tell(1, ECHO_NPU_DEBUG_NPU, call, "");
   hy__echo_batch batch;
   hy__echo_begin(&batch, stream, call->op);
@@ -130,6 +132,27 @@ static hy_status run(void* device, void* stream, const hy_call* call) {
   if (answer != HY_SUPPORT_YES)
     return hy__backend_host->fail(HY_INTERNAL, "echo: %s was accepted and cannot be run",
                                   hy__backend_host->op_name(call->op));
+  return hy__echo_end(&batch);
+}
+
+// ---- Chains ----
+
+static hy_support supports_chain(void* device, const hy_chain* chain) {
+  (void)device;
+  hy__echo_batch question;
+  hy__echo_begin(&question, NULL, chain->steps[0].op);
+  return hy__echo_chain(&question, chain);
+}
+
+static hy_status run_chain(void* device, void* stream, const hy_chain* chain) {
+  (void)device;
+  HY_TRY(hy__echo_stream_status(stream));
+  if (((hy__echo_stream*)stream)->capture)
+    return hy__echo_record(stream, &(hy_graph_node){.kind = HY_NODE_CHAIN, .chain = chain});
+  hy__echo_batch batch;
+  hy__echo_begin(&batch, stream, chain->steps[0].op);
+  if (hy__echo_chain(&batch, chain) != HY_SUPPORT_YES)
+    return hy__backend_host->fail(HY_INTERNAL, "echo: a chain was accepted and cannot be run");
   return hy__echo_end(&batch);
 }
 
@@ -141,4 +164,6 @@ const hy_provider hy__echo_provider = {
     .n_declares = (int)(sizeof declarations / sizeof declarations[0]),
     .supports = supports_and_tells,
     .run = run,
+    .supports_chain = supports_chain,
+    .run_chain = run_chain,
 };

@@ -250,8 +250,17 @@ static hy__echo_operand halved(const hy__echo_operand* t) {
   return h;
 }
 
-// The hardware wants a row of cosines and then sines; they are joined for the positions there are,
-// not for all of x.
+// Cosines and sines as the hardware wants them, a row of one and then the other. False where they
+// are not next to each other.
+static bool are_joined(const hy_tensor* cosine, const hy_tensor* sine, int64_t half) {
+  if (cosine->dtype != HY_F32 || !hy_tensor_is_contiguous(cosine) ||
+      !hy_tensor_is_contiguous(sine) || hy_tensor_numel(cosine) != half)
+    return false;
+  return hy_tensor_numel(sine) == half &&
+         (const float*)sine->data == (const float*)cosine->data + half;
+}
+
+// Those of one position that are not are joined for the positions there are, not for all of x.
 hy_support hy__echo_rope(hy__echo_batch* batch, const hy_call* call) {
   hy__echo_operand out, x, part[2];
   HY__ECHO_NEED(hy__echo_float(batch, &call->out[0], &out));
@@ -269,11 +278,17 @@ hy_support hy__echo_rope(hy__echo_batch* batch, const hy_call* call) {
     }
   }
   shape[last] = 2 * half;
-  hy__echo_operand turns = hy__echo_temporary(batch, ECHO_NPU_F32, x.ndim, shape);
-  shape[last] = half;
-  for (int k = 0; k < 2; k++) {
-    hy__echo_operand to = hy__echo_slice(&turns, last, k * half, half);
-    HY__ECHO_NEED(hy__echo_map(batch, ECHO_NPU_FN_MOVE, 0, 0, &to, &part[k], NULL));
+  hy__echo_operand turns;
+  if (are_joined(&call->in[1], &call->in[2], half)) {
+    turns = hy__echo_expand(&part[0], x.ndim, shape);
+    turns.stride[last] = 1;
+  } else {
+    turns = hy__echo_temporary(batch, ECHO_NPU_F32, x.ndim, shape);
+    shape[last] = half;
+    for (int k = 0; k < 2; k++) {
+      hy__echo_operand to = hy__echo_slice(&turns, last, k * half, half);
+      HY__ECHO_NEED(hy__echo_map(batch, ECHO_NPU_FN_MOVE, 0, 0, &to, &part[k], NULL));
+    }
   }
   uint32_t function = call->attrs.rope.inverse ? ECHO_NPU_FN_ROPE_BWD : ECHO_NPU_FN_ROPE;
   bool interleaved = call->attrs.rope.interleaved;

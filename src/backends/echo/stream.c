@@ -182,6 +182,7 @@ void hy__echo_stream_destroy(void* device, void* stream) {
   echoNpuStreamDestroy(s->queue);
   free_retired(&s->scratch);
   echoNpuFree(s->scratch.memory);
+  free(s->known);
   pthread_mutex_destroy(&s->mutex);
   free(s);
 }

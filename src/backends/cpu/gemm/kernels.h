@@ -10,6 +10,9 @@ enum { HY__GEMV_MAX_M = 16 };
 // to HY__GEMV_MAX_M), ldx apart, and n rows of w, whose column stride is 1.
 typedef void hy__gemv(const hy__matrix* w, int64_t first, int n, int64_t k, const float* x,
                       int64_t ldx, int m, float* out, int64_t ldo);
+// The same for one row of x, both of bf16; the column strides are 1.
+typedef void hy__gemv_bf16(const hy__matrix* w, int64_t first, int n, int64_t k, const uint16_t* x,
+                           float* out);
 // The epilogue of a row: out = alpha * sums + beta * addend (may be NULL) for n elements of a type,
 // both with the given steps in elements.
 typedef void hy__epilogue(int64_t n, const float* sums, float alpha, float beta, const void* addend,
@@ -22,6 +25,7 @@ typedef struct hy__gemm_kernels {
   const hy__gemm_kernel* bf16;  // of bf16 alone; NULL where no instructions are made for it
   const hy__gemm_kernel* int8;
   hy__gemv* gemv;
+  hy__gemv_bf16* gemv_bf16;  // NULL where no instructions are made for it
   hy__epilogue* epilogue;
   hy__widen* widen;
 } hy__gemm_kernels;
@@ -33,6 +37,7 @@ extern const hy__gemm_kernel hy__sgemm_generic, hy__sgemm_avx2, hy__sgemm_avx512
 extern const hy__gemm_kernel hy__gemm_bf16_avx512, hy__gemm_bf16_amx;
 extern const hy__gemm_kernel hy__gemm_int8_generic, hy__gemm_int8_vnni, hy__gemm_int8_amx;
 hy__gemv hy__gemv_generic, hy__gemv_neon, hy__gemv_avx2, hy__gemv_avx512;
+hy__gemv_bf16 hy__gemv_bf16_avx512;
 hy__epilogue hy__epilogue_generic, hy__epilogue_neon, hy__epilogue_avx2, hy__epilogue_avx512;
 hy__widen hy__widen_generic, hy__widen_neon, hy__widen_avx2, hy__widen_avx512;
 
