@@ -54,8 +54,6 @@ def _conformed(result, traced):
     """With the strides that the tracing assumed, which views behind it rely on; ops may choose others."""
     if isinstance(result, (list, tuple)):
         return [_conformed(*pair) for pair in zip(result, traced)]
-    if result is None and isinstance(traced, torch.Tensor) and traced.dim() == 0:  # attention's state of random numbers, where it draws none
-        return torch.empty((), dtype=traced.dtype, device=traced.device)
     if not isinstance(result, torch.Tensor) or not isinstance(traced, torch.Tensor) or result.is_contiguous() and traced.is_contiguous():
         return result
     steps = [step if isinstance(step, int) else step.node.hint for step in traced.stride()]
