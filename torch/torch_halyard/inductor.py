@@ -13,7 +13,6 @@ from torch._inductor import ir, lowering, utils
 from torch._inductor.codegen import wrapper
 from torch._inductor.codegen.common import register_device_op_overrides
 from torch._inductor.codegen.cpp import CppScheduling
-from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu as CppWrapperCodegen  # noqa: F401
 from torch._inductor.codegen.cpu_device_op_overrides import CpuDeviceOpOverrides
 from torch._inductor.codegen.wrapper_fxir import WrapperFxCodegen  # noqa: F401
 from torch._inductor.scheduler import BaseSchedulerNode
@@ -56,6 +55,12 @@ class PythonWrapperCodegen(_HostKernels, wrapper.PythonWrapperCodegen):
     @staticmethod
     def create(is_subgraph, *rest):
         return SubgraphWrapperCodegen(*rest) if is_subgraph else PythonWrapperCodegen()
+
+
+class CppWrapperCodegen:
+    @staticmethod
+    def create(*_):
+        raise RuntimeError("Inductor's cpp_wrapper knows no device but PyTorch's own: leave torch._inductor.config.cpp_wrapper off")
 
 
 class Interface(DeviceInterface):
