@@ -5,7 +5,7 @@ BUILD := build/release
 PYTHON := .venv/bin/python
 CTEST := ctest --output-on-failure -j $(shell nproc)
 
-.PHONY: torch-device npu all run check test test-unit test-asan test-tsan test-torch test-torch-device test-torch-tsan test-opinfo wheel test-install test-arm64 test-npu test-gpu test-lies test-nightly fuzz coverage lint format bench docs picture clean setup setup-test
+.PHONY: torch-device npu all run check test test-unit test-asan test-tsan test-torch test-torch-device test-torch-tsan test-opinfo test-vllm wheel test-install test-arm64 test-npu test-gpu test-lies test-nightly fuzz coverage lint format bench docs picture clean setup setup-test
 
 # The unit tests need cmocka, which building and running do not.
 TESTS := OFF
@@ -87,6 +87,10 @@ test-torch-tsan: torch-device
 # All of PyTorch's op_db on npu, against the cpu.
 test-opinfo: torch-device
 	$(PYTHON) tests/torch_device/opinfo.py --json build/opinfo.json
+
+# vLLM's server on npu. It takes an environment with vLLM, which is large: docs/pytorch.md says how to make one.
+test-vllm:
+	$(PYTHON) -m pytest -q -rs tests/vllm
 
 # Wheels: torch_halyard for the torch in .venv and halyard, each with libhalyard inside, and the module torch_npu.
 wheel: setup-test

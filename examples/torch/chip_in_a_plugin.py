@@ -90,4 +90,5 @@ def verify():
     assert report["failed"] == 0, report["output"]
 
 
-{"--train": train, "--verify": verify}.get(sys.argv[1] if len(sys.argv) > 1 else "", main)()
+if __name__ == "__main__":
+    {"--train": train, "--verify": verify}.get(sys.argv[1] if len(sys.argv) > 1 else "", main)()
