@@ -6,9 +6,12 @@
 // count, type and op. They are enqueued on a stream and ordered with its other work; a failure
 // arrives like any asynchronous one, on the stream and by hy_comm_async_error.
 //
+// Who moves the bytes: the backend where it has communicators, otherwise an MPI library, which is
+// loaded when first asked for. With MPI a rank is a process that mpirun started, calls finish
+// before they return, and memory that the host cannot reach is staged through memory that it can.
+//
 // A communicator is used by one thread at a time, but for hy_comm_abort and hy_comm_async_error.
-// What is not destroyed before is aborted by hy_shutdown. hy_comm_supported tells
-// which devices have communicators; on others every function answers HY_UNSUPPORTED.
+// What is not destroyed before is aborted by hy_shutdown.
 #ifndef HALYARD_COMM_H_
 #define HALYARD_COMM_H_
 
@@ -20,7 +23,17 @@ extern "C" {
 
 typedef struct hy_comm hy_comm;
 
+// Whether the device has communicators; if not, hy_last_error says what is missing.
 HY_API bool hy_comm_supported(const hy_device* device);
+
+// Which process of how many this is, as its launcher says: HALYARD_RANK and HALYARD_WORLD_SIZE, or
+// what mpirun of Open MPI or of MPICH sets; 0 of 1 without a launcher. Starts nothing.
+HY_API hy_status hy_comm_world_rank(int* rank, int* size);
+// Joins a communicator of all the launcher's processes, each with its rank. All of them call it.
+// The id is exchanged by MPI or, where HALYARD_COMM_FILE names one, by a file. Without a launcher a
+// communicator of one rank, which needs no library.
+HY_API hy_status hy_comm_world(hy_device* device, hy_comm** comm);
+
 // On one rank; the bytes are valid on every rank of the same backend until all have joined.
 HY_API hy_status hy_comm_unique_id(hy_device* device, hy_comm_id* id);
 // Joins as `rank` of 0 to n_ranks - 1 and waits for the other ranks; a rank that does not come is
@@ -32,6 +45,7 @@ HY_API void hy_comm_destroy(hy_comm* comm);
 HY_API int hy_comm_rank(const hy_comm* comm);
 HY_API int hy_comm_size(const hy_comm* comm);
 HY_API hy_device* hy_comm_device(const hy_comm* comm);
+HY_API const char* hy_comm_provider(const hy_comm* comm);  // "mpi", or the backend's name
 
 // Makes what is under way end with an error soon, on this rank at least. From any thread; only
 // hy_comm_async_error and hy_comm_destroy may follow.
@@ -42,6 +56,11 @@ HY_API hy_status hy_comm_async_error(hy_comm* comm);
 // Buffers are contiguous memory of the communicator's device, `count` is in elements. Reductions
 // take floating-point and integer types, HY_REDUCE_AVG floating-point ones; what only moves takes
 // every type of whole bytes. Buffers are the same where "in place" says so, or do not overlap.
+
+//
+// By MPI, a reduction goes through the ranks in order, ((r0 + r1) + r2) + ..., in the type itself;
+// f16 and bf16 in f32, rounded once. An average is that sum divided by the number of ranks. So
+// results repeat, are the same on all ranks, and equal a serial sum.
 
 // recv[i] = the reduction of every rank's send[i]. In place: send == recv.
 HY_API hy_status hy_comm_all_reduce(hy_comm* comm, hy_stream* stream, const void* send, void* recv,

@@ -42,6 +42,15 @@ typedef struct hy_load_options {
   bool cached;                 // as hy_model_load_cached
   hy_on_progress on_progress;  // NULL, or called with each weight; HY_CANCELLED where it says so
   void* context;
+  // NULL, or the ranks that share the model, on the same device as it (tensor parallelism): each
+  // loads its part alone, and all of them make the same calls with the same arguments and get the
+  // same tokens. The communicator stays the caller's and outlives the model.
+  struct hy_comm* comm;
+  // NULL, or the devices that take the layers in turn (pipeline), the first of which is the one that
+  // the model is loaded onto. `layers` says how many each of them takes; NULL: as memory allows.
+  hy_device* const* devices;
+  int n_devices;
+  const int64_t* layers;
 } hy_load_options;
 // hy_model_load with more to say; zeroed options load the weights as they are.
 HY_API hy_status hy_model_load_with(hy_device* device, const char* folder,

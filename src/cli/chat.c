@@ -199,7 +199,8 @@ static int run(int argc, char** argv) {
   hy_device* device;
   if (code == CLI_DONE) code = cli_open_device(&device);
   if (code != CLI_DONE) return code;
-  hy_status status = model_load(device, &c.options, &c.model);
+  const hy_load_options load = model_load_options(&c.options);
+  hy_status status = hy_model_load_with(device, c.options.folder, &load, &c.model);
   if (status == HY_OK) status = check_model(&c);
   if (status == HY_OK) status = hy_context_create(c.model, &c.context);
   if (status == HY_OK) status = talk(&c);

@@ -82,6 +82,6 @@ int cli_usage(const cli_command* command, const char* format, ...)
 const char* cli_nearest(const char* word, const char* const* names, int n);
 
 extern const cli_command cli_info, cli_ops, cli_bench, cli_verify, cli_run, cli_finetune, cli_merge,
-    cli_demo, cli_chat, cli_graph, cli_npu, cli_new_plugin, cli_completion;
+    cli_plan, cli_demo, cli_chat, cli_graph, cli_npu, cli_new_plugin, cli_completion;
 
 #endif  // HALYARD_CLI_CLI_H_

@@ -8,6 +8,7 @@
 #include "cli/hub_folder.h"
 #include "cli/interrupt.h"
 #include "cli/out_folder.h"
+#include "cli/parallel.h"
 #include "cli/progress.h"
 #include "model/adapter.h"
 #include "model/load.h"
@@ -27,10 +28,12 @@ typedef struct finetune_options {
   double alpha, dropout, eval_share;
   bool resume, full;
   hy__train_options train;
+  cli_parallel parallel;
 } finetune_options;
 
 typedef struct session {
   const finetune_options* options;
+  const cli_parallel* parallel;  // rank 0 prints and writes
   hy_device* device;
   hy_model* model;
   hy__dataset* data;
@@ -45,7 +48,8 @@ typedef struct session {
 static int parse(finetune_options* o, int argc, char** argv, int* extra) {
   hy__train_options* t = &o->train;
   *o = (finetune_options){.targets = "q_proj,k_proj,v_proj,o_proj", .rank = 16};
-  *t = (hy__train_options){.batch = 4, .length = 256, .accumulate = 1, .lr = 2e-4, .clip = 1};
+  *t = (hy__train_options){
+      .batch = 4, .length = 256, .accumulate = CLI_NOT_GIVEN, .lr = 2e-4, .clip = 1};
   const cli_option options[] = {
       {"model", CLI_TEXT, &o->model, "DIR", "the model to train"},
       {"data", CLI_TEXT, &o->data, "FILE.jsonl",
@@ -53,7 +57,7 @@ static int parse(finetune_options* o, int argc, char** argv, int* extra) {
       {"out", CLI_TEXT, &o->out, "DIR", "where the adapter goes, in PEFT's format"},
       {"steps", CLI_INT, &t->steps, "N", "steps in all (once over the data)"},
       {"batch", CLI_INT, &t->batch, "N", "sequences of a pass (4)"},
-      {"accumulate", CLI_INT, &t->accumulate, "N", "passes of a step (1)"},
+      {"accumulate", CLI_INT, &t->accumulate, "N", "passes of a step (1, or one a rank)"},
       {"seq", CLI_INT, &t->length, "N", "tokens of a sequence (256)"},
       {"lr", CLI_REAL, &t->lr, "X", "the highest learning rate (2e-4)"},
       {"warmup", CLI_INT, &t->warmup, "N", "steps until it is reached (0)"},
@@ -74,6 +78,8 @@ static int parse(finetune_options* o, int argc, char** argv, int* extra) {
       {"save-every", CLI_INT, &o->save_every, "N", "save each N steps (at the end)"},
       {"seed", CLI_INT, &o->seed, "S", "of the adapter, the order and the dropout (0)"},
       {"resume", CLI_FLAG, &o->resume, NULL, "go on where the training in --out was saved"},
+      {"parallel", CLI_TEXT, &o->parallel.how, "data",
+       "processes that mpirun started share the passes of a step"},
   };
   int n = (int)(sizeof options / sizeof options[0]);
   int code = cli_parse(&cli_finetune, options, n, argc, argv, extra);
@@ -81,8 +87,10 @@ static int parse(finetune_options* o, int argc, char** argv, int* extra) {
   if (!o->model || !o->data || !o->out)
     return cli_usage(&cli_finetune, "--model, --data and --out are needed");
   if (o->full && o->adapter) return cli_usage(&cli_finetune, "--full trains no --adapter");
-  if (t->batch < 1 || t->batch > 1 << 20 || t->accumulate < 1 || t->accumulate > 1 << 20 ||
-      t->length < 2 || t->length > 1 << 24)
+  if (o->full && o->parallel.how)
+    return cli_usage(&cli_finetune, "--parallel trains adapters, without --full");
+  bool passes = t->accumulate == CLI_NOT_GIVEN || (t->accumulate >= 1 && t->accumulate <= 1 << 20);
+  if (t->batch < 1 || t->batch > 1 << 20 || !passes || t->length < 2 || t->length > 1 << 24)
     return cli_usage(&cli_finetune, "--batch and --accumulate are at least 1, --seq at least 2");
   if (t->steps < 0 || o->save_every < 0 || o->eval_every < 0 || t->warmup < 0)
     return cli_usage(&cli_finetune, "numbers of steps are not negative");
@@ -144,12 +152,17 @@ static hy_status set_up_adapter(session* s) {
 static hy_status set_up_trainer(session* s) {
   const finetune_options* o = s->options;
   hy__train_options train = o->train;
+  train.comm = s->parallel->comm;
+  if (train.accumulate == CLI_NOT_GIVEN)
+    train.accumulate = train.comm ? hy_comm_size(train.comm) : 1;
   int64_t rows = hy__dataset_rows(s->data, HY__DATA_TRAINING),
           each = train.batch * train.accumulate;
   if (train.steps == 0) train.steps = (rows + each - 1) / each;
   if (rows < 1) return hy_fail(HY_FORMAT, "%s: there is nothing to learn from in it", o->data);
   HY_TRY(hy__trainer_create(s->model->stream, &s->model->transformer, &train, &s->trainer));
-  return hy__file_exists(s->state) ? hy__trainer_resume(s->trainer, s->state) : HY_OK;
+  if (hy__file_exists(s->state)) HY_TRY(hy__trainer_resume(s->trainer, s->state));
+  return parallel_same(s->parallel, s->model->stream, "steps that were saved in --out",
+                       hy__trainer_steps(s->trainer));
 }
 
 static hy_status check_state(const session* s) {
@@ -170,8 +183,8 @@ static hy_status set_up(session* s) {
   hy_weight_format format;
   HY_TRY(choose_format(o, &format));
   HY_TRY(hy__join_path(o->out, STATE_FILE, s->state, sizeof s->state));
-  HY_TRY(out_folder_open(o->out, &s->out));
-  HY_TRY(check_state(s));
+  if (s->parallel->rank == 0) HY_TRY(out_folder_open(o->out, &s->out));
+  if (s->parallel->rank == 0) HY_TRY(check_state(s));
   HY_TRY(hy_model_load(s->device, o->model, o->adapter, format, &s->model));
   HY_TRY(load_data(s));
   HY_TRY(set_up_adapter(s));
@@ -184,6 +197,7 @@ static hy_status set_up(session* s) {
 static hy_status save(session* s) {
   const finetune_options* o = s->options;
   hy__transformer* transformer = &s->model->transformer;
+  if (s->parallel->rank > 0) return HY_OK;
   if (o->full) {
     HY_TRY(hy__transformer_save(s->model->stream, transformer, o->out));
     HY_TRY(hub_folder_copy(o->model, o->out));
@@ -199,8 +213,8 @@ typedef struct report {
   bool evaluated;
 } report;
 
-static void write_step(const progress* p, const report* r) {
-  if (!cli.json) return;
+static void write_step(const session* s, const progress* p, const report* r) {
+  if (!cli.json || s->parallel->rank > 0) return;
   json_writer j = json_to(stdout);
   json_begin_object(&j, NULL);
   json_int(&j, "step", r->step);
@@ -221,7 +235,7 @@ static hy_status evaluate(session* s, progress* p, report* r) {
   r->evaluated = s->options->eval_share > 0 && (last || (every > 0 && r->step % every == 0));
   if (!r->evaluated) return HY_OK;
   HY_TRY(hy__trainer_evaluate(s->trainer, s->data, &r->eval_loss));
-  if (!cli.json) {
+  if (!cli.json && s->parallel->rank == 0) {
     progress_end(p);
     fprintf(stderr, "step %lld: evaluation loss %.4f\n", (long long)r->step, r->eval_loss);
   }
@@ -234,10 +248,11 @@ static hy_status train(session* s, bool* interrupted) {
   int32_t* tokens = hy__malloc((size_t)(2 * n) * sizeof *tokens);
   if (!tokens) return hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens", (long long)n);
   int64_t done = hy__trainer_steps(s->trainer);
-  progress p = progress_begin("finetune", s->device, done, t->steps, n, cli.json);
-  hy_status status = HY_OK;
-  bool saved = done == t->steps;
-  while (status == HY_OK && done < t->steps && !interrupt_asked()) {
+  progress p =
+      progress_begin("finetune", s->device, done, t->steps, n, cli.json || s->parallel->rank > 0);
+  bool saved = done == t->steps, stop = interrupt_asked();
+  hy_status status = parallel_any(s->parallel, s->model->stream, &stop);
+  while (status == HY_OK && done < t->steps && !stop) {
     report r = {.lr = hy__trainer_lr(s->trainer)};
     status = hy__dataset_batch(s->data, done, rows, tokens, tokens + n);
     if (status == HY_OK) status = hy__trainer_step(s->trainer, tokens, tokens + n, &r.loss);
@@ -248,7 +263,9 @@ static hy_status train(session* s, bool* interrupted) {
     saved = done == t->steps || (every > 0 && done % every == 0);
     if (saved) status = save(s);
     if (status == HY_OK) status = evaluate(s, &p, &r);
-    write_step(&p, &r);
+    write_step(s, &p, &r);
+    stop = interrupt_asked();
+    if (status == HY_OK) status = parallel_any(s->parallel, s->model->stream, &stop);
   }
   *interrupted = status == HY_OK && done < t->steps;
   if (*interrupted && !saved) status = save(s);
@@ -259,22 +276,23 @@ static hy_status train(session* s, bool* interrupted) {
 
 static int run(int argc, char** argv) {
   finetune_options options;
-  session s = {.options = &options, .out = {.lock = -1}};
+  session s = {.options = &options, .parallel = &options.parallel, .out = {.lock = -1}};
   int extra;
   bool interrupted = false;
   int code = parse(&options, argc, argv, &extra);
   if (code != CLI_DONE || extra < 0) return code;
-  code = cli_open_device(&s.device);
+  code = parallel_open(&cli_finetune, "data", &options.parallel, &s.device);
   if (code != CLI_DONE) return code;
   hy_status status = set_up(&s);
   interrupt_watch_all();
   if (status == HY_OK) status = train(&s, &interrupted);
+  const bool first = options.parallel.rank == 0;
   if (status != HY_OK)
     code = cli_fail(status);
-  else if (interrupted)
+  else if (interrupted && first)
     fprintf(stderr, "halyard: interrupted after step %lld, saved; --resume goes on\n",
             (long long)hy__trainer_steps(s.trainer));
-  else if (!cli.json)
+  else if (!cli.json && first)
     fprintf(stderr, "The %s is in %s\n", options.full ? "model" : "adapter", options.out);
   hy__trainer_destroy(s.trainer);
   hy__dataset_free(s.data);
@@ -282,5 +300,8 @@ static int run(int argc, char** argv) {
   // A training that failed before it saved anything leaves nothing; a folder with something in it
   // stays.
   out_folder_close(&s.out, status != HY_OK);
-  return interrupted && status == HY_OK ? interrupt_code() : code;
+  parallel_close(&options.parallel, status != HY_OK);
+  if (!interrupted || status != HY_OK) return code;
+  return interrupt_asked() ? interrupt_code()
+                           : CLI_INTERRUPTED;  // a signal may reach one rank alone
 }

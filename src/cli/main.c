@@ -8,8 +8,8 @@
 #include "halyard/trace.h"
 
 static const cli_command* const commands[] = {
-    &cli_info,       &cli_ops,        &cli_verify, &cli_bench, &cli_run,
-    &cli_finetune,   &cli_merge,      &cli_demo,   &cli_chat,  &cli_graph,
+    &cli_info,       &cli_ops,        &cli_verify, &cli_bench, &cli_run,   &cli_finetune,
+    &cli_merge,      &cli_plan,       &cli_demo,   &cli_chat,  &cli_graph,
 #ifdef HALYARD_CLI_NPU
     &cli_npu,
 #endif

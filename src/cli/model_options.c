@@ -51,9 +51,8 @@ int model_options_check(const cli_command* command, model_options* o) {
   return CLI_DONE;
 }
 
-hy_status model_load(hy_device* device, const model_options* o, hy_model** model) {
-  if (o->cache_packed) return hy_model_load_cached(device, o->folder, o->adapter, o->format, model);
-  return hy_model_load(device, o->folder, o->adapter, o->format, model);
+hy_load_options model_load_options(const model_options* o) {
+  return (hy_load_options){.adapter = o->adapter, .format = o->format, .cached = o->cache_packed};
 }
 
 static int64_t parse_ids(const char* text, int32_t* ids) {

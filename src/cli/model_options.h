@@ -22,7 +22,8 @@ typedef struct model_options {
 void model_options_init(model_options* o, cli_option* options);
 // After parsing: what is needed (but a prompt), names of types. Returns an exit code.
 int model_options_check(const cli_command* command, model_options* o);
-hy_status model_load(hy_device* device, const model_options* o, hy_model** model);
+// For hy_model_load_with.
+hy_load_options model_load_options(const model_options* o);
 // The prompt as ids, from --prompt or --ids; freed by the caller. Returns an exit code.
 int model_prompt(const cli_command* command, const hy_model* model, const model_options* o,
                  int32_t** ids, int64_t* n);

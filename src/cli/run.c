@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/fallback_table.h"
 #include "cli/model_options.h"
+#include "cli/parallel.h"
 #include "model/model.h"
 
 static int run(int argc, char** argv);
@@ -12,9 +13,17 @@ const cli_command cli_run = {
     "run", "", "Let a model continue a prompt",
     "halyard run --model DIR --prompt 'Once upon a time' --max-tokens 64 --temperature 0.8", run};
 
+// What a run collects: of several ranks the first one writes.
+typedef struct output {
+  string_builder answer;
+  bool silent;
+} output;
+
 static bool on_token(void* context, int32_t id, const char* words, size_t length) {
+  output* out = context;
   (void)id;
-  if (cli.json) return string_append(context, words, length);
+  if (out->silent) return true;
+  if (cli.json) return string_append(&out->answer, words, length);
   fwrite(words, 1, length, stdout);
   fflush(stdout);
   return true;
@@ -53,61 +62,86 @@ static void write_result(hy_device* device, const hy_model* model, const string_
   json_real(&j, "prefill_tok_s", rate(r->prompt_tokens, r->prefill_seconds));
   json_real(&j, "decode_tok_s", rate(r->tokens - 1, r->decode_seconds));
   json_uint(&j, "memory_peak", memory.reserved_peak);
+  json_int(&j, "loaded_bytes", model->transformer.shard.loaded_bytes);
+  json_int(&j, "file_bytes", model->transformer.shard.file_bytes);
   cli_write_fallbacks(&j, "fallbacks");
   json_end_object(&j);
   json_newline(&j);
 }
 
-static int generate(hy_device* device, hy_model* model, const model_options* o) {
+static void print_summary(hy_device* device, const hy_model* model, const hy_generate_result* r) {
+  const hy__shard* shard = &model->transformer.shard;
+  fprintf(stderr, "\n[%lld prompt tokens at %.1f/s, %lld new at %.1f/s, on %s",
+          (long long)r->prompt_tokens, rate(r->prompt_tokens, r->prefill_seconds),
+          (long long)r->tokens, rate(r->tokens - 1, r->decode_seconds), hy_device_selector(device));
+  if (shard->size > 1)
+    fprintf(stderr, "; %d ranks, of which this loaded %.1f of %.1f MB", shard->size,
+            1e-6 * (double)shard->loaded_bytes, 1e-6 * (double)shard->file_bytes);
+  for (const hy_model* stage = model->next; stage; stage = stage->next)
+    fprintf(stderr, ", layers from %lld on %s", (long long)stage->transformer.shard.layers.first,
+            hy_device_selector(hy_stream_device(stage->stream)));
+  fprintf(stderr, "]\n");
+}
+
+static int generate(hy_device* device, hy_model* model, const model_options* o, bool silent) {
   int32_t *prompt = NULL, *ids = NULL;
   int64_t n;
-  string_builder answer = {0};
+  output out = {.silent = silent};
   int code = model_prompt(&cli_run, model, o, &prompt, &n);
   if (code != CLI_DONE) return code;
   ids = malloc((size_t)o->generate.max_tokens * sizeof *ids);
   hy_generate_result result;
-  hy_status status = ids && string_append(&answer, "", 0)
+  hy_status status = ids && string_append(&out.answer, "", 0)
                          ? HY_OK
                          : hy_fail(HY_OUT_OF_MEMORY, "no memory for %lld tokens",
                                    (long long)o->generate.max_tokens);
   if (status == HY_OK)
-    status = hy_model_generate(model, prompt, n, &o->generate, on_token, &answer, ids, &result);
+    status = hy_model_generate(model, prompt, n, &o->generate, on_token, &out, ids, &result);
   if (status != HY_OK)
     code = cli_fail(status);
-  else if (cli.json)
-    write_result(device, model, &answer, prompt, ids, &result);
-  else
-    fprintf(stderr, "\n[%lld prompt tokens at %.1f/s, %lld new at %.1f/s, on %s]\n",
-            (long long)result.prompt_tokens, rate(result.prompt_tokens, result.prefill_seconds),
-            (long long)result.tokens, rate(result.tokens - 1, result.decode_seconds),
-            hy_device_selector(device));
+  else if (cli.json && !silent)
+    write_result(device, model, &out.answer, prompt, ids, &result);
+  else if (!silent)
+    print_summary(device, model, &result);
   free(prompt);
   free(ids);
-  free(answer.bytes);
+  free(out.answer.bytes);
   return code;
 }
 
 static int run(int argc, char** argv) {
   model_options o;
   bool report = false;
-  cli_option options[MODEL_OPTIONS + 1];
+  cli_parallel parallel = {.how = NULL};
+  const cli_option own[] = {
+      {"report", CLI_FLAG, &report, NULL,
+       "at the end, every op that fell back to the cpu, and why"},
+      {"parallel", CLI_TEXT, &parallel.how, "tensor",
+       "processes that mpirun started share each layer"},
+      {"devices", CLI_TEXT, &parallel.device_list, "A,B,C",
+       "devices that take the layers in turn, as their memory allows"},
+      {"split", CLI_TEXT, &parallel.split, "4,2", "how many layers each of --devices takes"},
+  };
+  enum { OWN = sizeof own / sizeof own[0] };
+  cli_option options[MODEL_OPTIONS + OWN];
   model_options_init(&o, options);
-  options[MODEL_OPTIONS] = (cli_option){"report", CLI_FLAG, &report, NULL,
-                                        "at the end, every op that fell back to the cpu, and why"};
+  memcpy(options + MODEL_OPTIONS, own, sizeof own);
   int extra;
-  int code = cli_parse(&cli_run, options, MODEL_OPTIONS + 1, argc, argv, &extra);
+  int code = cli_parse(&cli_run, options, MODEL_OPTIONS + OWN, argc, argv, &extra);
   if (code != CLI_DONE || extra < 0) return code;
   code = model_options_check(&cli_run, &o);
   if (code == CLI_DONE && !o.prompt == !o.ids)
     code = cli_usage(&cli_run, "give --prompt or --ids, one of them");
   hy_device* device;
-  if (code == CLI_DONE) code = cli_open_device(&device);
+  if (code == CLI_DONE) code = parallel_open(&cli_run, "tensor", &parallel, &device);
   if (code != CLI_DONE) return code;
-  hy_model* model;
-  hy_status status = model_load(device, &o, &model);
-  if (status != HY_OK) return cli_fail(status);
-  code = generate(device, model, &o);
-  if (report && code == CLI_DONE) cli_print_fallbacks(stderr);
+  hy_model* model = NULL;
+  hy_load_options load = model_load_options(&o);
+  parallel_load_options(&parallel, &load);
+  hy_status status = hy_model_load_with(device, o.folder, &load, &model);
+  code = status == HY_OK ? generate(device, model, &o, parallel.rank > 0) : cli_fail(status);
+  if (report && code == CLI_DONE && parallel.rank == 0) cli_print_fallbacks(stderr);
   hy_model_free(model);
+  parallel_close(&parallel, code != CLI_DONE);
   return code;
 }

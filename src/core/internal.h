@@ -111,9 +111,12 @@ struct hy_stream {
   } executed;
 };
 
-// Makes what the device's communicators have under way end, so that its streams can be closed.
+// Communicators, in src/comm. Makes what the device's have under way end, so that its streams can
+// be closed.
 void hy__comms_abort(hy_device* root);
 void hy__comms_close(hy_device* root);
+// Ends what src/comm has started for the process. The devices are closed.
+void hy__comm_shutdown(void);
 
 // Of a stream whose work is done.
 void hy__upload_ring_destroy(hy_stream* stream);

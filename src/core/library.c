@@ -37,6 +37,7 @@ void hy_shutdown(void) {
     hy__ops.shutdown();
     hy__choice_clear();
     hy__devices_close();
+    hy__comm_shutdown();
     hy__registry_clear();
     if (hy_trace_stop() != HY_OK) hy__log(0, "%s", hy_last_error());  // who asked is told
     atomic_store(&ready, false);

@@ -131,6 +131,7 @@ typedef struct loading {
   const hy__weights* weights;
   const hy__adapter_options* options;
   const char* folder;
+  const hy__shard* shard;
   int used;
 } loading;
 
@@ -141,12 +142,20 @@ static hy_status load_matrix(loading* l, const char* layer, const char* part, in
   const hy__weight* w = hy__weights_find(l->weights, name);
   if (!w) return HY_OK;
   const hy_tensor* t = &w->tensor;
-  if (t->ndim != 2 || t->shape[0] != rows || t->shape[1] != columns ||
+  hy__slice slice;
+  HY_TRY(hy__shard_slice(l->shard, name, 2, (const int64_t[]){rows, columns}, &slice));
+  if (t->ndim != 2 || t->shape[0] != slice.shape[0] || t->shape[1] != slice.shape[1] ||
       !(HY_DTYPE_BIT(t->dtype) & HY_FLOATS))
     return hy_fail(HY_FORMAT, "%s: %s is %s; the model needs [%lld, %lld]", l->folder, name,
-                   hy_tensor_describe(t, (char[100]){0}, 100), (long long)rows, (long long)columns);
+                   hy_tensor_describe(t, (char[100]){0}, 100), (long long)slice.shape[0],
+                   (long long)slice.shape[1]);
+  hy_tensor own;
+  void* copy;
+  HY_TRY(hy__slice_take(&slice, t, &own, &copy));
   l->used++;
-  return hy_array_from_host(l->stream, out, t->dtype, 2, t->shape, t->data);
+  hy_status status = hy_array_from_host(l->stream, out, own.dtype, 2, own.shape, own.data);
+  hy__mfree(copy);
+  return status;
 }
 
 static hy_status load_layer(void* context, const char* name, hy__linear* layer, int64_t out,
@@ -169,9 +178,10 @@ hy_status hy__adapter_load(hy_stream* stream, const char* folder, hy__transforme
   HY_TRY(load_adapter_config(folder, &options));
   HY_TRY(hy__join_path(folder, "adapter_model.safetensors", path, sizeof path));
   HY_TRY(hy__weights_open_file(path, &weights));
-  loading l = {stream, weights, &options, folder, 0};
+  loading l = {stream, weights, &options, folder, &model->shard, 0};
   hy_status status = hy__transformer_visit_linears(model, load_layer, &l);
-  if (status == HY_OK && l.used != hy__weights_count(weights))
+  bool all_layers = hy__shard_is_first(l.shard) && hy__shard_is_last(l.shard);
+  if (status == HY_OK && all_layers && l.used != hy__weights_count(weights))
     status = hy_fail(HY_FORMAT, "%s: %d of its %d tensors fit no layer of this model", path,
                      hy__weights_count(weights) - l.used, hy__weights_count(weights));
   if (status == HY_OK) status = hy_stream_sync(stream);

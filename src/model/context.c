@@ -37,8 +37,7 @@ static hy_status make_room(hy_context* c, int64_t tokens) {
     c->capacity = tokens;
   }
   if (c->cache) return hy__kv_cache_grow(model->stream, c->cache, tokens);
-  return hy__kv_cache_create(model->stream, &model->transformer.config, hy__model_dtype(model),
-                             tokens, &c->cache);
+  return hy__model_cache(model, tokens, &c->cache);
 }
 
 hy_status hy__context_begin(hy_context* c, const int32_t* ids, int64_t n, int64_t tokens,

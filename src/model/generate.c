@@ -290,9 +290,7 @@ static hy_status prepare(run* r, const int32_t* const* prompts, const int64_t* l
   HY_TRY(hy__sampler_create(model->stream, hy_model_vocab_size(model), r->options, prompts, lengths,
                             r->batch, &r->sampler));
   HY_TRY(hy__model_reserve(model, longest));
-  if (!r->context)
-    return hy__kv_cache_create(model->stream, &model->transformer.config, hy__model_dtype(model),
-                               blocks * HY__KV_BLOCK, &r->cache);
+  if (!r->context) return hy__model_cache(model, blocks * HY__KV_BLOCK, &r->cache);
   HY_TRY(hy__context_begin(r->context, prompts[0], lengths[0], lengths[0] + r->options->max_tokens,
                            &r->kept));
   r->cache = r->context->cache;

@@ -10,6 +10,8 @@ struct hy__kv_cache {
   hy_array **keys, **values;  // by layer: (blocks, HY__KV_BLOCK, G, E)
   int64_t* free_blocks;       // a stack
   int64_t n_free;
+  hy_stream* stream;
+  hy__kv_cache* next;  // of the layers behind these; its own account of blocks is not used
 };
 
 void hy__kv_cache_destroy(hy__kv_cache* cache) {
@@ -18,9 +20,19 @@ void hy__kv_cache_destroy(hy__kv_cache* cache) {
     hy_array_release(cache->keys[i]);
     hy_array_release(cache->values[i]);
   }
+  hy__kv_cache_destroy(cache->next);
   hy__mfree(cache->keys);
   hy__mfree(cache->free_blocks);
   hy__mfree(cache);
+}
+
+void hy__kv_cache_append(hy__kv_cache* cache, hy__kv_cache* next) {
+  while (cache->next) cache = cache->next;
+  cache->next = next;
+}
+
+hy__kv_cache* hy__kv_cache_next(const hy__kv_cache* cache) {
+  return cache->next;
 }
 
 hy_status hy__kv_cache_create(hy_stream* stream, const hy__config* c, hy_dtype dtype,
@@ -28,6 +40,7 @@ hy_status hy__kv_cache_create(hy_stream* stream, const hy__config* c, hy_dtype d
   *out = NULL;
   hy__kv_cache* cache = hy__calloc(1, sizeof *cache);
   if (!cache) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a cache");
+  cache->stream = stream;
   cache->n_layers = c->n_layers;
   cache->n_blocks = (tokens + HY__KV_BLOCK - 1) / HY__KV_BLOCK;
   cache->keys = hy__calloc((size_t)(2 * c->n_layers), sizeof *cache->keys);
@@ -71,6 +84,8 @@ static hy_status lengthen(hy_stream* stream, const hy_array* old, int64_t n_bloc
 }
 
 hy_status hy__kv_cache_grow(hy_stream* stream, hy__kv_cache* cache, int64_t tokens) {
+  // The first one last: blocks that it has all of them have.
+  if (cache->next) HY_TRY(hy__kv_cache_grow(cache->next->stream, cache->next, tokens));
   int64_t n_blocks = blocks_for(tokens), n_arrays = 2 * cache->n_layers;
   if (n_blocks <= cache->n_blocks) return HY_OK;
   if (n_blocks < 2 * cache->n_blocks) n_blocks = 2 * cache->n_blocks;
@@ -206,7 +221,7 @@ static hy_array* next_part(hy_scope* s, hy_array* words, int64_t* at, int64_t n)
 
 static void upload(hy_scope* s, const layout* l, const int64_t* host, hy__kv_pass* pass) {
   int64_t n = words_of(l), at = 0;
-  hy_array* words = hy_s_from_host(s, HY_I64, 1, &n, host);
+  hy_array* words = pass->words = hy_s_from_host(s, HY_I64, 1, &n, host);
   pass->ids = next_part(s, words, &at, l->tokens);
   pass->positions = next_part(s, words, &at, l->tokens);
   pass->slots = next_part(s, words, &at, l->tokens);
@@ -226,7 +241,7 @@ hy_status hy__kv_pass_begin(hy_scope* s, hy__kv_cache* cache, hy__sequence* cons
     l.tokens += counts[i];
     if (sequences[i]->n_blocks > l.width) l.width = sequences[i]->n_blocks;
   }
-  *pass = (hy__kv_pass){.cache = cache, .tokens = l.tokens};
+  *pass = (hy__kv_pass){.cache = cache, .tokens = l.tokens, .batch = l.batch};
   int64_t* host = hy__malloc((size_t)words_of(&l) * sizeof *host);
   if (!host)
     return hy_fail(HY_OUT_OF_MEMORY, "no memory for a pass of %lld tokens", (long long)l.tokens);
@@ -234,6 +249,20 @@ hy_status hy__kv_pass_begin(hy_scope* s, hy__kv_cache* cache, hy__sequence* cons
   upload(s, &l, host, pass);
   hy__mfree(host);
   for (int i = 0; i < batch && s->status == HY_OK; i++) sequences[i]->length += counts[i];
+  return s->status;
+}
+
+hy_status hy__kv_pass_copy(hy_scope* s, const hy__kv_pass* from, hy__kv_cache* cache,
+                           hy__kv_pass* pass) {
+  const hy_tensor* words = hy_array_tensor(from->words);
+  const layout l = {from->tokens, from->batch, hy_array_tensor(from->block_table)->shape[1]};
+  int64_t* host = hy__malloc(hy_tensor_bytes(words));
+  if (!host)
+    return hy_fail(HY_OUT_OF_MEMORY, "no memory for a pass of %lld tokens", (long long)l.tokens);
+  *pass = (hy__kv_pass){.cache = cache, .tokens = l.tokens, .batch = l.batch};
+  HY_SCOPE_TRY(s, hy_array_to_host(from->cache->stream, from->words, host, hy_tensor_bytes(words)));
+  upload(s, &l, host, pass);
+  hy__mfree(host);
   return s->status;
 }
 

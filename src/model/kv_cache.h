@@ -12,6 +12,10 @@ typedef struct hy__kv_cache hy__kv_cache;
 hy_status hy__kv_cache_create(hy_stream* stream, const hy__config* config, hy_dtype dtype,
                               int64_t tokens, hy__kv_cache** cache);
 void hy__kv_cache_destroy(hy__kv_cache* cache);  // NULL is fine
+// The cache of the layers behind these, on another device and of the same blocks, belongs to the
+// first, which keeps account of them for both.
+void hy__kv_cache_append(hy__kv_cache* cache, hy__kv_cache* next);
+hy__kv_cache* hy__kv_cache_next(const hy__kv_cache* cache);  // NULL behind the last
 // More room, where `tokens` do not fit; what is there stays. On failure nothing has changed.
 hy_status hy__kv_cache_grow(hy_stream* stream, hy__kv_cache* cache, int64_t tokens);
 
@@ -38,7 +42,8 @@ hy_array* hy__kv_cache_step(hy_scope* s, hy__kv_cache* cache, int layer, hy_arra
 // see. On the device, by one upload, and the scope's.
 typedef struct hy__kv_pass {
   hy__kv_cache* cache;
-  int64_t tokens;                                        // N, of all sequences
+  hy_array* words;                                       // what all of the following are parts of
+  int64_t tokens, batch;                                 // N, of all sequences; how many these are
   hy_array *ids, *positions;                             // (N) i64; positions in their sequences
   hy_array* last;                                        // (B) i64: the last token of each sequence
   hy_array* slots;                                       // (N) i64: where keys and values go
@@ -49,6 +54,9 @@ typedef struct hy__kv_pass {
 hy_status hy__kv_pass_begin(hy_scope* s, hy__kv_cache* cache, hy__sequence* const* sequences,
                             const int32_t* const* ids, const int64_t* counts, int batch,
                             hy__kv_pass* pass);
+// The same pass over the layers of `cache`, on the device of the scope; waits for it.
+hy_status hy__kv_pass_copy(hy_scope* s, const hy__kv_pass* from, hy__kv_cache* cache,
+                           hy__kv_pass* pass);
 // Attention that stores this pass's keys and values and looks at all of its sequences' past.
 hy__tf_attention hy__attend_cached(hy__kv_pass* pass);
 

@@ -18,6 +18,7 @@ typedef struct loading {
   bool packed;     // matrices are left to hy__pack_load, all but an embedding of its own
   bool tied;
   hy__load_progress* progress;
+  hy__shard* shard;
 } loading;
 
 hy_status hy__load_goes_on(hy__load_progress* p, int64_t elements) {
@@ -36,7 +37,10 @@ static bool same_shape(const hy_tensor* t, int ndim, const int64_t* shape) {
 }
 
 hy_status hy__find_parameter(const hy__weights* weights, const char* folder, const char* name,
-                             int ndim, const int64_t* shape, const hy__weight** found) {
+                             int ndim, const int64_t* own, const hy__shard* shard,
+                             const hy__weight** found, hy__slice* slice) {
+  const int64_t* shape = slice->shape;
+  HY_TRY(hy__shard_slice(shard, name, ndim, own, slice));
   const hy__weight* w = hy__weights_find(weights, name);
   // Checkpoints of the bare model leave the prefix out.
   if (!w && strncmp(name, "model.", 6) == 0) w = hy__weights_find(weights, name + 6);
@@ -67,10 +71,14 @@ static hy_status check_one(void* context, const char* name, hy_array** slot, int
                            const int64_t* shape) {
   const loading* l = context;
   const hy__weight* w;
+  hy__slice slice;
   (void)slot;
-  HY_TRY(hy__find_parameter(l->weights, l->folder, name, ndim, shape, &w));
-  l->progress->all += hy_tensor_numel(&w->tensor);
-  l->progress->bytes += (double)hy_tensor_numel(&w->tensor) * bytes_each(l, ndim);
+  HY_TRY(hy__find_parameter(l->weights, l->folder, name, ndim, shape, l->shard, &w, &slice));
+  int64_t own = slice.rows.size * slice.columns.size;
+  l->progress->all += own;
+  l->progress->bytes += (double)own * bytes_each(l, ndim);
+  l->shard->loaded_bytes += own * (int64_t)hy_dtype_size(w->tensor.dtype);
+  l->shard->file_bytes += (int64_t)hy_tensor_bytes(&w->tensor);
   return HY_OK;
 }
 
@@ -110,33 +118,44 @@ static hy_status load_one(void* context, const char* name, hy_array** slot, int 
                           const int64_t* shape) {
   const loading* l = context;
   const hy__weight* w;
+  hy__slice slice;
+  hy_tensor part;
+  void* copy;
   bool own_embedding = !l->tied && strcmp(name, "model.embed_tokens.weight") == 0;
   if (l->packed && ndim == 2 && !own_embedding) return HY_OK;
-  HY_TRY(hy__find_parameter(l->weights, l->folder, name, ndim, shape, &w));
+  HY_TRY(hy__find_parameter(l->weights, l->folder, name, ndim, shape, l->shard, &w, &slice));
+  if (slice.rows.size == 0) return HY_OK;
   if (!*slot) HY_TRY(hy_array_empty(l->stream, slot, l->dtype, ndim, shape));
-  hy_status status = load_into(l, &w->tensor, *slot);
+  HY_TRY(hy__slice_take(&slice, &w->tensor, &part, &copy));
+  hy_status status = load_into(l, &part, *slot);
   // The copy from the mapped file may still be under way.
   if (status == HY_OK) status = hy_stream_sync(l->stream);
   hy__weights_forget(&w->tensor);
-  return status == HY_OK ? hy__load_goes_on(l->progress, hy_tensor_numel(&w->tensor)) : status;
+  hy__mfree(copy);
+  return status == HY_OK ? hy__load_goes_on(l->progress, hy_tensor_numel(&part)) : status;
 }
 
 hy_status hy__transformer_load(hy_stream* stream, const char* folder,
-                               const hy_load_options* options, hy__transformer* model) {
+                               const hy_load_options* options, const hy__span* layers,
+                               hy__transformer* model) {
   hy_weight_format format = options->format;
   hy__load_progress progress = {.options = options};
   hy__config config;
+  hy__shard shard;
   hy__weights* weights = NULL;
   hy_tape* tape = NULL;
   memset(model, 0, sizeof *model);
   HY_TRY(hy__config_load(folder, &config));
   if (format == HY_WEIGHTS_F32) config.dtype = HY_F32;
   if (format == HY_WEIGHTS_BF16) config.dtype = HY_BF16;
+  HY_TRY(hy__shard_init(options->comm, &config, &shard));
+  if (layers) hy__shard_cut(*layers, &config, &shard);
   HY_TRY(hy__weights_open(folder, &weights));
   hy_status status = hy_tape_create(stream, &tape);
   if (status == HY_OK) {
     hy_tape_set_recording(tape, false);
     status = hy__transformer_init(model, &config);
+    model->shard = shard;
   }
   loading l = {stream,
                tape,
@@ -145,7 +164,8 @@ hy_status hy__transformer_load(hy_stream* stream, const char* folder,
                config.dtype,
                hy__format_is_packed(format),
                config.tied_embeddings,
-               &progress};
+               &progress,
+               &model->shard};
   if (status == HY_OK) status = hy__transformer_visit(model, check_one, &l);
   if (status == HY_OK) status = check_room(&l);
   if (status == HY_OK) status = hy__load_goes_on(&progress, 0);

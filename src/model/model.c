@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "model/adapter.h"
 #include "model/load.h"
+#include "model/pipeline.h"
 
 // ---- loading ----
 
@@ -40,14 +41,25 @@ static hy_status read_ends(hy_model* model, const char* folder, const char* name
   return HY_OK;
 }
 
-static hy_status load(hy_model* model, hy_device* device, const char* folder,
-                      const hy_load_options* o) {
-  char path[4096];
+hy_status hy__model_load_layers(hy_model* model, hy_device* device, const char* folder,
+                                const hy_load_options* o, const hy__span* layers) {
   HY_TRY(hy_stream_create(device, &model->stream));
   HY_TRY(hy_tape_create(model->stream, &model->tape));
   hy_tape_set_recording(model->tape, false);
-  HY_TRY(hy__transformer_load(model->stream, folder, o, &model->transformer));
+  HY_TRY(hy__transformer_load(model->stream, folder, o, layers, &model->transformer));
   if (o->adapter) HY_TRY(hy__adapter_load(model->stream, o->adapter, &model->transformer));
+  return HY_OK;
+}
+
+static hy_status load(hy_model* model, hy_device* device, const char* folder,
+                      const hy_load_options* o) {
+  char path[4096];
+  if (o->n_devices > 1)
+    HY_TRY(hy__pipeline_load(model, folder, o));
+  else
+    HY_TRY(hy__model_load_layers(model, device, folder, o, NULL));
+  // No graph has collectives, or work of two devices.
+  if (model->transformer.shard.comm || model->next) model->captures = HY__CAPTURES_NOT;
   HY_TRY(hy__join_path(folder, "tokenizer.json", path, sizeof path));
   if (hy__file_exists(path)) HY_TRY(hy__tokenizer_load(path, &model->tokenizer));
   HY_TRY(read_ends(model, folder, "generation_config.json"));
@@ -69,6 +81,12 @@ hy_status hy_model_load_with(hy_device* device, const char* folder, const hy_loa
   if (options->cached && options->format != HY_WEIGHTS_Q8 && options->format != HY_WEIGHTS_Q4)
     return hy_fail(HY_INVALID_ARGUMENT,
                    "loading a model cached: only the formats q8 and q4 are packed");
+  if (options->n_devices > 1 && options->devices[0] != device)
+    return hy_fail(HY_INVALID_ARGUMENT, "loading a model: the first of its devices is another one");
+  if ((options->comm || options->n_devices > 1) && options->cached)
+    return hy_fail(HY_UNSUPPORTED, "packed weights are cached of whole models, not of parts");
+  if (options->comm && options->n_devices > 1)
+    return hy_fail(HY_UNSUPPORTED, "a model is split by ranks or by layers, not by both");
   hy_model* model = hy__calloc(1, sizeof *model);
   if (!model) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a model");
   hy_status status = load(model, device, folder, options);
@@ -93,6 +111,7 @@ hy_status hy_model_load_cached(hy_device* device, const char* folder, const char
 
 void hy_model_free(hy_model* model) {
   if (!model) return;
+  hy_model_free(model->next);
   hy__transformer_release(&model->transformer);
   hy__rope_release(&model->rope);
   hy__tokenizer_free(model->tokenizer);
@@ -190,7 +209,20 @@ static hy_status check_ids(const hy_model* model, const hy__step* step) {
 }
 
 hy_status hy__model_reserve(hy_model* model, int64_t positions) {
+  if (model->next) HY_TRY(hy__model_reserve(model->next, positions));
   return hy__rope_reserve(model->stream, &model->transformer.config, positions, &model->rope);
+}
+
+hy_status hy__model_cache(const hy_model* model, int64_t tokens, hy__kv_cache** cache) {
+  hy__kv_cache* next = NULL;
+  if (model->next) HY_TRY(hy__model_cache(model->next, tokens, &next));
+  hy_status status = hy__kv_cache_create(model->stream, &model->transformer.config,
+                                         hy__model_dtype(model), tokens, cache);
+  if (status == HY_OK)
+    hy__kv_cache_append(*cache, next);
+  else
+    hy__kv_cache_destroy(next);
+  return status;
 }
 
 hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step) {
@@ -204,15 +236,27 @@ hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step) 
   HY_SCOPE_TRY(s, hy__kv_pass_begin(s, step->cache, step->sequences, step->ids, step->counts,
                                     step->batch, &pass));
   if (s->status != HY_OK) return NULL;
-  hy__tf_attention attention = hy__attend_cached(&pass);
-  hy__tf_pass p = {.s = s,
-                   .model = t,
-                   .cos = hy__rope_at(s, model->rope.cos, pass.positions),
-                   .sin = hy__rope_at(s, model->rope.sin, pass.positions),
-                   .attention = &attention,
-                   .options = step->options};
-  hy_array* hidden = hy__transformer_apply(&p, pass.ids);
-  return hy__logits(s, t, hy_s_index_select(s, hidden, pass.last, 0));
+  hy_array* x = hy__model_layers(s, model, &pass, step->options, hy__embed(s, t, pass.ids));
+  return model->next ? hy__pipeline_follow(s, model, &pass, step->options, x)
+                     : hy__model_last(s, model, &pass, x);
+}
+
+hy_array* hy__model_layers(hy_scope* s, hy_model* model, hy__kv_pass* pass,
+                           const hy_generate_options* options, hy_array* x) {
+  hy__tf_attention attention = hy__attend_cached(pass);
+  const hy__tf_pass p = {.s = s,
+                         .model = &model->transformer,
+                         .cos = hy__rope_at(s, model->rope.cos, pass->positions),
+                         .sin = hy__rope_at(s, model->rope.sin, pass->positions),
+                         .attention = &attention,
+                         .options = options};
+  return hy__transformer_blocks(&p, x);
+}
+
+hy_array* hy__model_last(hy_scope* s, const hy_model* model, const hy__kv_pass* pass, hy_array* x) {
+  const hy__transformer* t = &model->transformer;
+  hy_array* normed = hy_s_rms_norm(s, x, t->norm, 1, t->config.norm_eps);
+  return hy__logits(s, t, hy_s_index_select(s, normed, pass->last, 0));
 }
 
 hy_status hy__model_check_chosen(const int64_t* next, int n) {
@@ -224,12 +268,22 @@ hy_status hy__model_check_chosen(const int64_t* next, int n) {
   return HY_OK;
 }
 
+// On every rank the same tokens. The largest logit needs one number of each rank, any other choice
+// all of theirs.
+static hy_array* choose(hy_scope* s, const hy_model* model, hy_array* logits, hy__sampler* sampler,
+                        const int* rows, int n) {
+  const hy__shard* shard = &model->transformer.shard;
+  if (shard->comm && !hy__sampler_draws(sampler) && !hy__sampler_has_state(sampler))
+    return hy__shard_argmax(s, shard, logits);
+  return hy__sampler_choose(s, sampler, hy__shard_gather(s, shard, logits), rows, n);
+}
+
 hy_status hy__model_step(hy_model* model, const hy__step* step, hy__sampler* sampler,
                          const int* rows, int64_t* next) {
   hy_scope s;
   hy_scope_begin(&s, model->tape);
   hy_array* logits = hy__model_forward(&s, model, step);
-  hy_array* ids = hy__sampler_choose(&s, sampler, logits, rows, step->batch);
+  hy_array* ids = choose(&s, model, logits, sampler, rows, step->batch);
   HY_SCOPE_TRY(&s, hy_array_to_host(model->stream, ids, next, (size_t)step->batch * sizeof *next));
   HY_TRY(hy_scope_end(&s));
   return hy__model_check_chosen(next, step->batch);
@@ -243,13 +297,13 @@ hy_status hy_model_logits(hy_model* model, const int32_t* ids, int64_t n, float*
                    "hy_model_logits: %lld tokens exceed the model's %lld positions", (long long)n,
                    (long long)hy_model_max_positions(model));
   hy__kv_cache* cache;
-  HY_TRY(hy__kv_cache_create(model->stream, &model->transformer.config, hy__model_dtype(model), n,
-                             &cache));
+  HY_TRY(hy__model_cache(model, n, &cache));
   hy__sequence sequence = {0};
   const hy__step step = {cache, (hy__sequence*[]){&sequence}, &ids, &n, 1, NULL};
   hy_scope s;
   hy_scope_begin(&s, model->tape);
   hy_array* scores = hy__model_forward(&s, model, &step);
+  scores = hy__shard_gather(&s, &model->transformer.shard, scores);
   size_t bytes = (size_t)hy_model_vocab_size(model) * sizeof *logits;
   HY_SCOPE_TRY(&s, hy_array_to_host(model->stream, scores, logits, bytes));
   hy_status status = hy_scope_end(&s);

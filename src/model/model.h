@@ -26,11 +26,15 @@ struct hy_model {
   int32_t ends[HY__MAX_ENDS];  // tokens that end a text
   int n_ends;
   hy__captures captures;
+  hy_model* next;  // the layers behind these, on another device (pipeline.h); NULL: there are none
 };
 
 // Makes the model ready for contexts of so many tokens, which waits; a step that finds it is not
 // ready does it itself.
 hy_status hy__model_reserve(hy_model* model, int64_t positions);
+// A cache of so many tokens for the layers of all stages.
+hy_status hy__model_cache(const hy_model* model, int64_t tokens, hy__kv_cache** cache);
+
 // New tokens of several sequences: how many there are of each, and which.
 typedef struct hy__step {
   hy__kv_cache* cache;
@@ -40,7 +44,8 @@ typedef struct hy__step {
   int batch;
   const hy_generate_options* options;  // whose on_progress is asked between layers; NULL: nobody is
 } hy__step;
-// Runs them and gives the logits after each sequence's last, f32 (batch, V); the scope's.
+// Runs them and gives the logits after each sequence's last, f32 (batch, V), of the tokens of this
+// rank's shard; the scope's.
 hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step);
 // Runs them and gives the tokens that follow. Waits once, for the tokens alone. `rows` are the
 // sequences' numbers in the sampler.

@@ -23,6 +23,7 @@ typedef struct packing {
   hy__weight* list;
   int count, capacity;
   hy__load_progress* progress;
+  const hy__shard* shard;
 } packing;
 
 static hy_status choose_group(hy_dtype dtype, const char* name, int64_t in, int64_t* group) {
@@ -82,10 +83,17 @@ static hy_status pack(hy_stream* stream, const hy_tensor* from, int64_t group, h
 static hy_status pack_from_source(const packing* p, const char* name, const int64_t shape[2],
                                   int64_t group, hy_array* weight, hy_array* scale) {
   const hy__weight* w;
+  hy__slice slice;
+  hy_tensor part;
+  void* copy;
   char full[160];
   snprintf(full, sizeof full, "%s.weight", name);
-  HY_TRY(hy__find_parameter(p->source, p->folder, full, 2, shape, &w));
-  return pack(p->stream, &w->tensor, group, weight, scale);
+  HY_TRY(hy__find_parameter(p->source, p->folder, full, 2, shape, p->shard, &w, &slice));
+  HY_TRY(hy__slice_take(&slice, &w->tensor, &part, &copy));
+  hy_status status = pack(p->stream, &part, group, weight, scale);
+  if (copy) hy__weights_forget(&w->tensor);
+  hy__mfree(copy);
+  return status;
 }
 
 // ---- the cache ----
@@ -215,9 +223,12 @@ static void tie(hy__transformer* model) {
 
 static hy_status pack_all(packing* p, hy__transformer* model) {
   const hy__config* c = &model->config;
-  HY_TRY(pack_layer(p, c->tied_embeddings ? "model.embed_tokens" : "lm_head", HY_I8, &model->head,
-                    c->vocab_size, c->hidden_size));
-  tie(model);
+  bool embeds = c->tied_embeddings && hy__shard_is_first(&model->shard);
+  if (embeds || hy__shard_is_last(&model->shard)) {
+    HY_TRY(pack_layer(p, c->tied_embeddings ? "model.embed_tokens" : "lm_head", HY_I8, &model->head,
+                      hy__shard_vocab(&model->shard, c), c->hidden_size));
+    tie(model);
+  }
   return hy__transformer_visit_linears(model, pack_one, p);
 }
 
@@ -226,7 +237,11 @@ hy_status hy__pack_load(hy_stream* stream, const char* folder, const hy__weights
   char path[4096];
   hy_weight_format format = progress->options->format;
   bool cached = progress->options->cached;
-  packing p = {.stream = stream, .folder = folder, .source = weights, .progress = progress};
+  packing p = {.stream = stream,
+               .folder = folder,
+               .source = weights,
+               .progress = progress,
+               .shard = &model->shard};
   p.dtype = format == HY_WEIGHTS_Q8 ? HY_I8 : HY_I4;
   HY_TRY(cache_path(folder, format, path, sizeof path));
   hy__weights* cache = cached ? open_cache(path, weights) : NULL;

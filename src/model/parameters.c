@@ -14,6 +14,11 @@ hy_status hy__transformer_init(hy__transformer* model, const hy__config* config)
   return HY_OK;
 }
 
+// Among the layers of the whole model.
+static long long number_of(const hy__transformer* model, int64_t layer) {
+  return (long long)(model->shard.layers.first + layer);
+}
+
 static hy__parameter_list parameters_of(hy__transformer* model, int64_t layer) {
   hy__parameter_list l = {.n = 0};
   model->config.arch->list_parameters(&model->config, &model->blocks[layer], &l);
@@ -48,7 +53,7 @@ hy_status hy__transformer_visit_linears(hy__transformer* model, hy__linear_visit
       const hy__parameter* p = &l.list[k];
       char name[128];
       if (!p->linear) continue;
-      snprintf(name, sizeof name, "model.layers.%lld.%s", (long long)i, p->name);
+      snprintf(name, sizeof name, "model.layers.%lld.%s", number_of(model, i), p->name);
       HY_TRY(visit(context, name, p->linear, p->out, p->in));
     }
   }
@@ -62,11 +67,11 @@ static hy_status visit_block(hy__transformer* model, int64_t i, hy__parameter_vi
     const hy__parameter* p = &l.list[k];
     char name[160];
     const int64_t shape[2] = {p->out, p->in};
-    snprintf(name, sizeof name, "model.layers.%lld.%s.weight", (long long)i, p->name);
+    snprintf(name, sizeof name, "model.layers.%lld.%s.weight", number_of(model, i), p->name);
     HY_TRY(
         visit(context, name, p->linear ? &p->linear->weight : p->vector, p->linear ? 2 : 1, shape));
     if (!p->bias) continue;
-    snprintf(name, sizeof name, "model.layers.%lld.%s.bias", (long long)i, p->name);
+    snprintf(name, sizeof name, "model.layers.%lld.%s.bias", number_of(model, i), p->name);
     HY_TRY(visit(context, name, &p->linear->bias, 1, shape));
   }
   return HY_OK;
@@ -75,9 +80,12 @@ static hy_status visit_block(hy__transformer* model, int64_t i, hy__parameter_vi
 hy_status hy__transformer_visit(hy__transformer* model, hy__parameter_visitor visit,
                                 void* context) {
   const hy__config* c = &model->config;
-  const int64_t matrix[2] = {c->vocab_size, c->hidden_size};
-  HY_TRY(visit(context, "model.embed_tokens.weight", &model->embedding, 2, matrix));
+  const int64_t matrix[2] = {hy__shard_vocab(&model->shard, c), c->hidden_size};
+  bool last = hy__shard_is_last(&model->shard);
+  if (hy__shard_is_first(&model->shard) || (last && c->tied_embeddings))
+    HY_TRY(visit(context, "model.embed_tokens.weight", &model->embedding, 2, matrix));
   for (int64_t i = 0; i < c->n_layers; i++) HY_TRY(visit_block(model, i, visit, context));
+  if (!last) return HY_OK;
   HY_TRY(visit(context, "model.norm.weight", &model->norm, 1, &c->hidden_size));
   if (!c->tied_embeddings) return visit(context, "lm_head.weight", &model->head.weight, 2, matrix);
   if (!model->head.weight) model->head.weight = hy_array_retain(model->embedding);

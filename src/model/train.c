@@ -96,6 +96,12 @@ static hy_status check_options(const hy__train_options* o, const hy__config* c) 
   if (o->graph && o->accumulate != 1)
     return hy_fail(HY_UNSUPPORTED, "a captured step has one pass, not %lld",
                    (long long)o->accumulate);
+  if (!o->comm) return HY_OK;
+  if (o->graph || o->all_parameters)
+    return hy_fail(HY_UNSUPPORTED, "ranks share the training of adapters, by calls");
+  if (o->accumulate % hy_comm_size(o->comm) != 0)
+    return hy_fail(HY_INVALID_ARGUMENT, "%d ranks cannot share %lld passes of a step evenly",
+                   hy_comm_size(o->comm), (long long)o->accumulate);
   return HY_OK;
 }
 
@@ -262,26 +268,101 @@ static int64_t count_targets(const hy__trainer* t, const int32_t* targets) {
   return counted;
 }
 
-// Runs the passes of a step for the mean loss over the `counted` targets. Gradients gather when
+// A pass's part of the mean loss over the `counted` targets of a step. Gradients gather when
 // learning.
+static hy_array* run_pass(hy_scope* s, hy__trainer* t, bool learning, int64_t pass,
+                          const int32_t* tokens, const int32_t* targets, int64_t counted) {
+  int64_t n = t->options.batch * t->options.length;
+  hy_tape_set_recording(t->tape, learning);
+  hy_array *ids = upload(s, tokens + pass * n, n), *wanted = upload(s, targets + pass * n, n);
+  hy_array* sum = pass_loss(s, t, pass, learning, ids, wanted);
+  hy_array* mean = hy_s_mul_scalar(s, sum, hy_float(1.0 / (double)counted));
+  if (learning) HY_SCOPE_TRY(s, hy_backward(t->tape, mean, NULL));
+  return mean;
+}
+
+// Runs the passes of a step one after the other.
 static hy_status run_passes(hy__trainer* t, bool learning, const int32_t* tokens,
                             const int32_t* targets, int64_t counted, double* loss) {
-  int64_t n = t->options.batch * t->options.length;
   *loss = 0;
-  hy_tape_set_recording(t->tape, learning);
   for (int64_t pass = 0; pass < t->options.accumulate; pass++) {
     double value = 0;
     hy_scope s;
     hy_scope_begin(&s, t->tape);
-    hy_array *ids = upload(&s, tokens + pass * n, n), *wanted = upload(&s, targets + pass * n, n);
-    hy_array* sum = pass_loss(&s, t, pass, learning, ids, wanted);
-    hy_array* mean = hy_s_mul_scalar(&s, sum, hy_float(1.0 / (double)counted));
-    if (learning) HY_SCOPE_TRY(&s, hy_backward(t->tape, mean, NULL));
+    hy_array* mean = run_pass(&s, t, learning, pass, tokens, targets, counted);
     HY_SCOPE_TRY(&s, hy_array_item(t->stream, mean, &value));
     HY_TRY(hy_scope_end(&s));
     *loss += value;
   }
   return HY_OK;
+}
+
+// ---- passes of several ranks ----
+
+// Element r of the result is rank r's x.
+static hy_array* gather(hy_scope* s, const hy__trainer* t, const hy_array* x) {
+  if (s->status != HY_OK) return NULL;
+  const hy_tensor* own = hy_array_tensor(x);
+  int64_t n = hy_tensor_numel(own);
+  hy_array* all = hy_s_empty(s, own->dtype, HY_SIZES(hy_comm_size(t->options.comm), n));
+  if (s->status != HY_OK) return NULL;
+  HY_SCOPE_TRY(s, hy_comm_all_gather(t->options.comm, t->stream, own->data,
+                                     hy_array_tensor(all)->data, n, own->dtype));
+  return all;
+}
+
+// *sum += every rank's gradient of a parameter, in their order; *sum NULL: it is the first.
+static void add_gradients(hy_scope* s, hy__trainer* t, hy_array* parameter, hy_array** sum) {
+  hy_array* grad = hy_array_grad(parameter);
+  if (!grad) return;
+  int mark = hy_scope_mark(s);
+  hy_array* all = gather(s, t, grad);
+  for (int r = 0; r < hy_comm_size(t->options.comm) && s->status == HY_OK; r++) {
+    const hy_tensor* like = hy_array_tensor(parameter);
+    hy_array* part = hy_s_view(s, hy_s_select(s, all, 0, r), like->ndim, like->shape);
+    if (*sum)
+      hy_s_add_into(s, *sum, part);
+    else
+      *sum = hy_scope_give(s, hy_s_clone(s, part));
+  }
+  hy_scope_pop(s, mark, NULL);
+  HY_SCOPE_TRY(s, hy_array_set_grad(parameter, NULL));
+}
+
+// One pass of each rank, from pass `first` on.
+static hy_status run_round(hy__trainer* t, int64_t first, const int32_t* tokens,
+                           const int32_t* targets, int64_t counted, hy_array** sums, double* loss) {
+  hy_scope s;
+  hy_scope_begin(&s, t->tape);
+  int rank = hy_comm_rank(t->options.comm), size = hy_comm_size(t->options.comm);
+  hy_array* mean = run_pass(&s, t, true, first + rank, tokens, targets, counted);
+  hy_tape_set_recording(t->tape, false);
+  hy_array* means = gather(&s, t, mean);
+  for (int r = 0; r < size; r++) {
+    double value = 0;
+    hy_array* of_rank = hy_s_select(&s, hy_s_select(&s, means, 1, 0), 0, r);
+    HY_SCOPE_TRY(&s, hy_array_item(t->stream, of_rank, &value));
+    *loss += value;
+  }
+  for (int i = 0; i < t->n_parameters; i++) add_gradients(&s, t, t->parameters[i], &sums[i]);
+  return hy_scope_end(&s);
+}
+
+static hy_status run_shared_passes(hy__trainer* t, const int32_t* tokens, const int32_t* targets,
+                                   int64_t counted, double* loss) {
+  hy_array** sums = hy__calloc((size_t)t->n_parameters, sizeof(hy_array*));
+  if (!sums) return hy_fail(HY_OUT_OF_MEMORY, "no memory for the gradients of the ranks");
+  hy_status status = HY_OK;
+  *loss = 0;
+  for (int64_t pass = 0; pass < t->options.accumulate && status == HY_OK;
+       pass += hy_comm_size(t->options.comm))
+    status = run_round(t, pass, tokens, targets, counted, sums, loss);
+  for (int i = 0; i < t->n_parameters; i++) {
+    if (status == HY_OK) status = hy_array_set_grad(t->parameters[i], sums[i]);
+    hy_array_release(sums[i]);
+  }
+  hy__mfree(sums);
+  return status;
 }
 
 // ---- a pass by a graph ----
@@ -376,8 +457,9 @@ hy_status hy__trainer_step(hy__trainer* t, const int32_t* tokens, const int32_t*
   if (counted == 0)
     return hy_fail(HY_INVALID_ARGUMENT,
                    "none of the tokens of this step counts: there is nothing to learn from");
-  hy_status status = t->options.graph ? launch_pass(t, tokens, targets, counted, loss)
-                                      : run_passes(t, true, tokens, targets, counted, loss);
+  hy_status status = t->options.graph  ? launch_pass(t, tokens, targets, counted, loss)
+                     : t->options.comm ? run_shared_passes(t, tokens, targets, counted, loss)
+                                       : run_passes(t, true, tokens, targets, counted, loss);
   double norm = 0;
   if (status == HY_OK) {
     double bound = t->options.clip > 0 ? t->options.clip : INFINITY;

@@ -2,6 +2,7 @@
 #ifndef HALYARD_MODEL_TRAIN_H_
 #define HALYARD_MODEL_TRAIN_H_
 
+#include "halyard/comm.h"
 #include "halyard/graph.h"
 #include "halyard/optim.h"
 #include "model/dataset.h"
@@ -19,6 +20,10 @@ typedef struct hy__train_options {
   bool all_parameters;  // else the adapters alone
   bool graph;           // forward and backward captured once and launched for each step
   uint64_t seed;        // of dropout
+  // NULL, or the ranks that share the passes of a step, on the stream's device (data parallelism).
+  // Each has the whole model and gets the same tokens; gradients are added in the order of passes,
+  // so that every rank ends with the bits of one that runs all of them. For adapters.
+  hy_comm* comm;
 } hy__train_options;
 
 typedef struct hy__trainer hy__trainer;

@@ -6,11 +6,18 @@
 
 // ---- the vocabulary ----
 
-hy_array* hy__embed(hy_scope* s, const hy__transformer* model, hy_array* ids) {
+static hy_array* embed_own(hy_scope* s, const hy__transformer* model, hy_array* ids) {
   hy_array* x = hy_s_embedding(s, model->embedding, ids, -1);
   if (!model->embedding_scale) return x;
   hy_array* scale = hy_s_embedding(s, model->embedding_scale, ids, -1);
   return hy_s_dequantize(s, x, scale, model->config.dtype);
+}
+
+hy_array* hy__embed(hy_scope* s, const hy__transformer* model, hy_array* ids) {
+  if (!model->shard.comm) return embed_own(s, model, ids);
+  hy_array *elsewhere, *rows = hy__shard_rows(s, &model->shard, ids, &elsewhere);
+  hy_array* x = hy_s_masked_fill(s, embed_own(s, model, rows), elsewhere, hy_int(0));
+  return hy__shard_sum(s, &model->shard, x);
 }
 
 hy_array* hy__logits(hy_scope* s, const hy__transformer* model, hy_array* x) {
@@ -86,7 +93,8 @@ hy_array* hy__tf_attend(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x
   qkv a = project(p, b, x);
   hy_array* mixed = p->attention->attend(p->attention->context, p->s, layer, a.q, a.k, a.v);
   hy_array* flat = hy_s_view(p->s, mixed, HY_SIZES(-1, c->n_heads * c->head_dim));
-  return hy_scope_pop(p->s, mark, hy__linear_apply(p->s, &b->o, flat, p->draws));
+  hy_array* out = hy__linear_apply(p->s, &b->o, flat, p->draws);
+  return hy_scope_pop(p->s, mark, hy__shard_sum(p->s, &p->model->shard, out));
 }
 
 // silu(gate(x)) * up(x)
@@ -107,7 +115,8 @@ static hy_array* gated(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x)
 
 hy_array* hy__tf_mlp(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x) {
   int mark = hy_scope_mark(p->s);
-  return hy_scope_pop(p->s, mark, hy__linear_apply(p->s, &b->down, gated(p, b, x), p->draws));
+  hy_array* out = hy__linear_apply(p->s, &b->down, gated(p, b, x), p->draws);
+  return hy_scope_pop(p->s, mark, hy__shard_sum(p->s, &p->model->shard, out));
 }
 
 hy_array* hy__tf_decoder_block(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x) {
@@ -117,17 +126,22 @@ hy_array* hy__tf_decoder_block(const hy__tf_pass* p, const hy__tf_block* b, hy_a
   return hy_s_add(p->s, x, hy__tf_mlp(p, b, hy__tf_norm(p, x, b->post_norm)), hy_int(1));
 }
 
-hy_array* hy__transformer_apply(const hy__tf_pass* p, hy_array* ids) {
+hy_array* hy__transformer_blocks(const hy__tf_pass* p, hy_array* x) {
   const hy__transformer* model = p->model;
   int mark = hy_scope_mark(p->s);
-  hy_array* x = hy__embed(p->s, model, ids);
   for (int64_t i = 0; i < model->config.n_layers; i++) {
     if (p->options && p->options->on_progress &&
         !p->options->on_progress(p->options->progress_context, 0))
       HY_SCOPE_TRY(p->s, hy_fail(HY_CANCELLED, "cancelled while the prompt was read"));
     x = hy_scope_pop(p->s, mark, model->config.arch->block(p, &model->blocks[i], x));
   }
-  return hy__tf_norm(p, x, model->norm);
+  return x;
+}
+
+hy_array* hy__transformer_apply(const hy__tf_pass* p, hy_array* ids) {
+  int mark = hy_scope_mark(p->s);
+  hy_array* x = hy__transformer_blocks(p, hy__embed(p->s, p->model, ids));
+  return hy_scope_pop(p->s, mark, hy__tf_norm(p, x, p->model->norm));
 }
 
 // ---- attention among whole sequences ----

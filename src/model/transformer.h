@@ -12,6 +12,7 @@
 
 #include "model/config.h"
 #include "model/linear.h"
+#include "model/shard.h"
 
 typedef struct hy__tf_block {
   hy_array *input_norm, *post_norm;  // (D)
@@ -23,7 +24,8 @@ typedef struct hy__tf_block {
 } hy__tf_block;
 
 typedef struct hy__transformer {
-  hy__config config;
+  hy__config config;          // of this rank's part, but for the vocabulary
+  hy__shard shard;            // which part that is
   hy_array* embedding;        // (V, D)
   hy_array* embedding_scale;  // (V, D / group) where it is quantised, else NULL
   hy__tf_block* blocks;       // n_layers
@@ -51,9 +53,11 @@ typedef struct hy__tf_pass {
 
 // ids (N) i64 -> x (N, D) of the model's type.
 hy_array* hy__embed(hy_scope* s, const hy__transformer* model, hy_array* ids);
+// x (N, D) through the blocks -> (N, D).
+hy_array* hy__transformer_blocks(const hy__tf_pass* p, hy_array* x);
 // ids (N) i64 -> the last norm's output (N, D), before the head.
 hy_array* hy__transformer_apply(const hy__tf_pass* p, hy_array* ids);
-// x (N, D) -> (N, V) f32.
+// x (N, D) -> (N, V) f32; V: the tokens of this rank's shard.
 hy_array* hy__logits(hy_scope* s, const hy__transformer* model, hy_array* x);
 
 // ---- what blocks are made of: x (N, D) -> (N, D) ----

@@ -12,8 +12,7 @@
 
 #define IMAGE_BYTES ((size_t)32 << 20)
 #define GUARD 64
-// A thousand elements of the widest type around what an op writes.
-#define OUTPUT_GUARD 8192
+#define OUTPUT_GUARD 1024  // elements around what an op writes
 #define OWN_MISTAKES 8
 
 // Mistakes that any op must refuse.
@@ -83,8 +82,7 @@ static void poison(unsigned char* image, size_t first, size_t last) {
   }
 }
 
-static void* take(hy__case* c, size_t bytes, bool is_output) {
-  size_t guard = is_output ? OUTPUT_GUARD : GUARD;
+static void* take(hy__case* c, size_t bytes, size_t guard) {
   size_t at = (c->used + guard + 63) / 64 * 64;
   c->too_large |= bytes > IMAGE_BYTES || at + bytes + guard > IMAGE_BYTES;
   if (c->too_large) return NULL;
@@ -126,7 +124,7 @@ static hy_tensor place(hy__case* c, hy_dtype dtype, int ndim, const int64_t* sha
                        hy__flavour style) {
   hy_tensor t;
   if (hy_tensor_init(&t, NULL, dtype, ndim, shape) != HY_OK || t.layout != HY_LAYOUT_STRIDED) {
-    t.data = take(c, (size_t)hy_tensor_numel(&t) + 1, is_output);
+    t.data = take(c, (size_t)hy_tensor_numel(&t) + 1, is_output ? OUTPUT_GUARD : GUARD);
     return t;
   }
   if (style == HY__FLAVOUR_MIXED) style = (hy__flavour)hy__draw_int(c, 0, HY__FLAVOUR_MIXED - 1);
@@ -134,7 +132,8 @@ static hy_tensor place(hy__case* c, hy_dtype dtype, int ndim, const int64_t* sha
   int64_t first, last, size = (int64_t)hy_dtype_size(dtype);
   hy_tensor_extent(&t, &first, &last);
   int64_t shift = style == HY__FLAVOUR_OFFSET ? hy__draw_int(c, 1, 3) * size : 0;
-  char* memory = take(c, (size_t)(last - first + shift), is_output);
+  size_t guard = is_output ? OUTPUT_GUARD * (size_t)size : GUARD;
+  char* memory = take(c, (size_t)(last - first + shift), guard);
   t.data = memory ? memory + shift - first : NULL;
   return t;
 }
@@ -452,9 +451,12 @@ hy_status hy__case_make(hy__case* c, const hy__case_key* key) {
     c->dtype = nth_dtype(c->info->dtypes, key->index % dtypes);
     c->main =
         (key->seed + (uint64_t)c->model) % (uint64_t)dtypes == (uint64_t)(key->index % dtypes);
-    // A quick run keeps one size of an op.
+    // A quick run keeps one size of an op, and of many types half for each layout.
     bool kept = c->main && (key->seed + (uint64_t)key->op) % HY__MODEL_SIZES == (uint64_t)c->model;
-    c->missing = key->quick && c->flavour == HY__FLAVOUR_MODEL && !kept;
+    if (c->flavour != HY__FLAVOUR_MODEL)
+      kept = dtypes <= 2 || c->flavour == HY__FLAVOUR_PLAIN || c->flavour > HY__FLAVOUR_TINY ||
+             (key->seed + (uint64_t)key->index % (uint64_t)dtypes + (uint64_t)c->flavour) % 2 == 0;
+    c->missing = key->quick && !kept;
   } else {
     c->dtype = nth_dtype(c->info->dtypes, 0);
     if (mistake < OWN_MISTAKES) c->wrong = mistake + 1;

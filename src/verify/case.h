@@ -87,7 +87,8 @@ void hy__case_destroy(hy__case* c);
 // mistakes.
 int hy__case_count(hy_op op);
 // HY_NOT_FOUND: this number is a mistake that this op cannot make, or a size it does not have; with
-// `quick`, one type of each size is all there is. Reuses the memory of `c`.
+// `quick`, one type of each size and half the types of each layout are all there is. Reuses the
+// memory of `c`.
 hy_status hy__case_make(hy__case* c, const hy__case_key* key);
 // Whether the case is one that a declaration promises: valid, contiguous, one type.
 bool hy__case_is_promised(const hy__case* c);

@@ -14,8 +14,10 @@ static attention draw_attention(hy__case* c) {
   attention a;
   // Of models: a thousand keys, heads of 128 and more, long prompts, many heads of a large batch.
   a.lead = (int)hy__draw_int(c, 0, 1);
+  if (hy__is_model(c, 0)) a.lead = 0;
   if (hy__is_model(c, 3)) a.lead = HY_MAX_DIMS - 3;
   a.kv_heads = hy__draw_small_sized(c, 3, 3, 101);
+  if (hy__is_model(c, 0) && a.kv_heads > 2) a.kv_heads = 2;
   a.heads = a.kv_heads * hy__draw_small_sized(c, 3, 3, 4);
   a.queries = hy__draw_sized(c, 2, 1013);
   a.keys = hy__draw_bool(c) ? a.queries : hy__draw_size_from_1(c);
@@ -28,8 +30,8 @@ static attention draw_attention(hy__case* c) {
   if (hy__is_model(c, 1)) {
     a.size = a.value_size = hy__draw_sized(c, 1, hy__draw_bool(c) ? 128 : 192);
     a.queries = hy__draw_sized(c, 1, 131);
+    a.kv_heads = c->main ? 3 : 1;
     a.heads = 3 * a.kv_heads;
-    a.lead = 1;
   }
   c->terms = a.keys + a.size;
   c->scale = 8;
@@ -196,16 +198,30 @@ void hy__cases_paged_attention(hy__case* c) {
 
 // Sequences of different lengths, each with one new token; the blocks of one are no other's.
 void hy__cases_rope_paged_attention(hy__case* c) {
-  int64_t kv_heads = hy__draw_small(c, 2), heads = kv_heads * hy__draw_small(c, 9);
-  int64_t size = hy__draw_int(c, 0, 3) ? 2 * hy__draw_small(c, 16) : 64;
-  int64_t block = hy__draw_small(c, 16), sequences = hy__draw_int(c, 1, 3);
-  int64_t most = hy__draw_small(c, c->key.quick ? 4 : 12), blocks = sequences * most + 1;
+  // Of models: pages of 16 and more in contexts of a thousand, many sequences, heads of 128 and
+  // many.
+  bool in_pages = hy__is_model(c, 0);
+  int64_t kv_heads = hy__draw_small_sized(c, 2, 3, 33),
+          heads = kv_heads * hy__draw_small_sized(c, 9, 3, 4);
+  int64_t size = 2 * hy__draw_small_sized(c, 16, 2, hy__draw_bool(c) ? 64 : 96);
+  if (c->flavour != HY__FLAVOUR_MODEL && hy__draw_int(c, 0, 3) == 0) size = 64;
+  int64_t block = hy__draw_small_sized(c, 16, 0, hy__draw_bool(c) ? 16 : 32);
+  int64_t sequences = hy__draw_small_sized(c, 3, 1, MOST_SEQUENCES);
+  int64_t most = hy__draw_small_sized(c, c->key.quick ? 4 : 12, 0, 65);
+  if (hy__is_model(c, 1)) {
+    block = 4;
+    kv_heads = 2;
+    heads = 4;
+  }
+  // Some of the blocks are nobody's.
+  int64_t blocks = sequences * most + hy__draw_small_sized(c, 1, 1, 20011);
+  int64_t nobodys = (blocks - sequences * most + 1) / 2;
   hy_dtype index = hy__draw_bool(c) ? HY_I32 : HY_I64;
   hy_dtype angles = c->dtype == HY_F64 || hy__draw_bool(c) ? c->dtype : HY_F32;
   c->mixed |= angles != c->dtype;
   hy_tensor* t;
   for (int i = 0; i < 2; i++) {
-    t = hy__add_contiguous(c, c->dtype, 4, (int64_t[]){blocks, block, kv_heads, size});
+    t = hy__add_unrepeated(c, c->dtype, 4, (int64_t[]){blocks, block, kv_heads, size});
     hy__fill_uniform(c, t, -2, 2);
   }
   t = hy__add_input(c, c->dtype, 3, (int64_t[]){sequences, heads + 2 * kv_heads, size});
@@ -214,13 +230,14 @@ void hy__cases_rope_paged_attention(hy__case* c) {
     t = hy__add_input(c, angles, 2, (int64_t[]){most * block, size / 2});
     hy__fill_uniform(c, t, -1, 1);
   }
-  hy_tensor* table = hy__add_contiguous(c, index, 2, (int64_t[]){sequences, most});
+  hy_tensor* table = hy__add_unrepeated(c, index, 2, (int64_t[]){sequences, most});
   for (int64_t i = 0; i < sequences * most; i++)
-    hy__store_i(index, hy__element(table, i), sequences * most - i);
-  hy_tensor* context = hy__add_contiguous(c, index, 1, &sequences);
+    hy__store_i(index, hy__element(table, i), sequences * most - 1 - i + nobodys);
+  hy_tensor* context = hy__add_unrepeated(c, index, 1, &sequences);
   for (int s = 0; s < sequences; s++)
-    hy__store_i(index, hy__element(context, s), hy__draw_int(c, 1, most * block));
-  c->call.attrs.scale.scale = hy__draw_bool(c) ? 0 : 1 / sqrt((double)size);
+    hy__store_i(index, hy__element(context, s),
+                hy__draw_int(c, in_pages ? most * block - 3 : 1, most * block));
+  c->call.attrs.scale.scale = draw_scale(c, size);
   c->terms = most * block + size;
   c->scale = 8;
   c->wide = true;

@@ -75,6 +75,7 @@ static int64_t draw_norm(hy__case* c, int* ndim, int64_t* shape, int* norm_dims)
   for (int d = 0; d < *ndim; d++) {
     shape[d] = d < lead ? hy__draw_size(c) : hy__draw_size_from_1(c);
     if (d > 0 && d < *ndim - 1 && shape[d] > 9) shape[d] = 9;
+    if (d < *ndim - 1 && hy__is_model(c, 0)) shape[d] = d == 0 && lead == 1 ? 2 : 1;
     if (d == 0 && hy__is_model(c, 1)) shape[d] = hy__draw_sized(c, 1, 45007);
     if (d == *ndim - 1 && hy__is_model(c, 0)) shape[d] = hy__draw_sized(c, 0, 131101);
     if (d >= lead) size *= shape[d];

@@ -122,16 +122,18 @@ void hy__cases_linear_quantized(hy__case* c) {
 // whole lines of memory among the others.
 void hy__cases_fused_linear(hy__case* c) {
   bool quantized = hy__draw_bool(c), gated = hy__draw_bool(c), lines = hy__draw_bool(c);
+  if (hy__is_model(c, 0)) quantized = c->main;
   hy_dtype dtype = lines && hy__draw_bool(c) ? HY_I8 : hy__draw_dtype(c, QUANTIZED);
-  int64_t group = lines ? 32 : 2 * hy__draw_small(c, 8), k = group * hy__draw_small(c, 9);
-  int64_t outs = hy__draw_size(c), n = gated ? 2 * outs : outs;
+  int64_t group = draw_group(c), k, outs = draw_outputs(c), n = gated ? 2 * outs : outs;
+  if (lines && c->flavour != HY__FLAVOUR_MODEL) group = 32;
+  k = group * draw_groups(c, 9);
   hy_tensor* x = add_rows(c, k);
   hy__fill_uniform(c, x, -2, 2);
   int ndim = x->ndim;
   int64_t shape[HY_MAX_DIMS];
   memcpy(shape, x->shape, sizeof shape);
   shape[ndim - 1] = outs;
-  if (hy__draw_bool(c))
+  if (hy__draw_present(c))
     hy__fill_uniform(c, hy__add_input(c, c->dtype, 1, &k), 0.5, 1.5);
   else
     hy__add_absent(c);
@@ -141,15 +143,16 @@ void hy__cases_fused_linear(hy__case* c) {
     hy__fill_uniform(c, hy__add_input(c, c->dtype, 2, (int64_t[]){n, k}), -1, 1);
     hy__add_absent(c);
   }
-  if (hy__draw_bool(c))
+  if (hy__draw_present(c))
     hy__fill_uniform(c, hy__add_input(c, c->dtype, 1, &n), -1, 1);
   else
     hy__add_absent(c);
-  if (hy__draw_bool(c))
+  if (hy__draw_present(c))
     hy__fill_uniform(c, hy__add_input(c, c->dtype, ndim, shape), -2, 2);
   else
     hy__add_absent(c);
-  c->call.attrs.fused_linear.eps = 1e-5;
+  static const double eps[4] = {1e-5, 1e-6, 0.1, 0.75};
+  c->call.attrs.fused_linear.eps = eps[hy__draw_int(c, 0, 3)];
   c->call.attrs.fused_linear.gated = gated;
   c->call.attrs.fused_linear.dtype =
       c->dtype != HY_F64 && hy__draw_int(c, 0, 3) == 0 ? HY_F32 : c->dtype;

@@ -1,12 +1,13 @@
-// Conformance of communicators: collectives and messages between 1 to 4 ranks, each a thread of
-// this process, on the backend's devices in turn. Values are small whole numbers, so that every
-// order of summation gives the same bits.
+// Conformance of communicators: collectives and messages between 1 to 4 ranks. Where the backend
+// has communicators, each rank is a thread of this process, on the backend's devices in turn; by
+// MPI it is a process of mpirun's. Values are small whole numbers, so that every order of summation
+// gives the same bits.
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "halyard/comm.h"
+#include "comm/provider.h"
 #include "ops/reference/element.h"
 #include "verify/verify.h"
 
@@ -222,6 +223,7 @@ static void try_all(rank* r) {
       }
     }
   }
+  if (!r->failed && hy_comm_async_error(r->comm) != HY_OK) blame(r, "%s", hy_last_error());
 }
 
 static void* work(void* context) {
@@ -232,7 +234,6 @@ static void* work(void* context) {
     return NULL;
   }
   try_all(r);
-  if (!r->failed && hy_comm_async_error(r->comm) != HY_OK) blame(r, "%s", hy_last_error());
   // The others would wait for a rank that has given up.
   if (r->failed) hy_comm_abort(r->comm);
   hy_comm_destroy(r->comm);
@@ -241,11 +242,9 @@ static void* work(void* context) {
 
 // ---- groups of ranks ----
 
-static hy_status prepare(rank* r, const char* backend, int n_devices) {
-  char selector[40];
+static hy_status prepare(rank* r, hy_device* device) {
   r->room = (size_t)MOST * 8 * MAX_RANKS;
-  snprintf(selector, sizeof selector, "%s:%d", backend, r->rank % n_devices);
-  HY_TRY(hy_device_get(selector, &r->device));
+  r->device = device;
   HY_TRY(hy_stream_create(r->device, &r->stream));
   HY_TRY(hy_alloc(r->stream, 2 * r->room, &r->memory));
   r->sent = malloc(r->room);
@@ -289,7 +288,7 @@ static void tally(const rank* ranks, int n, hy__op_verdict* v) {
 }
 
 hy_status hy__verify_communicators(hy_device* device, hy__op_verdict* verdict) {
-  if (!hy_comm_supported(device)) return HY_OK;
+  if (hy__comm_provider_of(device) != &hy__comm_native) return HY_OK;
   hy_backend_report report;
   HY_TRY(hy_backend_find(hy_device_backend(device), &report));
   for (int n = 1; n <= MAX_RANKS; n++) {
@@ -300,7 +299,11 @@ hy_status hy__verify_communicators(hy_device* device, hy__op_verdict* verdict) {
       ranks[r].rank = r;
       ranks[r].n_ranks = n;
       ranks[r].id = id;
-      status = prepare(&ranks[r], report.name, report.device_count);
+      char selector[40];
+      hy_device* own;
+      snprintf(selector, sizeof selector, "%s:%d", report.name, r % report.device_count);
+      status = hy_device_get(selector, &own);
+      if (status == HY_OK) status = prepare(&ranks[r], own);
     }
     if (status == HY_OK) status = run_ranks(ranks, n);
     if (status == HY_OK) tally(ranks, n, verdict);
@@ -308,4 +311,19 @@ hy_status hy__verify_communicators(hy_device* device, hy__op_verdict* verdict) {
     HY_TRY(status);
   }
   return HY_OK;
+}
+
+hy_status hy__verify_rank(hy_comm* comm, hy__op_verdict* verdict) {
+  rank r = {.rank = hy_comm_rank(comm), .n_ranks = hy_comm_size(comm), .comm = comm};
+  if (r.n_ranks > MAX_RANKS)
+    return hy_fail(HY_INVALID_ARGUMENT, "conformance of communicators: %d ranks; at most %d",
+                   r.n_ranks, MAX_RANKS);
+  hy_status status = prepare(&r, hy_comm_device(comm));
+  if (status == HY_OK) {
+    try_all(&r);
+    if (r.failed) hy_comm_abort(comm);
+    tally(&r, 1, verdict);
+  }
+  tidy(&r);
+  return status;
 }

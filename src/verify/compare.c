@@ -33,9 +33,11 @@ void hy__mark_outputs(const hy__case* c, unsigned char* mask) {
   }
 }
 
-// Where in the case's memory a byte is, in words.
+// Where in the case's memory a byte is, in words: in the nearest tensor, or beside it.
 static const char* locate(const hy__case* c, size_t at, char* words, size_t size) {
   const unsigned char* p = c->image + at;
+  int64_t nearest = INT64_MAX;
+  snprintf(words, size, "outside every tensor");
   for (int k = 0; k < c->call.n_out + c->call.n_in; k++) {
     bool is_output = k < c->call.n_out;
     const hy_tensor* t = is_output ? &c->out[k] : &c->in[k - c->call.n_out];
@@ -43,7 +45,9 @@ static const char* locate(const hy__case* c, size_t at, char* words, size_t size
     int64_t first, last;
     hy_tensor_extent(t, &first, &last);
     int64_t byte = p - (unsigned char*)t->data;
-    if (byte < first - 8192 || byte >= last + 8192) continue;
+    int64_t distance = byte < first ? first - byte : byte >= last ? byte - last + 1 : 0;
+    if (distance >= nearest) continue;
+    nearest = distance;
     snprintf(words, size, "%s %s %s %d",
              byte < first   ? "before"
              : byte >= last ? "behind"
@@ -51,23 +55,31 @@ static const char* locate(const hy__case* c, size_t at, char* words, size_t size
                             : "inside",
              is_output ? "the output" : "the input",
              is_output ? c->info->outputs[k].name : "number", is_output ? k : k - c->call.n_out);
-    return words;
   }
-  snprintf(words, size, "far from every tensor");
   return words;
+}
+
+enum { STRETCH = 256 };
+
+// Most images are untouched: stretches of words first.
+static bool is_stretch_untouched(const unsigned char* image, const unsigned char* mask,
+                                 const unsigned char* got) {
+  uint64_t differs = 0;
+  for (int at = 0; at < STRETCH; at += 8) {
+    uint64_t before, after, outputs;
+    memcpy(&before, image + at, 8);
+    memcpy(&after, got + at, 8);
+    memcpy(&outputs, mask + at, 8);
+    differs |= (before ^ after) & ~outputs;
+  }
+  return differs == 0;
 }
 
 bool hy__check_untouched(const hy__case* c, const unsigned char* mask, const unsigned char* got,
                          char* message, size_t size) {
   for (size_t i = 0; i < c->used; i++) {
-    // Long stretches at once: most images are untouched.
-    for (size_t end = i + 256; end <= c->used; end = i + 256) {
-      unsigned differs = 0;
-      for (; i < end; i++) differs |= (got[i] ^ c->image[i]) & ~mask[i] & 0xffu;
-      if (!differs) continue;
-      i -= 256;
-      break;
-    }
+    while (i + STRETCH <= c->used && is_stretch_untouched(c->image + i, mask + i, got + i))
+      i += STRETCH;
     if (i == c->used) break;
     if (mask[i] || got[i] == c->image[i]) continue;
     char where[96];

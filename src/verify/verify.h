@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 
+#include "halyard/comm.h"
 #include "verify/case.h"
 
 // The others are asked on top of the first: what is wrong in one is wrong in all.
@@ -77,6 +78,8 @@ hy_status hy__verify_order(hy_device* device, hy__op_verdict* verdict);
 hy_status hy__verify_memory(hy_device* device, hy__op_verdict* verdict);
 hy_status hy__verify_concurrency(hy_device* device, hy__op_verdict* verdict);
 hy_status hy__verify_communicators(hy_device* device, hy__op_verdict* verdict);
+// The same on one communicator, in every process that has a rank of it.
+hy_status hy__verify_rank(hy_comm* comm, hy__op_verdict* verdict);
 hy_status hy__verify_graphs(hy_device* device, hy__op_verdict* verdict);
 hy_status hy__verify_streams(hy_device* device, hy__op_verdict* verdict);
 hy_status hy__verify_pointers(hy_device* device, hy__op_verdict* verdict);

@@ -76,7 +76,7 @@ static int roles(hy_op op, int input) {
   if (strcmp(rule, "rope") == 0) return input == 0 ? 3 : 1;
   if (is_one_of(" embedding embedding_backward ", rule)) return input == 0 ? 2 : 1;
   if (is_one_of(" gather scatter index_select index_add cat linear quantize dequantize "
-                "linear_quantized linear_sparse_2_4 linear_int8 einsum ",
+                "linear_quantized linear_sparse_2_4 linear_int8 fused_linear einsum ",
                 rule))
     return 2;
   return 4;
@@ -105,6 +105,14 @@ static const struct {
     {HY_OP_rope, 1, 1, 32},
     {HY_OP_rope, 2, 1, 32},
     {HY_OP_linear_quantized, 2, 1, 16},
+    {HY_OP_rope_paged_attention, 0, 2, 8},
+    {HY_OP_rope_paged_attention, 0, 3, 4},
+    {HY_OP_rope_paged_attention, 1, 2, 8},
+    {HY_OP_rope_paged_attention, 1, 3, 4},
+    {HY_OP_rope_paged_attention, 3, 1, 32},
+    {HY_OP_rope_paged_attention, 4, 1, 32},
+    {HY_OP_rope_paged_attention, 5, 1, 16},
+    {HY_OP_fused_linear, 3, 1, 16},
     {HY_OP_linear_int8, 1, 1, 16},
     {HY_OP_linear_int8, 3, 1, 16},
 };
@@ -129,7 +137,8 @@ static void add_sizes(table* t) {
     if (info->inputs[i].kind == HY_ARGUMENT_LIST) add(t, LIE_INPUTS, i + 4, 0, 0);
   }
   if (info->op == HY_OP_linear || info->op == HY_OP_linear_quantized ||
-      info->op == HY_OP_linear_int8 || info->op == HY_OP_linear_sparse_2_4)
+      info->op == HY_OP_linear_int8 || info->op == HY_OP_linear_sparse_2_4 ||
+      info->op == HY_OP_fused_linear)
     add(t, LIE_ONE_ROW, 64, 0, 0);
 }
 
@@ -355,10 +364,6 @@ int main(int argc, char** argv) {
   for (int i = 0; i < hy_op_count(); i++) {
     static table t;
     if (op && strcmp(op, hy_op_at(i)->name) != 0) continue;
-    // Their cases are too small and too plain for the table yet; --op asks for them.
-    if (!op &&
-        (hy_op_at(i)->op == HY_OP_fused_linear || hy_op_at(i)->op == HY_OP_rope_paged_attention))
-      continue;
     make_table(&t, hy_op_at(i));
     if (tell_all(&t, c) != HY_OK) {
       fprintf(stderr, "test_lies: %s\n", hy_last_error());

@@ -336,11 +336,15 @@ static void mistakes_are_refused(void** state) {
   static hy_comm_id id;
   CHECK_OK(hy_device_get("guarded", &guarded));
   CHECK_OK(hy_device_get("cpu", &cpu));
-  assert_false(hy_comm_supported(cpu));
   assert_false(hy_comm_supported(NULL));
-  CHECK_FAILS(HY_UNSUPPORTED, "cpu:0 has no communicators", hy_comm_unique_id(cpu, &id));
-  CHECK_FAILS(HY_UNSUPPORTED, "cpu:0", hy_comm_init_rank(cpu, 1, &id, 0, &comm));
-  CHECK_FAILS(HY_UNSUPPORTED, "cpu:0", hy_comm_group_begin(cpu));
+  // The cpu has communicators by MPI, and here no library is found.
+  setenv("HALYARD_MPI", "libno_such_mpi.so", 1);
+  assert_false(hy_comm_supported(cpu));
+  CHECK_FAILS(HY_UNAVAILABLE, "need an MPI library", hy_comm_unique_id(cpu, &id));
+  CHECK_FAILS(HY_UNAVAILABLE, "install Open MPI or MPICH", hy_comm_unique_id(cpu, &id));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "no id", hy_comm_init_rank(cpu, 2, &id, 0, &comm));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "hy_comm_group_begin", hy_comm_group_end(cpu));
+  unsetenv("HALYARD_MPI");
   CHECK_FAILS(HY_INVALID_ARGUMENT, "device is NULL", hy_comm_unique_id(NULL, &id));
   CHECK_FAILS(HY_INVALID_ARGUMENT, "rank 2 of 2", hy_comm_init_rank(guarded, 2, &id, 2, &comm));
   CHECK_FAILS(HY_INVALID_ARGUMENT, "rank 0 of 0", hy_comm_init_rank(guarded, 0, &id, 0, &comm));
@@ -349,6 +353,49 @@ static void mistakes_are_refused(void** state) {
   CHECK_OK(hy_comm_unique_id(guarded, &id));
   CHECK_FAILS(HY_UNSUPPORTED, "at most 16", hy_comm_init_rank(guarded, 17, &id, 0, &comm));
   CHECK_FAILS(HY_INVALID_ARGUMENT, "without group_begin", hy_comm_group_end(guarded));
+}
+
+// Of one rank, without a launcher and without a library.
+static void one_rank_needs_no_library(void** state) {
+  (void)state;
+  hy_device* cpu;
+  hy_stream* stream;
+  hy_comm* comm;
+  int rank = -1, size = -1;
+  float values[3] = {1, 2, 3}, copy[3] = {0};
+  CHECK_OK(hy_comm_world_rank(&rank, &size));
+  assert_int_equal(rank, 0);
+  assert_int_equal(size, 1);
+  CHECK_OK(hy_device_get("cpu", &cpu));
+  CHECK_OK(hy_stream_default(cpu, &stream));
+  CHECK_OK(hy_comm_world(cpu, &comm));
+  assert_string_equal(hy_comm_provider(comm), "mpi");
+  CHECK_OK(hy_comm_all_reduce(comm, stream, values, copy, 3, HY_F32, HY_REDUCE_AVG));
+  assert_memory_equal(values, copy, sizeof values);
+  CHECK_OK(hy_comm_barrier(comm, stream));
+  hy_comm_destroy(comm);
+}
+
+static void launchers_are_understood(void** state) {
+  (void)state;
+  int rank, size;
+  setenv("PMI_RANK", "1", 1);
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "PMI_SIZE is not set", hy_comm_world_rank(&rank, &size));
+  setenv("PMI_SIZE", "3", 1);
+  CHECK_OK(hy_comm_world_rank(&rank, &size));
+  assert_int_equal(rank, 1);
+  assert_int_equal(size, 3);
+  setenv("HALYARD_RANK", "4", 1);
+  setenv("HALYARD_WORLD_SIZE", "4", 1);
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "no number from 0 to 3", hy_comm_world_rank(&rank, &size));
+  setenv("HALYARD_RANK", "3", 1);
+  CHECK_OK(hy_comm_world_rank(&rank, &size));
+  assert_int_equal(rank, 3);
+  assert_int_equal(size, 4);
+  unsetenv("PMI_RANK");
+  unsetenv("PMI_SIZE");
+  unsetenv("HALYARD_RANK");
+  unsetenv("HALYARD_WORLD_SIZE");
 }
 
 static hy_status disagree(rank* r) {
@@ -632,6 +679,8 @@ int main(int argc, char** argv) {
       TEST(messages_cross_and_keep_their_order),
       TEST(two_streams_keep_the_communicators_order),
       TEST(mistakes_are_refused),
+      TEST(one_rank_needs_no_library),
+      TEST(launchers_are_understood),
       TEST(ranks_that_disagree_are_told),
       TEST(an_abort_ends_everybodys_work),
       TEST(a_rank_that_left_is_named),

@@ -1,43 +1,72 @@
-// Communicators: arguments are checked here, the backend does the work.
+// Communicators: arguments are checked here, a provider does the work.
 #include "halyard/comm.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-#include "core/internal.h"
+#include "comm/provider.h"
 
 struct hy_comm {
   hy_device* device;
-  void* handle;  // the backend's
+  const hy__comm_provider* provider;
+  void* handle;  // the provider's
   int rank, n_ranks;
   hy_comm *newer, *older;  // of the device
 };
 
 #define MOVABLE (HY_ALL_DTYPES | HY_FLOAT8S)
 
+const char* hy__comm_kind_name(hy__comm_kind kind) {
+  static const char* const names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                      "send",       "recv",       "barrier"};
+  return names[kind];
+}
+
+hy_status hy__comm_timeout(double* seconds) {
+  const char* text = hy__env("HALYARD_COMM_TIMEOUT");
+  char* end = NULL;
+  *seconds = text ? strtod(text, &end) : 300;
+  if (text && (*end || !(*seconds >= 0.01 && *seconds <= 1e6)))
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "HALYARD_COMM_TIMEOUT: \"%s\" is no number of seconds from 0.01 to 1000000",
+                   text);
+  return HY_OK;
+}
+
 // ---- joining and leaving ----
 
-static hy_status unsupported(const hy_device* device) {
-  return hy_fail(HY_UNSUPPORTED, "%s has no communicators", device->selector);
+const hy__comm_provider* hy__comm_provider_of(const hy_device* device) {
+  return device->backend->comm_init_rank ? &hy__comm_native : &hy__comm_mpi;
 }
 
 bool hy_comm_supported(const hy_device* device) {
-  return device && device->backend->comm_init_rank;
+  return device && hy__comm_provider_of(device)->available(device) == HY_OK;
 }
 
 hy_status hy_comm_unique_id(hy_device* device, hy_comm_id* id) {
   if (!device || !id)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_comm_unique_id: %s is NULL", device ? "id" : "device");
-  if (!hy_comm_supported(device)) return unsupported(device);
-  return device->backend->comm_unique_id(device->handle, id);
+  return hy__comm_provider_of(device)->unique_id(device, id);
 }
 
-static void enlist(hy_comm* comm) {
-  hy_device* root = comm->device->root;
+hy_status hy__comm_adopt(hy_device* device, const hy__comm_provider* provider, int n_ranks,
+                         int rank, void* handle, hy_comm** comm) {
+  hy_comm* fresh = hy__calloc(1, sizeof *fresh);
+  if (!fresh) {
+    provider->destroy(device, handle);
+    return hy_fail(HY_OUT_OF_MEMORY, "%s: no host memory for a communicator", device->selector);
+  }
+  *fresh = (hy_comm){
+      .device = device, .provider = provider, .handle = handle, .rank = rank, .n_ranks = n_ranks};
+  hy_device* root = device->root;
   pthread_mutex_lock(&root->mutex);
-  comm->older = root->comms;
-  if (comm->older) comm->older->newer = comm;
-  root->comms = comm;
+  fresh->older = root->comms;
+  if (fresh->older) fresh->older->newer = fresh;
+  root->comms = fresh;
   pthread_mutex_unlock(&root->mutex);
+  *comm = fresh;
+  return HY_OK;
 }
 
 hy_status hy_comm_init_rank(hy_device* device, int n_ranks, const hy_comm_id* id, int rank,
@@ -51,21 +80,10 @@ hy_status hy_comm_init_rank(hy_device* device, int n_ranks, const hy_comm_id* id
   if (n_ranks < 1 || rank < 0 || rank >= n_ranks)
     return hy_fail(HY_INVALID_ARGUMENT,
                    "hy_comm_init_rank: rank %d of %d; ranks are numbered from 0", rank, n_ranks);
-  if (!hy_comm_supported(device)) return unsupported(device);
-  hy_comm* fresh = hy__calloc(1, sizeof *fresh);
-  if (!fresh) return hy_fail(HY_OUT_OF_MEMORY, "hy_comm_init_rank: no host memory");
-  fresh->device = device;
-  fresh->rank = rank;
-  fresh->n_ranks = n_ranks;
-  hy_status status =
-      device->backend->comm_init_rank(device->handle, n_ranks, id, rank, &fresh->handle);
-  if (status != HY_OK) {
-    hy__mfree(fresh);
-    return status;
-  }
-  enlist(fresh);
-  *comm = fresh;
-  return HY_OK;
+  const hy__comm_provider* provider = hy__comm_provider_of(device);
+  void* handle = NULL;
+  HY_TRY(provider->init_rank(device, n_ranks, id, rank, &handle));
+  return hy__comm_adopt(device, provider, n_ranks, rank, handle, comm);
 }
 
 void hy_comm_destroy(hy_comm* comm) {
@@ -75,17 +93,26 @@ void hy_comm_destroy(hy_comm* comm) {
   if (comm->older) comm->older->newer = comm->newer;
   *(comm->newer ? &comm->newer->older : &root->comms) = comm->older;
   pthread_mutex_unlock(&root->mutex);
-  root->backend->comm_destroy(root->handle, comm->handle);
+  comm->provider->destroy(root, comm->handle);
   hy__mfree(comm);
 }
 
 void hy__comms_abort(hy_device* root) {
   for (hy_comm* comm = root->comms; comm; comm = comm->older)
-    root->backend->comm_abort(root->handle, comm->handle);
+    comm->provider->abort(root, comm->handle);
 }
 
 void hy__comms_close(hy_device* root) {
   while (root->comms) hy_comm_destroy(root->comms);
+}
+
+void* hy__comm_handle(const hy_comm* comm) {
+  return comm->handle;
+}
+
+const char* hy_comm_provider(const hy_comm* comm) {
+  if (!comm) return "";
+  return comm->provider == &hy__comm_native ? comm->device->backend->name : comm->provider->name;
 }
 
 int hy_comm_rank(const hy_comm* comm) {
@@ -102,14 +129,13 @@ hy_device* hy_comm_device(const hy_comm* comm) {
 
 hy_status hy_comm_abort(hy_comm* comm) {
   if (!comm) return hy_fail(HY_INVALID_ARGUMENT, "hy_comm_abort: comm is NULL");
-  return comm->device->backend->comm_abort(comm->device->handle, comm->handle);
+  return comm->provider->abort(comm->device, comm->handle);
 }
 
 hy_status hy_comm_async_error(hy_comm* comm) {
   if (!comm) return hy_fail(HY_INVALID_ARGUMENT, "hy_comm_async_error: comm is NULL");
   hy_async_error error = {.status = HY_OK};
-  hy_status status =
-      comm->device->backend->comm_async_error(comm->device->handle, comm->handle, &error);
+  hy_status status = comm->provider->async_error(comm->device, comm->handle, &error);
   if (status == HY_OK) status = error.status;
   if (status == HY_OK) return HY_OK;
   return hy_fail(status, "rank %d of %d on %s failed: %s", comm->rank, comm->n_ranks,
@@ -193,15 +219,23 @@ static hy_status check_rank(const hy_comm* comm, const char* name, const char* w
   return HY_OK;
 }
 
+static hy_status run(const hy_comm* comm, const hy__comm_call* call) {
+  return comm->provider->run(comm->device, comm->handle, call);
+}
+
 hy_status hy_comm_all_reduce(hy_comm* comm, hy_stream* stream, const void* send, void* recv,
                              int64_t count, hy_dtype dtype, hy_reduce_op op) {
   HY_TRY(check_op("all_reduce", dtype, op));
   HY_TRY(
       check(comm, stream, &(transfer){"all_reduce", send, recv, 1, 1, count, dtype, HY_NUMBERS}));
   if (count == 0) return HY_OK;
-  const hy_device* d = comm->device;
-  return d->backend->all_reduce(d->handle, comm->handle, stream->handle, send, recv,
-                                (uint64_t)count, dtype, op);
+  return run(comm, &(hy__comm_call){.kind = HY__ALL_REDUCE,
+                                    .dtype = dtype,
+                                    .op = op,
+                                    .count = (uint64_t)count,
+                                    .send = send,
+                                    .recv = recv,
+                                    .stream = stream});
 }
 
 hy_status hy_comm_all_gather(hy_comm* comm, hy_stream* stream, const void* send, void* recv,
@@ -210,9 +244,12 @@ hy_status hy_comm_all_gather(hy_comm* comm, hy_stream* stream, const void* send,
   HY_TRY(
       check(comm, stream, &(transfer){"all_gather", send, recv, 1, parts, count, dtype, MOVABLE}));
   if (count == 0) return HY_OK;
-  const hy_device* d = comm->device;
-  return d->backend->all_gather(d->handle, comm->handle, stream->handle, send, recv,
-                                (uint64_t)count, dtype);
+  return run(comm, &(hy__comm_call){.kind = HY__ALL_GATHER,
+                                    .dtype = dtype,
+                                    .count = (uint64_t)count,
+                                    .send = send,
+                                    .recv = recv,
+                                    .stream = stream});
 }
 
 hy_status hy_comm_reduce_scatter(hy_comm* comm, hy_stream* stream, const void* send, void* recv,
@@ -222,9 +259,13 @@ hy_status hy_comm_reduce_scatter(hy_comm* comm, hy_stream* stream, const void* s
   HY_TRY(check(comm, stream,
                &(transfer){"reduce_scatter", send, recv, parts, 1, count, dtype, HY_NUMBERS}));
   if (count == 0) return HY_OK;
-  const hy_device* d = comm->device;
-  return d->backend->reduce_scatter(d->handle, comm->handle, stream->handle, send, recv,
-                                    (uint64_t)count, dtype, op);
+  return run(comm, &(hy__comm_call){.kind = HY__REDUCE_SCATTER,
+                                    .dtype = dtype,
+                                    .op = op,
+                                    .count = (uint64_t)count,
+                                    .send = send,
+                                    .recv = recv,
+                                    .stream = stream});
 }
 
 hy_status hy_comm_broadcast(hy_comm* comm, hy_stream* stream, void* buffer, int64_t count,
@@ -232,9 +273,12 @@ hy_status hy_comm_broadcast(hy_comm* comm, hy_stream* stream, void* buffer, int6
   HY_TRY(check_rank(comm, "broadcast", "root", root));
   HY_TRY(check(comm, stream, &(transfer){"broadcast", NULL, buffer, 0, 1, count, dtype, MOVABLE}));
   if (count == 0) return HY_OK;
-  const hy_device* d = comm->device;
-  return d->backend->broadcast(d->handle, comm->handle, stream->handle, buffer, (uint64_t)count,
-                               dtype, root);
+  return run(comm, &(hy__comm_call){.kind = HY__BROADCAST,
+                                    .dtype = dtype,
+                                    .peer = root,
+                                    .count = (uint64_t)count,
+                                    .recv = buffer,
+                                    .stream = stream});
 }
 
 static hy_status check_peer(const hy_comm* comm, const char* name, int peer) {
@@ -250,9 +294,12 @@ hy_status hy_comm_send(hy_comm* comm, hy_stream* stream, const void* buffer, int
   HY_TRY(check_peer(comm, "send", peer));
   HY_TRY(check(comm, stream, &(transfer){"send", buffer, NULL, 1, 0, count, dtype, MOVABLE}));
   if (count == 0) return HY_OK;
-  const hy_device* d = comm->device;
-  return d->backend->send(d->handle, comm->handle, stream->handle, buffer, (uint64_t)count, dtype,
-                          peer);
+  return run(comm, &(hy__comm_call){.kind = HY__SEND,
+                                    .dtype = dtype,
+                                    .peer = peer,
+                                    .count = (uint64_t)count,
+                                    .send = buffer,
+                                    .stream = stream});
 }
 
 hy_status hy_comm_recv(hy_comm* comm, hy_stream* stream, void* buffer, int64_t count,
@@ -260,32 +307,27 @@ hy_status hy_comm_recv(hy_comm* comm, hy_stream* stream, void* buffer, int64_t c
   HY_TRY(check_peer(comm, "recv", peer));
   HY_TRY(check(comm, stream, &(transfer){"recv", NULL, buffer, 0, 1, count, dtype, MOVABLE}));
   if (count == 0) return HY_OK;
-  const hy_device* d = comm->device;
-  return d->backend->recv(d->handle, comm->handle, stream->handle, buffer, (uint64_t)count, dtype,
-                          peer);
+  return run(comm, &(hy__comm_call){.kind = HY__RECV,
+                                    .dtype = dtype,
+                                    .peer = peer,
+                                    .count = (uint64_t)count,
+                                    .recv = buffer,
+                                    .stream = stream});
 }
 
 hy_status hy_comm_barrier(hy_comm* comm, hy_stream* stream) {
   HY_TRY(check_stream(comm, stream, "barrier"));
-  const hy_device* d = comm->device;
-  return d->backend->barrier(d->handle, comm->handle, stream->handle);
+  return run(comm, &(hy__comm_call){.kind = HY__BARRIER, .stream = stream});
 }
 
 // ---- groups ----
 
-static hy_status check_group(const hy_device* device, const char* name) {
-  if (!device) return hy_fail(HY_INVALID_ARGUMENT, "%s: device is NULL", name);
-  if (!device->backend->group_begin)
-    return hy_fail(HY_UNSUPPORTED, "%s has no groups of collectives", device->selector);
-  return HY_OK;
-}
-
 hy_status hy_comm_group_begin(hy_device* device) {
-  HY_TRY(check_group(device, "hy_comm_group_begin"));
-  return device->backend->group_begin(device->handle);
+  if (!device) return hy_fail(HY_INVALID_ARGUMENT, "hy_comm_group_begin: device is NULL");
+  return hy__comm_provider_of(device)->group_begin(device);
 }
 
 hy_status hy_comm_group_end(hy_device* device) {
-  HY_TRY(check_group(device, "hy_comm_group_end"));
-  return device->backend->group_end(device->handle);
+  if (!device) return hy_fail(HY_INVALID_ARGUMENT, "hy_comm_group_end: device is NULL");
+  return hy__comm_provider_of(device)->group_end(device);
 }

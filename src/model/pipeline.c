@@ -1,0 +1,117 @@
+// Pipeline: placing layers by memory, loading stages, and passing what is computed on.
+#include "model/pipeline.h"
+
+#include "base/memory.h"
+#include "model/plan.h"
+
+enum { MOST_STAGES = 64 };
+
+// ---- placing ----
+
+// Bytes that a device has for layers; where it does not say, as much as all layers take.
+static double room_for_layers(hy_device* device, double blocks, double ends) {
+  uint64_t free = 0, total = 0;
+  if (hy_memory_info(device, &free, &total) != HY_OK || total == 0) return blocks;
+  return (double)free > ends ? (double)free - ends : 0;
+}
+
+hy_status hy__pipeline_place(const hy__config* config, hy_weight_format format,
+                             hy_device* const* devices, int n, int64_t* layers) {
+  double room[MOST_STAGES], all = 0, blocks, embedding, head;
+  int64_t left = config->n_layers;
+  if (n > MOST_STAGES || n > left)
+    return hy_fail(HY_UNSUPPORTED, "%d devices are too many for a model of %lld layers", n,
+                   (long long)left);
+  HY_TRY(hy__plan_bytes(config, format, &blocks, &embedding, &head));
+  for (int i = 0; i < n; i++) {
+    room[i] = room_for_layers(devices[i], blocks, i == 0 ? embedding : i == n - 1 ? head : 0);
+    all += room[i];
+  }
+  // Those behind keep one at least; what rounding leaves over goes to the last.
+  for (int i = 0; i < n; i++) {
+    int64_t most = left - (n - 1 - i);
+    int64_t share = all > 0 ? (int64_t)(room[i] / all * (double)left + 0.5) : left / (n - i);
+    layers[i] = i == n - 1 || share > most ? most : share < 1 ? 1 : share;
+    left -= layers[i];
+    all -= room[i];
+  }
+  return HY_OK;
+}
+
+static hy_status check_layers(const int64_t* layers, int n, int64_t all) {
+  int64_t left = all;
+  for (int i = 0; i < n; i++) {
+    if (layers[i] < 1)
+      return hy_fail(HY_INVALID_ARGUMENT, "device %d takes %lld layers; each takes one at least", i,
+                     (long long)layers[i]);
+    if (layers[i] > left) break;
+    left -= layers[i];
+    if (i == n - 1 && left == 0) return HY_OK;
+  }
+  return hy_fail(HY_INVALID_ARGUMENT, "the layers of the devices do not add up to the model's %lld",
+                 (long long)all);
+}
+
+// ---- loading ----
+
+hy_status hy__pipeline_load(hy_model* first, const char* folder, const hy_load_options* o) {
+  int64_t layers[MOST_STAGES];
+  hy__config config;
+  HY_TRY(hy__config_load(folder, &config));
+  HY_TRY(hy__pipeline_place(&config, o->format, o->devices, o->n_devices, layers));
+  if (o->layers) HY_TRY(check_layers(o->layers, o->n_devices, config.n_layers));
+  hy__span part = {0, 0};
+  hy_model** slot = &first;
+  for (int i = 0; i < o->n_devices; i++, slot = &(*slot)->next) {
+    part.size = o->layers ? o->layers[i] : layers[i];
+    if (i > 0) *slot = hy__calloc(1, sizeof **slot);
+    if (!*slot) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a model");
+    HY_TRY(hy__model_load_layers(*slot, o->devices[i], folder, o, &part));
+    part.first += part.size;
+  }
+  return HY_OK;
+}
+
+// ---- running ----
+
+// A contiguous copy in the host's memory, which hy__mfree frees; NULL after a failure. Waits.
+static void* fetch(hy_scope* s, hy_array* x, hy_tensor* like) {
+  if (s->status != HY_OK) return NULL;
+  *like = *hy_array_tensor(x);
+  size_t bytes = hy_tensor_bytes(like);
+  void* host = hy__malloc(bytes + 1);
+  HY_SCOPE_TRY(s, host ? hy_array_to_host(hy_tape_stream(s->tape), x, host, bytes)
+                       : hy_fail(HY_OUT_OF_MEMORY, "no memory to pass %zu bytes on", bytes));
+  return host;
+}
+
+// *host, what left the stage before, becomes what leaves this one: logits behind the last.
+static hy_status run_stage(hy_model* stage, hy__kv_cache* cache, const hy__kv_pass* first,
+                           const hy_generate_options* options, void** host, hy_tensor* like) {
+  hy_scope s;
+  hy__kv_pass pass;
+  hy_scope_begin(&s, stage->tape);
+  HY_SCOPE_TRY(&s, hy__kv_pass_copy(&s, first, cache, &pass));
+  if (s.status != HY_OK) return hy_scope_end(&s);
+  hy_array* x = hy_s_from_host(&s, like->dtype, like->ndim, like->shape, *host);
+  x = hy__model_layers(&s, stage, &pass, options, x);
+  if (!stage->next) x = hy__model_last(&s, stage, &pass, x);
+  hy__mfree(*host);
+  *host = fetch(&s, x, like);
+  return hy_scope_end(&s);
+}
+
+hy_array* hy__pipeline_follow(hy_scope* s, hy_model* first, const hy__kv_pass* pass,
+                              const hy_generate_options* options, hy_array* x) {
+  hy_tensor like;
+  hy__kv_cache* cache = pass->cache;
+  void* host = fetch(s, x, &like);
+  for (hy_model* stage = first->next; stage && s->status == HY_OK; stage = stage->next) {
+    cache = hy__kv_cache_next(cache);
+    HY_SCOPE_TRY(s, run_stage(stage, cache, pass, options, &host, &like));
+  }
+  hy_array* logits =
+      s->status == HY_OK ? hy_s_from_host(s, like.dtype, like.ndim, like.shape, host) : NULL;
+  hy__mfree(host);
+  return logits;
+}

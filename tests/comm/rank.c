@@ -1,0 +1,353 @@
+// One rank of a test of communicators by MPI: `mpirun -n 4 comm_rank CASE [device]`, for
+// tests/integration/comm.sh. Prints "ok" where the case holds on this rank; what is wrong
+// otherwise.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "halyard/halyard.h"
+#include "verify/verify.h"
+
+static hy_device* device;
+static hy_stream* stream;
+static hy_comm* comm;
+static int rank, n_ranks;
+
+#define TRY(call)                                                                           \
+  do {                                                                                      \
+    if ((call) != HY_OK) return hy_fail(HY_INTERNAL, "%s: %.300s", #call, hy_last_error()); \
+  } while (0)
+#define EXPECT(condition)                                                               \
+  do {                                                                                  \
+    if (!(condition)) return hy_fail(HY_INTERNAL, "line %d: %s", __LINE__, #condition); \
+  } while (0)
+
+// That status, with those words.
+static hy_status expect(hy_status got, hy_status want, const char* words) {
+  if (got == want && strstr(hy_last_error(), words)) return HY_OK;
+  char message[600];
+  snprintf(message, sizeof message, "%s", got == HY_OK ? "success" : hy_last_error());
+  return hy_fail(HY_INTERNAL, "%s, \"%s\" in place of %s, \"%s\"", hy_status_name(got), message,
+                 hy_status_name(want), words);
+}
+
+static hy_status put(const void* data, size_t bytes, void** address) {
+  TRY(hy_alloc(stream, bytes, address));
+  TRY(hy_memcpy(stream, *address, data, bytes, HY_COPY_HOST_TO_DEVICE));
+  return hy_stream_sync(stream);
+}
+
+static hy_status get(void* data, size_t bytes, void* address) {
+  TRY(hy_memcpy(stream, data, address, bytes, HY_COPY_DEVICE_TO_HOST));
+  TRY(hy_stream_sync(stream));
+  return hy_free(device, address);
+}
+
+// ---- what is computed ----
+
+static hy_status conformance(void) {
+  hy__op_verdict verdict = {0};
+  TRY(hy__verify_rank(comm, &verdict));
+  if (verdict.failed) return hy_fail(HY_INTERNAL, "%s", verdict.failure);
+  EXPECT(verdict.passed > 100 && verdict.unsupported == 0);
+  return HY_OK;
+}
+
+// Element i of a rank's vector: of magnitudes so different that the order of a sum shows.
+static float element(int of_rank, int64_t i) {
+  uint32_t bits = (uint32_t)i * 2654435761u ^ (uint32_t)(of_rank + 1) * 0x9e3779b9u;
+  bits ^= bits >> 15;
+  return ldexpf((float)(int32_t)(bits * 2246822519u), (int)(bits % 24) - 40);
+}
+
+// Long enough for several segments; equal to the serial sum in the order of ranks, bit by bit.
+static hy_status sum_is_serial(int64_t count) {
+  float* values = malloc((size_t)count * 4);
+  EXPECT(values);
+  for (int64_t i = 0; i < count; i++) values[i] = element(rank, i);
+  void* at;
+  TRY(put(values, (size_t)count * 4, &at));
+  TRY(hy_comm_all_reduce(comm, stream, at, at, count, HY_F32, HY_REDUCE_SUM));
+  TRY(get(values, (size_t)count * 4, at));
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < count; i++) {
+    volatile float sum = element(0, i);
+    for (int r = 1; r < n_ranks; r++) sum += element(r, i);
+    wrong += memcmp((void*)&sum, &values[i], 4) != 0;
+  }
+  free(values);
+  if (wrong)
+    return hy_fail(HY_INTERNAL, "%lld of %lld sums differ", (long long)wrong, (long long)count);
+  return HY_OK;
+}
+
+static hy_status scatter_is_serial(int64_t count) {
+  size_t all = (size_t)count * (size_t)n_ranks;
+  float* values = malloc(all * 4);
+  EXPECT(values);
+  for (size_t i = 0; i < all; i++) values[i] = element(rank, (int64_t)i);
+  void* at;
+  TRY(put(values, all * 4, &at));
+  char* own = (char*)at + (size_t)rank * (size_t)count * 4;
+  TRY(hy_comm_reduce_scatter(comm, stream, at, own, count, HY_F32, HY_REDUCE_SUM));
+  TRY(get(values, all * 4, at));
+  int64_t wrong = 0, first = (int64_t)rank * count;
+  for (int64_t i = first; i < first + count; i++) {
+    volatile float sum = element(0, i);
+    for (int r = 1; r < n_ranks; r++) sum += element(r, i);
+    wrong += memcmp((void*)&sum, &values[i], 4) != 0;
+  }
+  free(values);
+  EXPECT(wrong == 0);
+  return HY_OK;
+}
+
+static hy_status order(void) {
+  static const int64_t counts[] = {1, 5, 8191, 65537, 300007, 1000003};
+  for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+    TRY(sum_is_serial(counts[i]));
+    TRY(scatter_is_serial(counts[i] / n_ranks + 1));
+  }
+  return HY_OK;
+}
+
+// ---- messages and groups ----
+
+enum { LONG = 300007 };
+
+// Everybody sends to everybody at once, long messages that no library keeps for later.
+static hy_status crossing(void) {
+  int32_t* values = malloc(LONG * sizeof *values);
+  EXPECT(values);
+  void *out[8], *in[8];
+  for (int peer = 0; peer < n_ranks; peer++) {
+    for (int i = 0; i < LONG; i++) values[i] = 1000 * rank + 10 * peer + i;
+    TRY(put(values, LONG * sizeof *values, &out[peer]));
+    TRY(put(values, LONG * sizeof *values, &in[peer]));
+  }
+  TRY(hy_comm_group_begin(device));
+  for (int peer = 0; peer < n_ranks; peer++) {
+    if (peer == rank) continue;
+    TRY(hy_comm_send(comm, stream, out[peer], LONG, HY_I32, peer));
+    TRY(hy_comm_recv(comm, stream, in[peer], LONG, HY_I32, peer));
+  }
+  TRY(hy_comm_group_end(device));
+  for (int peer = 0; peer < n_ranks; peer++) {
+    TRY(get(values, LONG * sizeof *values, in[peer]));
+    TRY(hy_free(device, out[peer]));
+    for (int i = 0; i < LONG && peer != rank; i++) EXPECT(values[i] == 1000 * peer + 10 * rank + i);
+  }
+  free(values);
+  return expect(hy_comm_group_end(device), HY_INVALID_ARGUMENT, "without hy_comm_group_begin");
+}
+
+// Ranks of the same parity, numbered backwards, found by an id that travels over the world.
+static hy_status parts(void) {
+  int half = rank % 2, size = (n_ranks + 1 - half) / 2, place = size - 1 - rank / 2;
+  hy_comm_id id[2];
+  for (int maker = 0; maker < 2; maker++) {
+    void* at;
+    if (rank == maker) TRY(hy_comm_unique_id(device, &id[maker]));
+    TRY(put(&id[maker], sizeof id[maker], &at));
+    TRY(hy_comm_broadcast(comm, stream, at, sizeof id[maker], HY_U8, maker));
+    TRY(get(&id[maker], sizeof id[maker], at));
+  }
+  hy_comm* part;
+  TRY(hy_comm_init_rank(device, size, &id[half], place, &part));
+  EXPECT(hy_comm_rank(part) == place && hy_comm_size(part) == size);
+  int32_t all[8] = {0}, own = rank;
+  void *at, *to;
+  TRY(put(&own, sizeof own, &at));
+  TRY(put(all, sizeof all, &to));
+  TRY(hy_comm_all_gather(part, stream, at, to, 1, HY_I32));
+  TRY(get(all, sizeof all, to));
+  TRY(hy_free(device, at));
+  for (int i = 0; i < size; i++) EXPECT(all[i] == 2 * (size - 1 - i) + half);
+  hy_comm_destroy(part);
+  if (size > 1)
+    TRY(expect(hy_comm_init_rank(device, size, &id[half], place, &part), HY_INVALID_ARGUMENT,
+               "already joined with this id"));
+  return hy_comm_barrier(comm, stream);
+}
+
+// ---- what must be an error on every rank ----
+
+static hy_status all_reduce_of(int64_t count, hy_dtype dtype, hy_reduce_op op) {
+  static char zeros[4 << 20];
+  void* at;
+  TRY(put(zeros, sizeof zeros, &at));
+  hy_status status = hy_comm_all_reduce(comm, stream, at, at, count, dtype, op);
+  if (status != HY_OK) return status;
+  hy_free(device, at);
+  return hy_stream_sync(stream);
+}
+
+// A second call finds what the first one may have passed by.
+static hy_status disagree(hy_status first, const char* words) {
+  hy_status status = first == HY_OK ? hy_comm_barrier(comm, stream) : first;
+  EXPECT(status != HY_OK);
+  EXPECT(hy_comm_async_error(comm) != HY_OK);
+  // One of the ranks says what differs, the others say that or which rank has failed.
+  if (!strstr(hy_last_error(), words) && !strstr(hy_last_error(), "has failed or aborted"))
+    return expect(status, HY_INVALID_ARGUMENT, words);
+  return expect(hy_comm_barrier(comm, stream), hy_comm_async_error(comm), "failed before");
+}
+
+static hy_status counts_differ(void) {
+  return disagree(all_reduce_of(rank ? 1001 : 1000, HY_F32, HY_REDUCE_SUM), "count");
+}
+
+static hy_status long_counts_differ(void) {
+  return disagree(all_reduce_of(rank ? 500000 : 1000000, HY_F32, HY_REDUCE_SUM), "count");
+}
+
+// What lies behind the count stays as it was, however much more a rank sends.
+static hy_status long_broadcast_differs(void) {
+  enum { ALL = 4 << 20, SHORT = 100000 };
+  char* bytes = malloc(ALL);
+  EXPECT(bytes);
+  memset(bytes, 1 + rank, ALL);
+  void* at;
+  TRY(put(bytes, ALL, &at));
+  hy_status status = hy_comm_broadcast(comm, stream, at, rank ? SHORT : ALL, HY_U8, 0);
+  TRY(disagree(status, "count"));
+  TRY(get(bytes, ALL, at));
+  for (int i = SHORT; i < ALL; i++) EXPECT(bytes[i] == 1 + rank);
+  free(bytes);
+  return HY_OK;
+}
+
+static hy_status types_differ(void) {
+  return disagree(all_reduce_of(1000, rank ? HY_I32 : HY_F32, HY_REDUCE_SUM), "i32");
+}
+
+static hy_status reductions_differ(void) {
+  return disagree(all_reduce_of(1000, HY_F32, rank ? HY_REDUCE_MAX : HY_REDUCE_SUM), "maximum");
+}
+
+static hy_status calls_differ(void) {
+  return disagree(rank ? hy_comm_barrier(comm, stream) : all_reduce_of(9, HY_F32, HY_REDUCE_SUM),
+                  "calls");
+}
+
+static hy_status roots_differ(void) {
+  char byte = 0;
+  void* at;
+  TRY(put(&byte, 1, &at));
+  return disagree(hy_comm_broadcast(comm, stream, at, 1, HY_U8, rank == 1), "");
+}
+
+static hy_status bad_arguments(void) {
+  hy_comm_id id = {{0}};
+  hy_comm* other;
+  TRY(expect(hy_comm_init_rank(device, 2, &id, 2, &other), HY_INVALID_ARGUMENT, "rank 2 of 2"));
+  TRY(expect(hy_comm_init_rank(device, 2, &id, rank % 2, &other), HY_INVALID_ARGUMENT, "no id"));
+  TRY(hy_comm_unique_id(device, &id));
+  TRY(expect(hy_comm_init_rank(device, n_ranks + 1, &id, rank, &other), HY_INVALID_ARGUMENT,
+             "each rank is one"));
+  TRY(expect(hy_comm_send(comm, stream, &id, 1, HY_U8, n_ranks), HY_INVALID_ARGUMENT, "ranks are"));
+  return hy_comm_barrier(comm, stream);
+}
+
+// Two processes come as rank 0: whoever made the id tells all.
+static hy_status same_rank_twice(void) {
+  hy_comm_id id;
+  hy_comm* other;
+  void* at;
+  TRY(hy_comm_unique_id(device, &id));
+  TRY(put(&id, sizeof id, &at));
+  TRY(hy_comm_broadcast(comm, stream, at, sizeof id, HY_U8, 0));
+  TRY(get(&id, sizeof id, at));
+  TRY(expect(hy_comm_init_rank(device, n_ranks, &id, rank ? rank - 1 : 0, &other),
+             HY_INVALID_ARGUMENT, "two processes joined as rank 0"));
+  return hy_comm_barrier(comm, stream);
+}
+
+static hy_status one_aborts(void) {
+  if (rank == n_ranks - 1) {
+    TRY(hy_comm_abort(comm));
+    return expect(hy_comm_barrier(comm, stream), HY_DEVICE_FAILED, "aborted");
+  }
+  return expect(all_reduce_of(1000000, HY_F32, HY_REDUCE_SUM), HY_DEVICE_FAILED, "aborted");
+}
+
+static hy_status one_leaves(void) {
+  if (rank == n_ranks - 1) {
+    hy_comm_destroy(comm);
+    comm = NULL;
+    return HY_OK;
+  }
+  return disagree(all_reduce_of(1000000, HY_F32, HY_REDUCE_SUM), "left");
+}
+
+// Two ranks wait for one another; HALYARD_COMM_TIMEOUT is short.
+static hy_status two_are_late(void) {
+  float value = 0;
+  void* at;
+  if (rank > 1) return HY_OK;
+  TRY(put(&value, sizeof value, &at));
+  return disagree(hy_comm_recv(comm, stream, at, 1, HY_F32, 1 - rank), "waited 0.5 s for rank");
+}
+
+// Collectives until somebody ends the process, or a rank.
+static hy_status forever(void) {
+  printf("rank %d is process %ld\n", rank, (long)getpid());
+  fflush(stdout);
+  for (;;) TRY(all_reduce_of(30000, HY_F32, HY_REDUCE_SUM));
+}
+
+static const struct {
+  const char* name;
+  hy_status (*run)(void);
+} cases[] = {
+    {"conformance", conformance},
+    {"order", order},
+    {"crossing", crossing},
+    {"parts", parts},
+    {"counts_differ", counts_differ},
+    {"long_counts_differ", long_counts_differ},
+    {"long_broadcast_differs", long_broadcast_differs},
+    {"types_differ", types_differ},
+    {"reductions_differ", reductions_differ},
+    {"calls_differ", calls_differ},
+    {"roots_differ", roots_differ},
+    {"bad_arguments", bad_arguments},
+    {"same_rank_twice", same_rank_twice},
+    {"one_aborts", one_aborts},
+    {"one_leaves", one_leaves},
+    {"two_are_late", two_are_late},
+    {"forever", forever},
+};
+
+static hy_status run(const char* name, const char* selector) {
+  TRY(hy_device_get(selector, &device));
+  TRY(hy_stream_default(device, &stream));
+  TRY(hy_comm_world_rank(&rank, &n_ranks));
+  HY_TRY(hy_comm_world(device, &comm));
+  EXPECT(hy_comm_rank(comm) == rank && hy_comm_size(comm) == n_ranks);
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    if (strcmp(name, cases[i].name) == 0) return cases[i].run();
+  return hy_fail(HY_NOT_FOUND, "no case %s", name);
+}
+
+// Cases by commas, each with a communicator of its own.
+int main(int argc, char** argv) {
+  if (argc < 2) return 2;
+  int failed = 0;
+  char* rest = NULL;
+  for (char* name = strtok_r(argv[1], ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+    hy_status status = run(name, argc > 2 ? argv[2] : "cpu");
+    if (status == HY_OK)
+      printf("rank %d of %d: %s ok\n", rank, n_ranks, name);
+    else
+      printf("rank %d of %d: %s FAILED: %s\n", rank, n_ranks, name, hy_last_error());
+    fflush(stdout);
+    failed |= status != HY_OK;
+    hy_comm_destroy(comm);
+    comm = NULL;
+  }
+  hy_shutdown();
+  return failed;
+}
