@@ -5,11 +5,11 @@ BUILD := build/release
 PYTHON := .venv/bin/python
 CTEST := ctest --output-on-failure -j $(shell nproc)
 
-.PHONY: torch-device npu all run check test test-unit test-asan test-tsan test-torch test-torch-device test-opinfo wheel test-install test-arm64 test-npu test-gpu test-lies test-nightly fuzz coverage lint format bench docs picture clean setup setup-test
+.PHONY: torch-device npu all run check test test-unit test-asan test-tsan test-torch test-torch-device test-torch-tsan test-opinfo test-vllm wheel test-install test-arm64 test-npu test-gpu test-lies test-nightly fuzz coverage lint format bench docs picture clean setup setup-test
 
 # The unit tests need cmocka, which building and running do not.
 TESTS := OFF
-test test-unit test-install test-arm64 test-torch test-torch-device test-opinfo test-npu test-lies test-nightly: TESTS := ON
+test test-unit test-install test-arm64 test-torch test-torch-device test-torch-tsan test-opinfo test-npu test-lies test-nightly: TESTS := ON
 
 all: setup
 	cmake --preset release -DHALYARD_BUILD_TESTS=$(TESTS)
@@ -20,7 +20,7 @@ run: all
 	$(BUILD)/bin/halyard verify --quick
 	$(BUILD)/bin/halyard demo --out build/demo
 
-test: setup-test lint all test-unit test-asan test-tsan test-install test-arm64 test-torch test-torch-device test-npu
+test: setup-test lint all test-unit test-asan test-tsan test-install test-arm64 test-torch test-torch-device test-torch-tsan test-npu
 	@echo "make test: everything passed"
 
 # The inner loop, minutes instead of an hour: format, clang-tidy of what changed, release build, its tests.
@@ -78,9 +78,19 @@ torch-device: setup-test all
 test-torch-device: torch-device
 	$(PYTHON) -m pytest -q tests/torch_device
 
+# 8 threads with streams and the allocator, over a libhalyard with ThreadSanitizer.
+test-torch-tsan: torch-device
+	cmake --preset tsan
+	cmake --build --preset tsan --target halyard halyard_guarded
+	tests/torch_device/tsan.sh $(CURDIR)/$(PYTHON) build/torch/libtorch_halyard.so build/tsan
+
 # All of PyTorch's op_db on npu, against the cpu.
 test-opinfo: torch-device
 	$(PYTHON) tests/torch_device/opinfo.py --json build/opinfo.json
+
+# vLLM's server on npu. It takes an environment with vLLM, which is large: docs/pytorch.md says how to make one.
+test-vllm:
+	$(PYTHON) -m pytest -q -rs tests/vllm
 
 # Wheels: torch_halyard for the torch in .venv and halyard, each with libhalyard inside, and the module torch_npu.
 wheel: setup-test

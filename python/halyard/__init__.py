@@ -6,6 +6,7 @@
     device.info.memory_total, device.ops()["softmax"]["f32"]
     halyard.verify(device, op="softmax")    # conformance, by the command `halyard verify`
     halyard.fallback_report()
+    halyard.PersistentKernel(folder).decode(100)   # a model's step, resident
 
 A failure is halyard.Error, with the library's message.
 """
@@ -17,10 +18,11 @@ from halyard.devices import (
 from halyard.ops import (
     clear_fallbacks, deterministic, fallback_count, fallback_report, list_ops, set_deterministic, set_log_level, strict, trace_start,
     trace_stop)
+from halyard.persistent import PersistentKernel
 from halyard.verify import verify
 
 __version__ = version()
-__all__ = ["Backend", "Device", "Error", "clear_fallbacks", "current_device", "deterministic", "discover_devices", "fallback_count",
+__all__ = ["Backend", "Device", "Error", "PersistentKernel", "clear_fallbacks", "current_device", "deterministic", "discover_devices", "fallback_count",
            "fallback_report", "get_backend", "get_device", "is_available", "list_backends", "list_ops", "load_plugin",
            "set_current_device", "set_default", "set_deterministic", "set_log_level", "strict", "trace_start", "trace_stop", "verify",
            "version"]

@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 STATUS = {1: "INVALID_ARGUMENT", 2: "SHAPE", 3: "DTYPE", 4: "LAYOUT", 5: "OVERLAP", 6: "INDEX", 7: "OUT_OF_MEMORY", 8: "NOT_FOUND",
           9: "UNAVAILABLE", 10: "UNSUPPORTED", 11: "FALLBACK_REFUSED", 12: "NOT_READY", 13: "DEVICE_FAILED", 14: "IO", 15: "FORMAT",
-          16: "ABI_MISMATCH", 17: "INTERNAL"}
+          16: "ABI_MISMATCH", 17: "INTERNAL", 18: "CANCELLED"}
 
 
 class Error(RuntimeError):

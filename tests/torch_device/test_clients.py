@@ -132,3 +132,23 @@ def test_autocast_and_grad_scaler():
     scaler.step(optimizer)
     scaler.update()
     assert scaler.get_scale() == 512.0 and torch.equal(model.classes[0].weight, before)
+
+
+def test_paged_attention(native_only):
+    """torch.ops.halyard.paged_attention, which serving engines use, against attention over the same keys in order."""
+    generator = torch.Generator().manual_seed(0)
+    heads, kv_heads, size, block, lengths, new = 4, 2, 16, 8, [5, 19, 8], [5, 1, 3]
+    k_cache, v_cache = torch.randn(2, 12, block, kv_heads, size, generator=generator)
+    table = torch.randperm(12, generator=generator)[:9].view(3, 3).int()
+    q = torch.randn(sum(new), heads, size, generator=generator)
+    start = torch.tensor([0, *torch.tensor(new).cumsum(0)], dtype=torch.int32)
+    arguments = [t.to("npu") for t in (q, k_cache, v_cache, table, start, torch.tensor(lengths, dtype=torch.int32))]
+    got = torch.ops.halyard.paged_attention(*arguments).cpu()
+    for row, (length, n) in enumerate(zip(lengths, new)):
+        keys, values = (cache[table[row].long()].flatten(0, 1)[:length].transpose(0, 1) for cache in (k_cache, v_cache))
+        visible = torch.ones(n, length, dtype=torch.bool).tril(length - n)
+        queries = q[start[row]:start[row + 1]].transpose(0, 1)
+        want = torch.nn.functional.scaled_dot_product_attention(queries[None], keys[None], values[None], visible, enable_gqa=True)[0]
+        torch.testing.assert_close(got[start[row]:start[row + 1]], want.transpose(0, 1), rtol=1e-4, atol=1e-5)
+    with pytest.raises(Exception, match="paged_attention"):
+        torch.ops.halyard.paged_attention(arguments[0], *arguments[1:5], arguments[5][:1])

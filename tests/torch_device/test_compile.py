@@ -69,6 +69,17 @@ def test_generation_with_a_static_cache(native_only):
     assert decode["captured"] == decode["nodes"] and decode["graphs"] == 1
 
 
+def test_chains_are_fused():
+    fast = compiled(lambda x, y: ((x * 2 + y).relu() * x - y, x.sum(0)))
+    for x, y in torch.randn(4, 2, 6, 8, device="npu"):
+        for got, want in zip(fast(x, y), ((x * 2 + y).relu() * x - y, x.sum(0))):
+            torch.testing.assert_close(got, want)
+    report, = torch_halyard.compile_report()
+    assert report["calls"] == 6
+    if torch.npu.get_device_properties(0).backend == "cpu":  # whose provider runs chains
+        assert report["launches"] == 2
+
+
 def test_outputs_are_not_overwritten_by_the_next_call():
     fast = compiled(lambda x: (x.exp() + 1, (x * 2).t()))
     kept = [(x, fast(x)) for x in torch.randn(6, 3, 4, device="npu")]

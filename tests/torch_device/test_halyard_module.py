@@ -10,19 +10,20 @@ import echo_npu
 import halyard
 import pytest
 import torch
-from halyard import _library
+from halyard import _library, persistent
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STRUCTS = {"hy_probe": _library.Probe, "hy_device_info": _library.DeviceInfo, "hy_backend_report": _library.BackendReport,
            "hy_provider_report": _library.ProviderReport, "hy_found_device": _library.FoundDevice, "hy_memory_stats": _library.MemoryStats,
-           "hy_op_info": _library.OpInfo, "hy_placement": _library.Placement, "hy_fallback_entry": _library.FallbackEntry}
+           "hy_op_info": _library.OpInfo, "hy_placement": _library.Placement, "hy_fallback_entry": _library.FallbackEntry,
+           "hy_generate_options": persistent.GenerateOptions, "hy_persistent_options": persistent.Options, "hy_persistent_stats": persistent.Stats}
 
 
 def test_structs_are_laid_out_as_in_c(tmp_path):
     lines = [f'printf("%zu", sizeof({name})); ' + "".join(f'printf(" %zu", offsetof({name}, {field})); ' for field, *_ in struct._fields_) +
              'printf("\\n");' for name, struct in STRUCTS.items()]
     source = tmp_path / "layout.c"
-    source.write_text('#include <stddef.h>\n#include <stdio.h>\n#include "halyard/halyard.h"\nint main(void) {\n' + "\n".join(lines) + "\nreturn 0; }\n")
+    source.write_text('#include <stddef.h>\n#include <stdio.h>\n#include "halyard/halyard.h"\n#include "halyard/persistent.h"\nint main(void) {\n' + "\n".join(lines) + "\nreturn 0; }\n")
     program = tmp_path / "layout"
     subprocess.run(["gcc", f"-I{ROOT / 'include'}", source, "-o", program], check=True)
     printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -110,6 +111,55 @@ def test_verify():
     assert report["device"] == "cpu:0" and report["seed"] == 3 and report["cases"] > 0 and report["failed"] == 0
     with pytest.raises(halyard.Error, match="no backend or provider"):
         halyard.verify("nothing")
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    from models import qwen2
+
+    folder = tmp_path_factory.mktemp("qwen2")
+    model = qwen2().eval()
+    model.save_pretrained(folder)
+    return model, str(folder)
+
+
+def test_persistent_kernel_decodes_as_transformers(model_folder):
+    model, folder = model_folder
+    prompt = [5, 9, 31, 77, 12]
+    want = model.generate(torch.tensor([prompt]), max_new_tokens=12, min_new_tokens=12, do_sample=False, eos_token_id=[])[0, len(prompt):].tolist()
+    with halyard.PersistentKernel(folder, backend="cpu", positions=64) as kernel:
+        kernel.begin(prompt)
+        assert kernel.decode(4) + kernel.decode(8) == want
+        kernel.begin(prompt)
+        assert kernel.decode(12) == want
+        stats = kernel.stats()
+        assert kernel.device == "cpu:0" and kernel.reasons == []
+        assert stats["steps"] >= 24 and stats["waits"] == 3 and stats["nodes"] > 0
+    with pytest.raises(ValueError, match="closed"):
+        kernel.decode(1)
+    with halyard.PersistentKernel(folder, mode="prefill", backend="cpu", tokens=len(prompt)) as kernel:
+        assert kernel.prefill(prompt) == want[0]
+        with pytest.raises(ValueError, match="5 tokens"):
+            kernel.prefill(prompt[1:])
+
+
+def test_persistent_kernel_backends_and_errors(model_folder):
+    _, folder = model_folder
+    with halyard.PersistentKernel(folder, backend="hip:7", fallback_backends=["cpu"], positions=64, temperature=0.8, top_k=5, seed=3) as kernel:
+        assert kernel.device == "cpu:0" and len(kernel.reasons) == 1 and "hip" in kernel.reasons[0]
+        kernel.begin([5, 9, 31])
+        assert all(0 <= token < 128 for token in kernel.decode(6))
+        with pytest.raises(halyard.Error):
+            kernel.decode(1000)  # beyond its positions
+    with pytest.raises(halyard.Error) as error:
+        halyard.PersistentKernel(folder, backend="cpu", world_size=2)
+    assert error.value.status == "UNSUPPORTED"
+    with pytest.raises(halyard.Error):
+        halyard.PersistentKernel(folder + "/nothing", backend="cpu")
+    with pytest.raises(ValueError, match="decode, prefill"):
+        halyard.PersistentKernel(folder, mode="train")
+    with pytest.raises(TypeError, match="no option"):
+        halyard.PersistentKernel(folder, heat=1)
 
 
 def test_echo_npu():

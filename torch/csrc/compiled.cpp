@@ -1,9 +1,10 @@
 // Compiled graphs: what torch.compile(backend="halyard") captured, replayed on the memory of each
 // call without Python.
 //
-// Inputs are bound to where they are now, outputs to fresh memory. Addresses that have not changed
-// since the last replay cost nothing. An output that lies where the graph had another value before,
-// of which a part lies elsewhere, cannot be bound: it is copied.
+// Passes fuse chains and plan the memory between. Inputs are bound to where they are now, outputs
+// to fresh memory. Addresses that have not changed since the last replay cost nothing. An output
+// that lies where the graph had another value before, of which a part lies elsewhere, cannot be
+// bound: it is copied.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -75,13 +76,20 @@ struct Output {
 
 class CompiledGraph {
  public:
-  CompiledGraph(hy_graph* graph, c10::Device device, at::TensorList inputs, at::TensorList outputs)
-      : graph_(graph), device_(device) {
+  CompiledGraph(std::unique_ptr<hy_graph, void (*)(hy_graph*)> graph, c10::Device device,
+                at::TensorList inputs, at::TensorList outputs)
+      : graph_(graph.get()), device_(device) {
+    hy_graph_report report = {};
+    report.size = sizeof report;
+    check(hy_graph_run_passes(graph_, HY_PASS_ALL, &report));
+    calls_ = report.nodes_before;
+    launches_ = report.nodes_after;
     collect_extents();
     for (const Tensor& t : inputs)
       inputs_.push_back({range_of(t.const_data_ptr(), extent_of(t)), Geometry(t)});
     for (const Tensor& t : outputs) add_output(t, inputs);
     extents_ = {};
+    (void)graph.release();
   }
   ~CompiledGraph() {
     if (!in_bad_fork()) hy_graph_destroy(graph_);
@@ -113,6 +121,8 @@ class CompiledGraph {
   }
 
   std::string text() const { return describe(graph_); }
+  // Nodes as captured, and as the passes left them.
+  std::tuple<int64_t, int64_t> nodes() const { return {calls_, launches_}; }
 
  private:
   void collect_extents() {
@@ -123,6 +133,9 @@ class CompiledGraph {
       if (node.kind == HY_NODE_CALL) {
         for (int k = 0; k < node.call->n_in; k++) note(extent_of(node.call->in[k]));
         for (int k = 0; k < node.call->n_out; k++) note(extent_of(node.call->out[k]));
+      } else if (node.kind == HY_NODE_CHAIN) {
+        for (int k = 0; k < node.chain->n_in; k++) note(extent_of(node.chain->in[k]));
+        for (int k = 0; k < node.chain->n_out; k++) note(extent_of(node.chain->out[k]));
       } else {
         auto *dst = static_cast<const char*>(node.dst), *src = static_cast<const char*>(node.src);
         note({dst, dst + node.bytes});
@@ -203,6 +216,7 @@ class CompiledGraph {
   }
 
   hy_graph* graph_;
+  int calls_ = 0, launches_ = 0;
   c10::Device device_;
   std::mutex mutex_;
   std::vector<Extent> extents_;  // of the nodes' tensors, while the graph is made
@@ -233,7 +247,9 @@ std::shared_ptr<CompiledGraph> graph_at(int64_t number) {
 
 int64_t end(at::TensorList inputs, at::TensorList outputs) {
   c10::Device device(kType, static_cast<c10::DeviceIndex>(current_device()));
-  auto made = std::make_shared<CompiledGraph>(capture_end(device.index()), device, inputs, outputs);
+  std::unique_ptr<hy_graph, void (*)(hy_graph*)> graph(capture_end(device.index()),
+                                                       hy_graph_destroy);
+  auto made = std::make_shared<CompiledGraph>(std::move(graph), device, inputs, outputs);
   std::lock_guard<std::mutex> lock(shelf().mutex);
   shelf().graphs.emplace(++shelf().next, std::move(made));
   return shelf().next;
@@ -259,6 +275,8 @@ TORCH_LIBRARY(halyard, m) {
   m.def("capture_end(Tensor[] inputs, Tensor[] outputs) -> int", end);
   m.def("graph_replay(int graph, Tensor[] inputs) -> Tensor[]", replay);
   m.def("graph_release(int graph) -> ()", release);
+  m.def("graph_nodes(int graph) -> (int, int)",
+        [](int64_t graph) { return graph_at(graph)->nodes(); });
   m.def("graph_describe(int graph) -> str", [](int64_t graph) { return graph_at(graph)->text(); });
 }
 

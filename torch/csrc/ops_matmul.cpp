@@ -128,6 +128,24 @@ Tensor usable_mask(const std::optional<Tensor>& mask, const Tensor& q) {
 using Attention =
     std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>;
 
+// As PyTorch has it for compiled graphs, in the order of `like`'s dimensions: the heads of a token
+// stay together where they were. On the host only, where kernels take any stride.
+Tensor laid_out_as(const Tensor& like, int64_t last) {
+  auto sizes = like.sizes().vec();
+  sizes.back() = last;
+  if (!is_host(like.get_device()) || like.dim() != 4 || !like.is_non_overlapping_and_dense())
+    return make_tensor(sizes, like.scalar_type(), like.device());
+  std::array<int64_t, 4> order{0, 1, 2, 3}, strides{};
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return like.stride(a) > like.stride(b); });
+  int64_t step = 1;
+  for (auto d = order.rbegin(); d != order.rend(); d++) {
+    strides[*d] = step;
+    step *= sizes[*d];
+  }
+  return make_tensor({step}, like.scalar_type(), like.device()).as_strided(sizes, strides);
+}
+
 Attention attention(const Tensor& q, const Tensor& k, const Tensor& v,
                     const std::optional<Tensor>& bias, double dropout, bool causal, bool,
                     std::optional<double> scale) {
@@ -136,9 +154,13 @@ Attention attention(const Tensor& q, const Tensor& k, const Tensor& v,
   call.in(q).in(k).in(v).in(usable_mask(bias, q));
   call.attrs().attention.scale = scale.value_or(0);
   call.attrs().attention.causal = causal ? HY_CAUSAL_TOP_LEFT : HY_CAUSAL_NONE;
-  Tensor out = call.make(), lse = call.make();
+  Tensor out = laid_out_as(q, v.size(-1));
+  call.out(out);
+  Tensor lse = call.make();
   call.run();
-  return {out, lse, Tensor(), Tensor(), q.size(-2), k.size(-2), Tensor(), Tensor(), Tensor()};
+  // The state of random numbers, which are not drawn here: compiled graphs want a tensor.
+  Tensor seed = make_tensor({}, at::kLong, q.device()), offset = make_like(seed);
+  return {out, lse, Tensor(), Tensor(), q.size(-2), k.size(-2), seed, offset, Tensor()};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
@@ -151,18 +173,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
   call.attrs().attention.scale = scale.value_or(0);
   call.attrs().attention.causal = causal ? HY_CAUSAL_TOP_LEFT : HY_CAUSAL_NONE;
   Tensor dq, dk, dv;
-  if (wanted[0])
-    dq = call.make();
-  else
-    call.out(dq);
-  if (wanted[1])
-    dk = call.make();
-  else
-    call.out(dk);
-  if (wanted[2])
-    dv = call.make();
-  else
-    call.out(dv);
+  if (wanted[0]) dq = laid_out_as(q, q.size(-1));
+  if (wanted[1]) dk = laid_out_as(k, k.size(-1));
+  if (wanted[2]) dv = laid_out_as(v, v.size(-1));
+  call.out(dq).out(dk).out(dv);
   call.run();
   return {dq, dk, dv, Tensor()};
 }

@@ -50,6 +50,10 @@ def _register():
     torch._register_device_module(device_name, npu)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     patches.apply(device_name)
+    if torch.distributed.is_available():
+        from torch_halyard import distributed
+
+        distributed.register(device_name)
 
 
 import torch  # noqa: E402, which calls _autoload where that is not switched off

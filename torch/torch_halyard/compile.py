@@ -26,9 +26,11 @@ _capturing = threading.Lock()  # the stream on which graphs are captured is one 
 
 
 def compile_report():
-    """One entry a graph, in the order of compilation: {"graph": "forward 0", "nodes", "captured", "graphs", "shapes", "splits"}.
+    """One entry a graph, in the order of compilation: {"graph": "forward 0", "nodes", "captured", "graphs", "calls",
+    "launches", "shapes", "splits"}.
 
-    `captured` of its nodes are in `graphs` hy_graphs, for each of `shapes` shapes; `splits` are the others, [{"op", "reason"}].
+    `captured` of its nodes are in `graphs` hy_graphs, for each of `shapes` shapes: `calls` of the op table, of which the graphs' passes (fusion
+    and others) left `launches`. `splits` are the other nodes, [{"op", "reason"}].
     """
     return [graph.report() for graph in (reference() for reference in _compiled) if graph is not None]
 
@@ -54,8 +56,6 @@ def _conformed(result, traced):
     """With the strides that the tracing assumed, which views behind it rely on; ops may choose others."""
     if isinstance(result, (list, tuple)):
         return [_conformed(*pair) for pair in zip(result, traced)]
-    if result is None and isinstance(traced, torch.Tensor) and traced.dim() == 0:  # attention's state of random numbers, where it draws none
-        return torch.empty((), dtype=traced.dtype, device=traced.device)
     if not isinstance(result, torch.Tensor) or not isinstance(traced, torch.Tensor) or result.is_contiguous() and traced.is_contiguous():
         return result
     steps = [step if isinstance(step, int) else step.node.hint for step in traced.stride()]
@@ -219,8 +219,9 @@ class _Compiled:
 
     def report(self):
         steps = [step for plan in list(self.plans.values())[-1:] for step in plan.steps if step.number is not None]
+        calls, launches = (sum(counts) for counts in zip((0, 0), *(torch.ops.halyard.graph_nodes(step.number) for step in steps)))
         return {"graph": self.name, "nodes": len(self.nodes), "captured": sum(len(step.nodes) for step in steps), "graphs": len(steps),
-                "shapes": len(self.plans), "splits": [{"op": str(node.target), "reason": reason} for node, reason in self.splits.items()]}
+                "calls": calls, "launches": launches, "shapes": len(self.plans), "splits": [{"op": str(node.target), "reason": reason} for node, reason in self.splits.items()]}
 
     def __call__(self, inputs):
         values = dict(zip(self.placeholders, inputs))

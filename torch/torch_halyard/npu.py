@@ -207,3 +207,13 @@ def empty_cache():
 
 def get_amp_supported_dtype():
     return [torch.float16, torch.bfloat16]
+
+
+# ---- Inductor looks here for what compiles for the device ----
+
+def __getattr__(name):
+    if name in ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen"):
+        from torch_halyard import inductor
+
+        return getattr(inductor, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
