@@ -268,13 +268,13 @@ static void discovers_each_device_once(void** state) {
   (void)state;
   stub.device_count = 2;
   stub.pci = "0000:3b:00.0";
-  hy_backend first = stub_backend("cambricon"), second = stub_backend("other");
+  hy_backend first = stub_backend("hygon"), second = stub_backend("other");
   CHECK_OK(hy_register_backend(&second));
   CHECK_OK(hy_register_backend(&first));
   hy_found_device list[8];
   assert_int_equal(hy_discover_devices(list, 8), 4);
-  assert_string_equal(list[0].selector, "cambricon:0");
-  assert_string_equal(list[1].selector, "cambricon:1");
+  assert_string_equal(list[0].selector, "hygon:0");
+  assert_string_equal(list[1].selector, "hygon:1");
   assert_string_equal(list[2].selector, "other:1");
   assert_string_equal(list[3].selector, "cpu:0");
   assert_int_equal(hy_discover_devices(NULL, 0), 4);

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The signatures in our tables against the vendor's own headers, where those are installed.
 
-    headers.py [FOLDER]     FOLDER, $ASCEND_HEADERS or $ASCEND_HOME_PATH holds acl/ and aclnnop/ somewhere below
+    headers.py [FOLDER]     FOLDER, $ASCEND_HEADERS or $ASCEND_HOME_PATH holds acl/ and aclnnop/ somewhere below, or
+                            FOLDER or $NEUWARE_HOME holds cnnl.h and cnrt.h
 
-The ascend backend and its test library each have a table; both are compared, argument by argument, so that neither can
-be wrong with the other. The test library's arguments have the vendor's names, which are compared too: two of one type
-cannot have changed places there, and conformance sees it where they have in the backend. Ends with 77 where there are no
-headers.
+A backend and its test library each have a table; both are compared, argument by argument, so that neither can be wrong
+with the other. The test library's arguments have the vendor's names, which are compared too for ascend: two of one type
+cannot have changed places there, and conformance sees it where they have in the backend. For cambricon the enumerators
+that have a value in our table are compared as well. Ends with 77 where there are no headers.
 """
 import os
 import pathlib
@@ -77,7 +78,65 @@ def functions(path):
     return {name: kinds(arguments) for name, arguments in re.findall(r"VENDOR_API [\w \*]+?(acl\w+)\(([^()]*)\) \{", text)}
 
 
+# For cambricon: what each spelling comes down to. Enumerators are ints, every handle and descriptor is a pointer.
+CAMBRICON_KINDS = {"I": "int", "E": "int", "B": "bool", "F": "float", "Z": "size", "Y": "size", "int": "int", "bool": "bool",
+                   "float": "float", "size_t": "size", "unsigned": "int", "int32_t": "int"}
+
+
+def cambricon_kinds(arguments):
+    """int, bool, float, size or pointer, for each argument."""
+    found = []
+    for argument in arguments.split(","):
+        text = re.sub(r"\b(const|struct)\b", "", argument)
+        words = text.replace("*", " ").replace("[", " ").split()
+        if not words or words == ["void"]:
+            continue
+        if "*" in text or "[" in text or re.fullmatch(r"[DOPQVCWUXALM]|cnnl_tensor|cnnl\w*(Descriptor|Handle|Algo|Result|Prefer)_t|"
+                                                     r"cn\w*(Queue|Notifier)_t", words[0]):
+            found.append("pointer")
+        else:
+            found.append(CAMBRICON_KINDS.get(words[0], "int" if words[0].startswith("cn") else words[0]))
+    return found
+
+
+def cambricon(folder):
+    """Compares the tables of cambricon with the headers below the folder."""
+    header = ""
+    for path in [*folder.rglob("cnnl*.h"), *folder.rglob("cnrt*.h")]:
+        header += re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(errors="ignore"), flags=re.S)
+    truth = {name: cambricon_kinds(arguments) for name, arguments in re.findall(r"\b(cn(?:nl|rt)\w+)\s*\(([^()]*)\)\s*;", header)}
+    backend, library = ROOT / "src/backends/cambricon", ROOT / "tests/vendors/cambricon"
+    ours = []
+    for macro, path, first in (("HY_CNNL_CORE", backend / "cnnl.def", []), ("HY_CNNL", backend / "cnnl.def", ["pointer"]),
+                               ("CNNL_CALL", library / "cnnl.def", ["pointer"])):
+        for name, arguments in re.findall(rf"^{macro}\((?:[\w.]+, )?(\w+), \(([^()]*)\)", path.read_text(), re.M):
+            ours.append((path, "cnnl" + name, first + cambricon_kinds(arguments)))
+    for name, arguments in re.findall(r"^CNNL_PLAN\([\w.]+, (\w+), \(([^()]*)\)", (library / "cnnl.def").read_text(), re.M):
+        ours.append((library / "cnnl.def", "cnnl" + name, ["pointer"] + cambricon_kinds(arguments) + ["pointer"]))
+    for name, arguments in re.findall(r"^HY_CNRT\([\w \*]+, (\w+), \(([^()]*)\)", (backend / "cnrt.def").read_text(), re.M):
+        ours.append((backend / "cnrt.def", name, cambricon_kinds(arguments)))
+    wrong, compared = 0, 0
+    for path, name, kinds_here in ours:
+        if name not in truth:
+            print(f"not in these headers: {name}")
+        elif truth[name] != kinds_here:
+            wrong += 1
+            print(f"{path.relative_to(ROOT)}: {name} has {kinds_here}; the header has {truth[name]}")
+        else:
+            compared += 1
+    for name, value in re.findall(r"^CNNL_ENUM\((\w+), (\d+)\)", (backend / "enumerators.def").read_text(), re.M):
+        found = re.search(rf"\b{name}\s*=\s*(\w+)", header)
+        if found and int(found.group(1), 0) != int(value):
+            wrong += 1
+            print(f"{name} is {value} in our table; the header has {found.group(1)}")
+    print(f"cambricon: {compared} signatures agree, {wrong} things do not, of {len(ours)}")
+    return 1 if wrong else 0
+
+
 def main():
+    neuware = pathlib.Path((sys.argv[1:2] or [os.environ.get("NEUWARE_HOME") or "/nowhere"])[0])
+    if any(neuware.rglob("cnnl.h")) and any(neuware.rglob("cnrt.h")):
+        return cambricon(neuware)
     places = sys.argv[1:2] or [os.environ.get("ASCEND_HEADERS") or os.environ.get("ASCEND_HOME_PATH") or ""]
     folder = pathlib.Path(places[0]) if places[0] else None
     if not folder or not any(folder.rglob("aclnn_add.h")):

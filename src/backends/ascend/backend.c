@@ -7,7 +7,7 @@
 #include "backends/common/smoke_test.h"
 #include "halyard/device.h"
 
-enum { REPEATED_INIT = 100002, MAX_DEVICES = 64, HBM = 1 };
+enum { REPEATED_INIT = 100002, MAX_DEVICES = 64 };
 
 static int n_devices, device_map[MAX_DEVICES];
 static hy_backend backend;
@@ -82,8 +82,9 @@ static hy_status device_info(int index, hy_device_info* info) {
   const hy__ascend_chip* chip = hy__ascend_chip_of(soc);
   int32_t version[3] = {0};
   size_t free_bytes = 0, total = 0;
-  hy__ascend_device device = {.index = device_map[index]};
-  ASCEND_CALL(&device, "the size of memory", hy__acl.aclrtGetMemInfo(HBM, &free_bytes, &total));
+  hy__vendor_device device = {&hy__ascend_vendor, device_map[index]};
+  HY__VENDOR_CALL(&device, "the size of memory",
+                  hy__ascend_vendor.memory_info(&free_bytes, &total));
   hy__acl.aclrtGetVersion(&version[0], &version[1], &version[2]);
   snprintf(info->name, sizeof info->name, "%s (%s)", soc ? soc : "Ascend", chip->series);
   info->memory_free = free_bytes;
@@ -113,27 +114,27 @@ static hy_backend backend = {
     .device_info = device_info,
     .device_open = device_open,
     .device_close = hy__ascend_device_close,
-    .device_sync = hy__ascend_device_sync,
-    .memory_alloc = hy__ascend_memory_alloc,
-    .memory_free = hy__ascend_memory_free,
-    .memory_info = hy__ascend_memory_info,
-    .host_alloc = hy__ascend_host_alloc,
-    .host_free = hy__ascend_host_free,
-    .copy = hy__ascend_copy_bytes,
-    .set = hy__ascend_set_bytes,
+    .device_sync = hy__vendor_device_sync,
+    .memory_alloc = hy__vendor_memory_alloc,
+    .memory_free = hy__vendor_memory_free,
+    .memory_info = hy__vendor_memory_info,
+    .host_alloc = hy__vendor_host_alloc,
+    .host_free = hy__vendor_host_free,
+    .copy = hy__vendor_copy,
+    .set = hy__vendor_set,
     .stream_create = hy__ascend_stream_create,
     .stream_destroy = hy__ascend_stream_destroy,
-    .stream_sync = hy__ascend_stream_sync,
-    .stream_query = hy__ascend_stream_query,
-    .stream_error = hy__ascend_stream_error,
-    .event_create = hy__ascend_event_create,
-    .event_destroy = hy__ascend_event_destroy,
-    .event_record = hy__ascend_event_record,
-    .event_query = hy__ascend_event_query,
-    .event_sync = hy__ascend_event_sync,
-    .event_elapsed = hy__ascend_event_elapsed,
-    .stream_wait_event = hy__ascend_stream_wait_event,
-    .stream_native = hy__ascend_stream_native,
+    .stream_sync = hy__vendor_stream_sync,
+    .stream_query = hy__vendor_stream_query,
+    .stream_error = hy__vendor_stream_error,
+    .event_create = hy__vendor_event_create,
+    .event_destroy = hy__vendor_event_destroy,
+    .event_record = hy__vendor_event_record,
+    .event_query = hy__vendor_event_query,
+    .event_sync = hy__vendor_event_sync,
+    .event_elapsed = hy__vendor_event_elapsed,
+    .stream_wait_event = hy__vendor_stream_wait_event,
+    .stream_native = hy__vendor_stream_native,
     .capture_begin = hy__ascend_capture_begin,
     .capture_end = hy__ascend_capture_end,
     .graph_launch = hy__ascend_graph_launch,

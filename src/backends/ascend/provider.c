@@ -62,39 +62,42 @@ static hy_support gate(const hy__ascend_device* d, const hy_tensor* t) {
   return HY_SUPPORT_YES;
 }
 
-static hy_support ask(hy__ascend_task* task, const hy_call* call) {
+static hy_support ask(hy__task* task, const hy_call* call) {
   if (call->op <= HY_OP_NONE || call->op >= HY_OP_END || !families[call->op])
     return HY_SUPPORT_NO_OP;
   for (int i = 0; i < call->n_in + call->n_out; i++) {
     const hy_tensor* t = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
-    hy_support answer = gate(task->device, t);
+    hy_support answer = gate((const hy__ascend_device*)task->device, t);
     if (answer != HY_SUPPORT_YES) return answer;
   }
   bool wide = call->n_in > 0 && call->in[0].dtype == HY_F32;
-  if (wide && !task->device->chip->fp32_products && needs_f32_products(call->op))
+  if (wide && !((const hy__ascend_device*)task->device)->chip->fp32_products &&
+      needs_f32_products(call->op))
     return HY_SUPPORT_NO_HARDWARE;
-  hy_support answer = families[call->op](task, call);
+  hy_support answer = families[call->op]((hy__ascend_task*)task, call);
   return answer == HY_SUPPORT_YES ? task->answer : answer;
 }
 
+const hy__task_rules hy__ascend_rules = {.index = HY_I64, .run = ask};
+
 static hy_support supports(void* device, const hy_call* call) {
-  hy__ascend_task task = {.device = device, .op = call->op};
-  return ask(&task, call);
+  hy__ascend_task task = {.base = {.rules = &hy__ascend_rules, .device = device, .op = call->op}};
+  return ask(&task.base, call);
 }
 
 static hy_status run(void* device, void* stream, const hy_call* call) {
-  hy__ascend_stream* s = stream;
-  hy__ascend_task task = {.device = device, .stream = s, .op = call->op};
+  hy__vendor_stream* s = stream;
+  hy__ascend_task task = {
+      .base = {.rules = &hy__ascend_rules, .device = device, .stream = s, .op = call->op}};
   __atomic_store_n(&s->last_op, call->op, __ATOMIC_RELAXED);
-  s->arena.current = 0;
-  s->arena.used = 0;
-  int before = hy__ascend_enter(device);
-  hy_support answer = ask(&task, call);
-  hy__ascend_leave(device, before);
-  if (task.status == HY_OK && answer != HY_SUPPORT_YES)
+  hy__vendor_arena_reset(&s->arena);
+  int before = hy__vendor_enter(device);
+  hy_support answer = ask(&task.base, call);
+  hy__vendor_leave(device, before);
+  if (task.base.status == HY_OK && answer != HY_SUPPORT_YES)
     return hy__backend_host->fail(HY_INTERNAL, "ascend: %s was supported and is not",
                                   hy__backend_host->op_name(call->op));
-  return task.status;
+  return task.base.status;
 }
 
 hy_provider hy__ascend_provider = {

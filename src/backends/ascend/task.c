@@ -1,52 +1,15 @@
-// Ascend tasks: handles for the arguments of an aclnn op, its two phases, and the memory behind
-// temporaries and workspaces.
+// Ascend tasks: handles for the arguments of an aclnn op, and its two phases.
 #include <stdarg.h>
 #include <string.h>
 
 #include "backends/ascend/ascend.h"
 
-enum { FORMAT_ND = 2, HUGE_FIRST = 0, ALIGNMENT = 512, LEAST_CHUNK = 4 << 20 };
-
-// ---- The arena ----
-
-void hy__ascend_arena_free(hy__ascend_arena* arena) {
-  for (int i = 0; i < arena->count; i++) hy__acl.aclrtFree(arena->chunk[i]);
-  memset(arena, 0, sizeof *arena);
-}
-
-// Chunks double, so that a stream that has seen its largest call asks for nothing more.
-void* hy__ascend_arena_take(hy__ascend_arena* a, size_t bytes, int* error) {
-  bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-  while (a->current < a->count && a->size[a->current] - a->used < bytes) {
-    a->current++;
-    a->used = 0;
-  }
-  if (a->current == a->count) {
-    size_t size = LEAST_CHUNK;
-    for (int i = 0; i < a->count; i++) size += a->size[i];
-    if (size < bytes) size = bytes;
-    void* memory = NULL;
-    enum { OUT_OF_MEMORY = 207001 };
-    *error = a->count < HY__ASCEND_CHUNKS ? hy__acl.aclrtMalloc(&memory, size, HUGE_FIRST)
-                                          : OUT_OF_MEMORY;
-    if (*error && size > bytes && a->count < HY__ASCEND_CHUNKS) {
-      size = bytes;
-      *error = hy__acl.aclrtMalloc(&memory, size, HUGE_FIRST);
-    }
-    if (*error) return NULL;
-    a->chunk[a->count] = memory;
-    a->size[a->count++] = size;
-    a->used = 0;
-  }
-  void* taken = a->chunk[a->current] + a->used;
-  a->used += bytes;
-  return taken;
-}
+enum { FORMAT_ND = 2 };
 
 // ---- Handles ----
 
 static void fail(hy__ascend_task* task, int error, const char* what) {
-  if (task->status == HY_OK) task->status = hy__ascend_fail(error, what);
+  if (task->base.status == HY_OK) task->base.status = hy__ascend_fail(error, what);
 }
 
 static uint64_t hash(char kind, const void* bytes, size_t n) {
@@ -65,10 +28,10 @@ static const void* find(const hy__ascend_task* task, char kind, uint64_t content
 // Keeps a handle until the launch is over. NULL: it could not be created.
 static const void* keep(hy__ascend_task* task, char kind, uint64_t content, const void* handle) {
   if (!handle || task->n_handles == HY__ASCEND_HANDLES) {
-    if (task->status == HY_OK)
-      task->status =
+    if (task->base.status == HY_OK)
+      task->base.status =
           hy__backend_host->fail(HY_OUT_OF_MEMORY, "ascend: %s: no handle for an argument",
-                                 hy__backend_host->op_name(task->op));
+                                 hy__backend_host->op_name(task->base.op));
     return NULL;
   }
   task->handles[task->n_handles].kind = kind;
@@ -92,7 +55,7 @@ static void release(hy__ascend_task* task) {
 }
 
 static bool is_running(const hy__ascend_task* task) {
-  return task->stream && task->status == HY_OK && task->answer == HY_SUPPORT_YES;
+  return hy__task_runs(&task->base);
 }
 
 int hy__ascend_dtype(hy_dtype dtype) {
@@ -179,22 +142,18 @@ bool hy__ascend_begin(hy__ascend_task* task) {
 }
 
 bool hy__ascend_created(hy__ascend_task* task, ...) {
-  if (task->status != HY_OK) release(task);
-  return task->status == HY_OK;
+  if (task->base.status != HY_OK) release(task);
+  return task->base.status == HY_OK;
 }
 
 // The workspace is free for the next launch at once: work on a stream is in order.
 void hy__ascend_launch(hy__ascend_task* task, const char* name, int error, hy__aclnn_run run,
                        uint64_t workspace, hy__acl_executor* executor) {
-  hy__ascend_arena* arena = &task->stream->arena;
   void* memory = NULL;
-  int current = arena->current;
-  size_t used = arena->used;
-  if (!error && workspace) {
-    memory = hy__ascend_arena_take(arena, workspace, &error);
-    if (current < arena->count && current == arena->current) arena->used = used;
-  }
-  if (!error) error = run(memory, workspace, executor, task->stream->queue);
+  if (!error && workspace)
+    memory = hy__vendor_arena_lend(task->base.device->vendor, &task->base.stream->arena, workspace,
+                                   &error);
+  if (!error) error = run(memory, workspace, executor, task->base.stream->queue);
   if (error) fail(task, error, name);
   release(task);
 }

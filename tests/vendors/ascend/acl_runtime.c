@@ -1,8 +1,6 @@
 // libascendcl.so for tests: AscendCL's runtime. Signatures and enumerators are those of acl/acl.h,
 // acl/acl_rt.h and acl/acl_base.h in CANN 8.1.RC1; aclmdlRICapture* and aclmdlRI* those of acl_rt.h
 // in the public runtime sources of 2026.
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,35 +19,14 @@ typedef struct event {
   uint32_t flags;
 } event;
 
-typedef struct pinned {
-  struct pinned* next;
-  char* memory;
-  size_t bytes;
-} pinned;
-
 static bool initialized;
 static _Thread_local int current = -1;
-static pthread_mutex_t pinned_mutex = PTHREAD_MUTEX_INITIALIZER;
-static pinned* pinned_list;
 
 // ---- devices ----
 
 // The runtime itself hides what ASCEND_RT_VISIBLE_DEVICES does not name.
 static int visible_devices(int* map) {
-  int total = vendor_devices(), n = 0;
-  const char* list = getenv("ASCEND_RT_VISIBLE_DEVICES");
-  if (!list) {
-    for (int d = 0; d < total; d++) map[n++] = d;
-    return n;
-  }
-  while (*list && n < 8) {
-    char* rest;
-    long d = strtol(list, &rest, 10);
-    if (rest == list || d < 0 || d >= total) break;
-    map[n++] = (int)d;
-    list = *rest == ',' ? rest + 1 : rest;
-  }
-  return n;
+  return vendor_visible_devices("ASCEND_RT_VISIBLE_DEVICES", map);
 }
 
 VENDOR_API int aclInit(const char* configPath) {
@@ -154,41 +131,15 @@ VENDOR_API int aclrtFree(void* devPtr) {
 VENDOR_API int aclrtMallocHost(void** hostPtr, size_t size) {
   CONTEXT(aclrtMallocHost);
   DEMAND(size > 0, ACL_ERROR_INVALID_PARAM, "aclrtMallocHost of 0 bytes");
-  pinned* p = malloc(sizeof *p);
-  if (!p || posix_memalign((void**)&p->memory, 64, size)) {
-    free(p);
-    return ACL_ERROR_RT_MEMORY_ALLOCATION;
-  }
-  p->bytes = size;
-  pthread_mutex_lock(&pinned_mutex);
-  p->next = pinned_list;
-  pinned_list = p;
-  pthread_mutex_unlock(&pinned_mutex);
-  *hostPtr = p->memory;
-  return ACL_SUCCESS;
+  *hostPtr = vendor_host_take(size);
+  return *hostPtr ? ACL_SUCCESS : ACL_ERROR_RT_MEMORY_ALLOCATION;
 }
 
 VENDOR_API int aclrtFreeHost(void* hostPtr) {
   CONTEXT(aclrtFreeHost);
-  pthread_mutex_lock(&pinned_mutex);
-  pinned** link = &pinned_list;
-  while (*link && (*link)->memory != hostPtr) link = &(*link)->next;
-  pinned* p = *link;
-  if (p) *link = p->next;
-  pthread_mutex_unlock(&pinned_mutex);
-  DEMAND(p, ACL_ERROR_INVALID_PARAM, "aclrtFreeHost: %p was not allocated", hostPtr);
-  free(p->memory);
-  free(p);
+  DEMAND(vendor_host_give(hostPtr), ACL_ERROR_INVALID_PARAM, "aclrtFreeHost: %p was not allocated",
+         hostPtr);
   return ACL_SUCCESS;
-}
-
-static bool is_pinned(const void* at, size_t bytes) {
-  const char* from = at;
-  pthread_mutex_lock(&pinned_mutex);
-  const pinned* p = pinned_list;
-  while (p && !(from >= p->memory && from + bytes <= p->memory + p->bytes)) p = p->next;
-  pthread_mutex_unlock(&pinned_mutex);
-  return p != NULL;
 }
 
 bool ascend_stream_fits(const char* call, const void* stream) {
@@ -208,51 +159,15 @@ bool ascend_stream_fits(const char* call, const void* stream) {
   CONTEXT(name);             \
   if (!ascend_stream_fits(#name, stream)) return ACL_ERROR_RT_STREAM_CONTEXT
 
-// Where the bytes of one side of a copy are; NULL with misuse noted.
-static char* side(const char* call, bool on_device, const void* at, size_t bytes, bool must_pin) {
-  if (on_device) {
-    char* found = vendor_memory_reach(current, at, bytes);
-    if (!found)
-      vendor_misuse("%s: %zu bytes at %p lie in no allocation of device %d", call, bytes, at,
-                    current);
-    return found;
-  }
-  if (vendor_memory_owner(at) >= 0) {
-    vendor_misuse("%s: %p is device memory and was called the host's", call, at);
-    return NULL;
-  }
-  if (must_pin && !is_pinned(at, bytes)) {
-    vendor_misuse("%s: host memory of an asynchronous copy must come from aclrtMallocHost", call);
-    return NULL;
-  }
-  return (char*)at;
-}
-
-typedef struct copy {
-  char *dst, *src;
-  size_t bytes;
-  int value;
-} copy;
-
-static int run_copy(void* context) {
-  const copy* c = context;
-  memmove(c->dst, c->src, c->bytes);
-  return 0;
-}
-
-static int run_set(void* context) {
-  const copy* c = context;
-  memset(c->dst, c->value, c->bytes);
-  return 0;
-}
-
 VENDOR_API int aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, int kind) {
   CONTEXT(aclrtMemcpy);
   DEMAND(kind >= H2H && kind <= D2D, ACL_ERROR_INVALID_PARAM, "aclrtMemcpy: kind %d", kind);
   DEMAND(count <= destMax, ACL_ERROR_INVALID_PARAM, "aclrtMemcpy: %zu bytes into %zu", count,
          destMax);
-  char* to = side("aclrtMemcpy", kind == H2D || kind == D2D, dst, count, false);
-  char* from = side("aclrtMemcpy", kind == D2H || kind == D2D, src, count, false);
+  char* to =
+      vendor_side("aclrtMemcpy", kind == H2D || kind == D2D ? device : -1, dst, count, false);
+  char* from =
+      vendor_side("aclrtMemcpy", kind == D2H || kind == D2D ? device : -1, src, count, false);
   if (!to || !from) return ACL_ERROR_INVALID_PARAM;
   memmove(to, from, count);
   return ACL_SUCCESS;
@@ -266,11 +181,10 @@ VENDOR_API int aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size
          destMax);
   DEMAND(kind == D2D || !vendor_queue_is_capturing(stream), ACL_ERROR_INVALID_PARAM,
          "aclrtMemcpyAsync: a copy with the host is not captured");
-  copy c = {.bytes = count};
-  c.dst = side("aclrtMemcpyAsync", kind != D2H, dst, count, true);
-  c.src = side("aclrtMemcpyAsync", kind != H2D, src, count, true);
-  if (!c.dst || !c.src) return ACL_ERROR_INVALID_PARAM;
-  vendor_queue_push(stream, run_copy, &c, sizeof c);
+  char* to = vendor_side("aclrtMemcpyAsync", kind != D2H ? device : -1, dst, count, true);
+  char* from = vendor_side("aclrtMemcpyAsync", kind != H2D ? device : -1, src, count, true);
+  if (!to || !from) return ACL_ERROR_INVALID_PARAM;
+  vendor_queue_copy(stream, to, from, count);
   return ACL_SUCCESS;
 }
 
@@ -279,10 +193,9 @@ VENDOR_API int aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, si
   STREAM(aclrtMemsetAsync, stream);
   DEMAND(count <= maxCount, ACL_ERROR_INVALID_PARAM, "aclrtMemsetAsync: %zu bytes of %zu", count,
          maxCount);
-  copy c = {.bytes = count, .value = value};
-  c.dst = side("aclrtMemsetAsync", true, devPtr, count, false);
-  if (!c.dst) return ACL_ERROR_INVALID_PARAM;
-  vendor_queue_push(stream, run_set, &c, sizeof c);
+  char* to = vendor_side("aclrtMemsetAsync", device, devPtr, count, false);
+  if (!to) return ACL_ERROR_INVALID_PARAM;
+  vendor_queue_set(stream, to, value, count);
   return ACL_SUCCESS;
 }
 

@@ -320,31 +320,6 @@ typedef double D;
 typedef float F;
 typedef const char* X;
 
-// FOR_EACH(macro, a, b, c) is macro(a) macro(b) macro(c), up to 64 of them.
-#define EXPAND(...) EXPAND16(EXPAND16(EXPAND16(EXPAND16(__VA_ARGS__))))
-#define EXPAND16(...) EXPAND4(EXPAND4(EXPAND4(EXPAND4(__VA_ARGS__))))
-#define EXPAND4(...) EXPAND1(EXPAND1(EXPAND1(EXPAND1(__VA_ARGS__))))
-#define EXPAND1(...) __VA_ARGS__
-#define EMPTY()
-#define FOR_EACH(macro, ...) EXPAND(STEP(macro, __VA_ARGS__))
-#define STEP(macro, first, ...) macro(first) __VA_OPT__(AGAIN EMPTY()()(macro, __VA_ARGS__))
-#define AGAIN() STEP
-#define BARE(...) __VA_ARGS__
-
-// CAPTURE(T self) is {'T', self, 0, 0},
-#define CAPTURE(argument) \
-  CAPTURE_##argument      \
-  }                       \
-  ,
-#define POINTER(k) \
-  {                \
-    .kind = k, .pointer =
-#define INTEGER(k) \
-  {                \
-    .kind = k, .integer = (int64_t)
-#define REAL(k) \
-  {             \
-    .kind = k, .real = (double)
 #define CAPTURE_T POINTER('T')
 #define CAPTURE_O POINTER('O')
 #define CAPTURE_L POINTER('L')

@@ -3,6 +3,7 @@
 #define HALYARD_TESTS_VENDORS_ACLNN_H_
 
 #include "ascend.h"
+#include "capture.h"
 
 enum { MAX_ARGUMENTS = 48 };
 
@@ -18,14 +19,6 @@ typedef struct aclnn_row {
   job_function run;
   hy_op op;
 } aclnn_row;
-
-// One argument as it was passed.
-typedef struct argument {
-  char kind;  // as in aclnn.def
-  const void* pointer;
-  int64_t integer;
-  double real;
-} argument;
 
 // A call, flat: it is copied into the queue, and once more for each launch of a graph.
 struct job {

@@ -27,28 +27,13 @@ static char* element(const hy_tensor* t, const int64_t* index) {
   return (char*)t->data + at * (int64_t)hy_dtype_size(t->dtype);
 }
 
-// ---- cumsum, exclusive ----
+// ---- cumsum ----
 
 int op_cumsum(const job* j, bool check) {
   hy_tensor in = job_tensor(j, 0), out = job_tensor(j, 4);
-  int64_t dim = job_integer(j, 1);
-  hy_attrs attrs = {.scan = {dim, job_integer(j, 3) != 0}};
-  int code = job_reference(j, check, 1, &in, 1, &out, attrs);
-  if (code || check || !job_integer(j, 2)) return code;
-  // What stands before each: the sum with it, of a copy whose elements moved one place on.
-  RULE(!attrs.scan.reverse, "aclnnCumsumV2: exclusive and reverse, which nobody asks for here");
-  int d = (int)(dim < 0 ? dim + in.ndim : dim);
-  hy_tensor moved = on_host(in.dtype, in.ndim, in.shape);
-  if (in.shape[d] > 1) {
-    hy_tensor from = in, to = moved;
-    from.shape[d]--;
-    to.shape[d]--;
-    to.data = (char*)to.data + moved.stride[d] * (int64_t)hy_dtype_size(in.dtype);
-    code = job_reference_of(j, false, HY_OP_copy, 1, &from, 1, &to, NO_ATTRS);
-  }
-  if (!code) code = job_reference(j, false, 1, &moved, 1, &out, attrs);
-  free(moved.data);
-  return code;
+  hy_attrs attrs = {.scan = {job_integer(j, 1), job_integer(j, 3) != 0}};
+  RULE(!job_integer(j, 2), "aclnnCumsumV2: exclusive, which nobody asks for here");
+  return job_reference(j, check, 1, &in, 1, &out, attrs);
 }
 
 // ---- RMS norm ----

@@ -1,56 +1,15 @@
 // The ascend backend over the test library: what conformance's shapes do not reach (fused
 // attention, fused quantised products), a model's tokens, and every call failing once.
-#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/memory.h"
-#include "common/vendor.h"
-#include "halyard/device.h"
-#include "halyard/graph.h"
-#include "halyard/halyard.h"
-#include "model/create.h"
+#include "../common/test_backend.h"
 #include "ops/internal.h"
 #include "ops/reference/element.h"
-#include "support/arrays.h"
-#include "support/tiny_model.h"
-
-static hy_device* device;
-static hy_stream* stream;
-
-static struct {
-  long (*calls)(void);
-  long (*calls_of)(const char* name);
-  void (*fail_at)(long n, int code, bool always);
-  long (*misuses)(void);
-  const char* (*last_misuse)(void);
-} vendor;
 
 static int set_up(void** state) {
   (void)state;
-  if (hy_device_get("ascend", &device) != HY_OK) {
-    print_error("%s\n", hy_last_error());
-    return 1;
-  }
-  void* library = dlopen(ASCEND_HOME "/lib64/libascendcl.so", RTLD_NOW | RTLD_NOLOAD);
-  if (!library) return 1;
-  *(void**)&vendor.calls = dlsym(library, "vendor_calls");
-  *(void**)&vendor.calls_of = dlsym(library, "vendor_calls_of");
-  *(void**)&vendor.fail_at = dlsym(library, "vendor_fail_at");
-  *(void**)&vendor.misuses = dlsym(library, "vendor_misuses");
-  *(void**)&vendor.last_misuse = dlsym(library, "vendor_last_misuse");
-  return hy_stream_create(device, &stream) == HY_OK ? 0 : 1;
-}
-
-static int tear_down(void** state) {
-  (void)state;
-  hy_stream_destroy(stream);
-  hy_shutdown();
-  return 0;
-}
-
-static void no_misuse(void) {
-  if (vendor.misuses() != 0) fail_msg("misuse: %s", vendor.last_misuse());
+  return test_backend_open("ascend", ASCEND_HOME "/lib64/libascendcl.so");
 }
 
 // ---- fused ops against the reference ----
@@ -84,9 +43,9 @@ static void fill(hy_tensor* t, uint64_t seed, double scale) {
 static hy_tensor on_device(const hy_tensor* t, bool upload) {
   hy_tensor d = *t;
   if (t->dtype == HY_NONE) return d;
-  CHECK_OK(hy_alloc(stream, hy_tensor_bytes(t), &d.data));
+  CHECK_OK(hy_alloc(test_stream, hy_tensor_bytes(t), &d.data));
   if (upload)
-    CHECK_OK(hy_memcpy(stream, d.data, t->data, hy_tensor_bytes(t), HY_COPY_HOST_TO_DEVICE));
+    CHECK_OK(hy_memcpy(test_stream, d.data, t->data, hy_tensor_bytes(t), HY_COPY_HOST_TO_DEVICE));
   return d;
 }
 
@@ -101,13 +60,13 @@ static void compare(hy_op op, hy_attrs attrs, int n_in, hy_tensor* in, int n_out
   call.in = there;
   call.out = got;
   hy_set_strict(true);
-  CHECK_OK(hy_run(stream, &call));
+  CHECK_OK(hy_run(test_stream, &call));
   hy_set_strict(false);
   for (int o = 0; o < n_out; o++) {
     hy_tensor back = host_tensor(out[o].dtype, out[o].ndim, out[o].shape);
-    CHECK_OK(
-        hy_memcpy(stream, back.data, got[o].data, hy_tensor_bytes(&back), HY_COPY_DEVICE_TO_HOST));
-    CHECK_OK(hy_stream_sync(stream));
+    CHECK_OK(hy_memcpy(test_stream, back.data, got[o].data, hy_tensor_bytes(&back),
+                       HY_COPY_DEVICE_TO_HOST));
+    CHECK_OK(hy_stream_sync(test_stream));
     for (int64_t i = 0; i < hy_tensor_numel(&back); i++) {
       int64_t at = i * (int64_t)hy_dtype_size(back.dtype);
       double a = hy__load_f(back.dtype, (char*)back.data + at);
@@ -118,11 +77,11 @@ static void compare(hy_op op, hy_attrs attrs, int n_in, hy_tensor* in, int n_out
     free(back.data);
   }
   for (int i = 0; i < n_in; i++)
-    if (there[i].dtype != HY_NONE) hy_free(device, there[i].data);
-  for (int i = 0; i < n_out; i++) hy_free(device, got[i].data);
+    if (there[i].dtype != HY_NONE) hy_free(test_device, there[i].data);
+  for (int i = 0; i < n_out; i++) hy_free(test_device, got[i].data);
   for (int i = 0; i < n_in; i++) free(in[i].data);
   for (int i = 0; i < n_out; i++) free(out[i].data);
-  no_misuse();
+  test_backend_no_misuse();
 }
 
 static hy_tensor random_tensor(hy_dtype dtype, uint64_t seed, double scale, int ndim,
@@ -161,9 +120,9 @@ static bool runs_fused(int64_t block, int64_t size, const int64_t* queries, cons
   in[3].shape[0] = in[3].shape[1] = in[3].stride[0] = 3;
   in[3].stride[1] = 1;
   hy_tensor out = host_tensor(HY_BF16, SIZES(start[3], 4, size));
-  long before = vendor.calls_of("aclnnFusedInferAttentionScoreV3");
+  long before = test_vendor.calls_of("aclnnFusedInferAttentionScoreV3");
   compare(HY_OP_paged_attention, (hy_attrs){.scale = {0}}, 6, in, 1, &out, 0.01);
-  return vendor.calls_of("aclnnFusedInferAttentionScoreV3") > before;
+  return test_vendor.calls_of("aclnnFusedInferAttentionScoreV3") > before;
 }
 
 // Steps of one token in small blocks, prompts in those of 128; the rest is right all the same.
@@ -201,12 +160,12 @@ static void attention_and_its_gradient_are_fused(void** state) {
                          random_tensor(HY_F16, 6, 1, SIZES(2, 2, 12, 64)), hy_tensor_absent()};
     hy_tensor outs[] = {host_tensor(HY_F16, SIZES(2, 4, 9, 64)),
                         host_tensor(HY_F32, SIZES(2, 4, 9))};
-    long before = vendor.calls_of("aclnnFlashAttentionScore");
+    long before = test_vendor.calls_of("aclnnFlashAttentionScore");
     compare(HY_OP_sdpa, attrs, 4, again, 2, outs, 0.005);
-    assert_true(vendor.calls_of("aclnnFlashAttentionScore") == before + 1);
-    before = vendor.calls_of("aclnnFlashAttentionScoreGrad");
+    assert_true(test_vendor.calls_of("aclnnFlashAttentionScore") == before + 1);
+    before = test_vendor.calls_of("aclnnFlashAttentionScoreGrad");
     compare(HY_OP_sdpa_backward, attrs, 7, in, 3, grads, 0.01);
-    assert_true(vendor.calls_of("aclnnFlashAttentionScoreGrad") == before + 1);
+    assert_true(test_vendor.calls_of("aclnnFlashAttentionScoreGrad") == before + 1);
   }
 }
 
@@ -219,122 +178,20 @@ static void quantised_products_are_fused(void** state) {
                       random_tensor(HY_F32, 10, 0.01, SIZES(192, 1)), hy_tensor_absent()};
     for (int64_t k = 0; k < 192; k++) ((float*)in[2].data)[k] += 0.02f;
     hy_tensor out = host_tensor(types[i], SIZES(3, 5, 192));
-    long before = vendor.calls_of("aclnnWeightQuantBatchMatmulV2");
+    long before = test_vendor.calls_of("aclnnWeightQuantBatchMatmulV2");
     compare(HY_OP_linear_quantized, (hy_attrs){.words = {0}}, 4, in, 1, &out, 0.012);
-    assert_true(vendor.calls_of("aclnnWeightQuantBatchMatmulV2") == before + 1);
+    assert_true(test_vendor.calls_of("aclnnWeightQuantBatchMatmulV2") == before + 1);
   }
 }
 
-// ---- a model ----
-
-static void generate(const char* where, hy_dtype dtype, double temperature, int32_t* ids) {
-  hy_device* d;
-  CHECK_OK(hy_device_get(where, &d));
-  hy__config c = tiny_config(&hy__arch_qwen2, 64, dtype);
-  c.vocab_size = 50;
-  c.n_layers = 2;
-  c.n_heads = 4;
-  c.n_kv_heads = 2;
-  c.head_dim = 16;
-  hy_model* model;
-  hy_generate_options o;
-  hy_generate_result result;
-  hy_generate_defaults(&o);
-  o.max_tokens = 24;
-  o.temperature = temperature;
-  o.top_k = temperature > 0 ? 8 : 0;
-  o.top_p = temperature > 0 ? 0.9 : 1;
-  o.repetition_penalty = temperature > 0 ? 1.1 : 1;
-  CHECK_OK(hy__model_create(d, &c, NULL, -1, 7, &model));
-  hy_set_strict(true);
-  CHECK_OK(
-      hy_model_generate(model, (const int32_t[]){3, 1, 4, 1, 5}, 5, &o, NULL, NULL, ids, &result));
-  hy_set_strict(false);
-  hy_model_free(model);
-}
-
-// Qwen2's shape, greedy and sampled, with no fallback.
 static void a_model_writes_what_it_writes_on_the_cpu(void** state) {
   (void)state;
-  for (int sampled = 0; sampled < 2; sampled++) {
-    int32_t want[24] = {0}, got[24] = {0};
-    generate("cpu", HY_F32, sampled, want);
-    generate("ascend", HY_F32, sampled, got);
-    assert_memory_equal(want, got, sizeof want);
-  }
-  no_misuse();
-}
-
-// ---- every call fails once ----
-
-// What a program does: memory, copies, ops, an index that is checked, an event, a graph. The first
-// failure ends it.
-static hy_status work(void) {
-  hy_stream* s;
-  HY_TRY(hy_stream_create(device, &s));
-  void *memory = NULL, *pinned = NULL;
-  hy_event* event = NULL;
-  hy_graph* graph = NULL;
-  float host[16] = {1, 2, 3};
-  hy_status status = hy_alloc(s, 4096, &memory);
-  if (status == HY_OK) status = hy_host_alloc(device, 64, &pinned);
-  if (status == HY_OK) status = hy_event_create(device, &event);
-  if (status == HY_OK) status = hy_memcpy(s, memory, host, sizeof host, HY_COPY_HOST_TO_DEVICE);
-  hy_tensor x = {.data = memory, .dtype = HY_F32, .ndim = 2, .shape = {4, 4}, .stride = {4, 1}};
-  hy_tensor y = x, ids = {.dtype = HY_I64, .ndim = 1, .shape = {2}, .stride = {1}};
-  y.data = (char*)memory + 1024;
-  ids.data = (char*)memory + 2048;
-  hy_tensor rows = y;
-  rows.shape[0] = 2;
-  if (status == HY_OK) status = hy_memset(s, ids.data, 0, 16);
-  if (status == HY_OK) status = hy_softmax(s, &y, &x, 1);
-  if (status == HY_OK) status = hy_mm(s, &y, &x, &x);
-  if (status == HY_OK) status = hy_index_select(s, &rows, &x, &ids, 0);
-  if (status == HY_OK) status = hy_event_record(event, s);
-  if (status == HY_OK) status = hy_stream_sync(s);
-  if (status == HY_OK) status = hy_capture_begin(s);
-  if (status == HY_OK) {
-    hy_softmax(s, &y, &x, 1);
-    status = hy_capture_end(s, &graph);
-  }
-  if (status == HY_OK) status = hy_graph_launch(graph, s);
-  if (status == HY_OK) status = hy_stream_sync(s);
-  if (status == HY_OK) status = hy_memcpy(s, pinned, y.data, 64, HY_COPY_DEVICE_TO_HOST);
-  if (status == HY_OK) status = hy_stream_sync(s);
-  char said[200];
-  snprintf(said, sizeof said, "%s", hy_last_error());
-  hy_graph_destroy(graph);
-  if (event) hy_event_destroy(event);
-  if (memory) hy_free(device, memory);
-  hy_stream_destroy(s);  // waits: what failed may have been a wait, and copies may be on their way
-  if (pinned) hy_host_free(device, pinned);
-  return status == HY_OK ? HY_OK : hy_fail(status, "%s", said);
+  test_backend_generates("ascend");
 }
 
 static void every_call_fails_once(void** state) {
   (void)state;
-  const int codes[] = {107000, 207018, 507015};
-  CHECK_OK(work());
-  long before = vendor.calls();
-  CHECK_OK(work());
-  long n = vendor.calls() - before, failed = 0;
-  assert_true(n > 60);
-  for (int c = 0; c < 3; c++) {
-    for (long i = 1; i <= n; i++) {
-      vendor.fail_at(i, codes[c], false);
-      hy_status status = work();
-      vendor.fail_at(0, 0, false);
-      if (status != HY_OK) {
-        failed++;
-        if (!strstr(hy_last_error(), "ascend"))
-          fail_msg("call %ld with %d: \"%s\" does not say where", i, codes[c], hy_last_error());
-      }
-      CHECK_OK(work());
-    }
-  }
-  // Releasing things, and asking which device is current, go on without.
-  assert_true(failed > n);
-  no_misuse();
+  test_backend_survives("ascend", (const int[]){107000, 207018, 507015}, 3);
 }
 
 int main(void) {
@@ -345,5 +202,5 @@ int main(void) {
       cmocka_unit_test(a_model_writes_what_it_writes_on_the_cpu),
       cmocka_unit_test(every_call_fails_once),
   };
-  return cmocka_run_group_tests(tests, set_up, tear_down);
+  return cmocka_run_group_tests(tests, set_up, test_backend_close);
 }

@@ -139,6 +139,23 @@ const char* vendor_chip(const char* otherwise) {
   return chip && *chip ? chip : otherwise;
 }
 
+int vendor_visible_devices(const char* variable, int* map) {
+  int total = vendor_devices(), n = 0;
+  const char* list = getenv(variable);
+  if (!list) {
+    for (int d = 0; d < total; d++) map[n++] = d;
+    return n;
+  }
+  while (*list && n < 8) {
+    char* rest;
+    long d = strtol(list, &rest, 10);
+    if (rest == list || d < 0 || d >= total) break;
+    map[n++] = (int)d;
+    list = *rest == ',' ? rest + 1 : rest;
+  }
+  return n;
+}
+
 // ---- handles: a hash table with open addressing ----
 
 typedef struct handle {

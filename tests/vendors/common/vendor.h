@@ -43,6 +43,9 @@ VENDOR_API void vendor_forgive(void);  // for tests that misuse on purpose
 
 VENDOR_API int vendor_devices(void);
 VENDOR_API const char* vendor_chip(const char* otherwise);
+// How many devices a list such as "0,2" in an environment variable leaves, all without it, and
+// which.
+VENDOR_API int vendor_visible_devices(const char* variable, int* map);
 
 // ---- Handles ----
 
@@ -63,6 +66,14 @@ VENDOR_API char* vendor_memory_reach(int device, const void* address, size_t byt
 VENDOR_API int vendor_memory_owner(const void* address);
 VENDOR_API void vendor_memory_sizes(int device, size_t* free_bytes, size_t* total);
 
+// Pinned host memory.
+VENDOR_API void* vendor_host_take(size_t bytes);
+VENDOR_API bool vendor_host_give(void* address);  // false: it was not taken
+// Where the bytes of one side of a copy are: in memory of that device, or for -1 of the host, which
+// an asynchronous copy wants pinned. NULL with misuse noted under the name of the call.
+VENDOR_API char* vendor_side(const char* call, int device, const void* at, size_t bytes,
+                             bool must_pin);
+
 // ---- Queues ----
 
 typedef struct vendor_queue vendor_queue;
@@ -77,6 +88,9 @@ VENDOR_API int vendor_queue_device(const vendor_queue* queue);
 // `context` is copied.
 VENDOR_API void vendor_queue_push(vendor_queue* queue, vendor_work work, const void* context,
                                   size_t bytes);
+// Addresses of the host, as vendor_side gives them.
+VENDOR_API void vendor_queue_copy(vendor_queue* queue, char* dst, const char* src, size_t bytes);
+VENDOR_API void vendor_queue_set(vendor_queue* queue, char* dst, int value, size_t bytes);
 VENDOR_API int vendor_queue_wait(vendor_queue* queue);  // the code that broke it, or 0
 VENDOR_API bool vendor_queue_is_idle(vendor_queue* queue, int* code);
 VENDOR_API int vendor_queues_wait(int device);  // all of a device

@@ -1,0 +1,253 @@
+// Mutation of the cambricon backend, and misuse of the test library on purpose: swapped arguments,
+// a workspace left out, descriptors unset, set twice or dead, another thread's device. Each must be
+// seen.
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../common/test_backend.h"
+#include "verify/verify.h"
+
+static void *runtime, *ops;
+
+static void* symbol(void* library, const char* name) {
+  void* found = dlsym(library, name);
+  if (!found) fail_msg("no %s", name);
+  return found;
+}
+
+static int set_up(void** state) {
+  (void)state;
+  if (test_backend_open("cambricon", CAMBRICON_HOME "/lib64/libcnrt.so")) return 1;
+  runtime = dlopen(CAMBRICON_HOME "/lib64/libcnrt.so", RTLD_NOW | RTLD_NOLOAD);
+  ops = dlopen(CAMBRICON_HOME "/lib64/libcnnl.so", RTLD_NOW | RTLD_NOLOAD);
+  return runtime && ops ? 0 : 1;
+}
+
+// ---- swapped arguments ----
+
+// The arguments a and b of the function change places, and conformance of the op must fail.
+static const struct {
+  const char* name;
+  int a, b;
+  hy_op op;
+} swaps[] = {
+    {"Copy_v2", 1, 3, HY_OP_copy},
+    {"Expand", 0, 2, HY_OP_copy},
+    {"CastDataType", 0, 3, HY_OP_cast},
+    {"Exp_v2", 2, 4, HY_OP_exp},
+    {"ActivationBackward", 3, 5, HY_OP_sigmoid_backward},
+    {"ActivationBackward", 5, 7, HY_OP_silu_backward},
+    {"ThresholdBackward", 1, 3, HY_OP_relu_backward},
+    {"OpTensor", 3, 6, HY_OP_sub},
+    {"OpTensor", 1, 4, HY_OP_add},
+    {"OpTensor", 4, 9, HY_OP_sub},
+    {"Div_v2", 2, 4, HY_OP_div},
+    {"FloorDivV2", 2, 4, HY_OP_div},
+    {"Pow", 2, 4, HY_OP_pow},
+    {"LogicOp", 2, 4, HY_OP_lt},
+    {"Transform_v2", 1, 4, HY_OP_mul_scalar},
+    {"Clip_v2", 3, 4, HY_OP_clamp},
+    {"SelectV2", 3, 5, HY_OP_where},
+    {"Addcdiv", 4, 6, HY_OP_addcdiv},
+    {"Tri_v2", 3, 5, HY_OP_tril},
+    {"Arange_v2", 1, 2, HY_OP_arange},
+    {"Reduce", 4, 9, HY_OP_max_dim},
+    {"Reduce", 4, 9, HY_OP_sum},
+    {"Cumsum_v2", 1, 7, HY_OP_cumsum},
+    {"TopKTensor_v3", 2, 3, HY_OP_topk},
+    {"TopKTensor_v3", 4, 5, HY_OP_sort},
+    {"TopKTensor_v3", 10, 12, HY_OP_topk},
+    {"SoftmaxForward", 0, 1, HY_OP_softmax},
+    {"SoftmaxBackward", 4, 6, HY_OP_softmax_backward},
+    {"MatMul_v2", 0, 1, HY_OP_mm},
+    {"MatMul_v2", 4, 6, HY_OP_mm},
+    {"MatMul_v2", 2, 7, HY_OP_addmm},
+    {"BatchMatMulBCast_v2", 4, 6, HY_OP_bmm},
+    {"IndexSelect", 1, 3, HY_OP_index_select},
+    {"Gather_v2", 1, 3, HY_OP_gather},
+    {"IndexAdd", 2, 6, HY_OP_index_add},
+    {"IndexPut", 9, 10, HY_OP_index_put},
+    {"EmbeddingBackward", 2, 4, HY_OP_embedding_backward},
+    {"Concat", 0, 1, HY_OP_cat},
+};
+
+static void swapped_arguments_are_seen(void** state) {
+  (void)state;
+  void (*swap)(const char*, int, int);
+  *(void**)&swap = symbol(ops, "cambricon_swap");
+  for (size_t i = 0; i < sizeof swaps / sizeof swaps[0]; i++) {
+    hy__verify_options options = {
+        .device = test_device, .op = swaps[i].op, .seed = 1, .index = -1, .quick = true};
+    hy__verify_summary summary = {0};
+    if (i == 0 || swaps[i].op != swaps[i - 1].op) {
+      CHECK_OK(hy__verify(&options, &summary));
+      if (summary.failed > 0 || test_vendor.misuses() > 0)
+        fail_msg("%s fails as it is", swaps[i].name);
+    }
+    swap(swaps[i].name, swaps[i].a, swaps[i].b);
+    hy_status status = hy__verify(&options, &summary);
+    swap(NULL, 0, 0);
+    if (status == HY_OK && summary.failed == 0 && test_vendor.misuses() == 0)
+      fail_msg("cnnl%s with arguments %d and %d in each other's place passes", swaps[i].name,
+               swaps[i].a, swaps[i].b);
+    test_vendor.forgive();
+  }
+}
+
+// ---- handles, descriptors and workspaces, by hand ----
+
+typedef struct desc desc;
+
+static struct {
+  int (*set_device)(int);
+  int (*malloc)(void**, size_t);
+  int (*free)(void*);
+  int (*create_queue)(void**);
+  int (*destroy_queue)(void*);
+  int (*sync)(void*);
+  int (*create)(void**);
+  int (*destroy)(void*);
+  int (*set_queue)(void*, void*);
+  int (*create_tensor)(desc**);
+  int (*destroy_tensor)(desc*);
+  int (*set_tensor)(desc*, int, int, int, const int64_t*, const int64_t*);
+  int (*plan)(void*, desc*, desc*, desc*, size_t*);
+  int (*div)(void*, int, desc*, const void*, desc*, const void*, void*, size_t, desc*, void*);
+  int (*abs)(void*, desc*, const void*, desc*, void*);
+  void *memory, *queue, *handle, *workspace;
+  size_t bytes;
+  desc* t;
+} cn;
+
+enum { ARRAY = 4, FLOAT = 2, HALF = 1, PRECISE = 1 };
+static const int64_t size = 4, one = 1;
+
+static int bind(void** state) {
+  (void)state;
+  *(void**)&cn.set_device = symbol(runtime, "cnrtSetDevice");
+  *(void**)&cn.malloc = symbol(runtime, "cnrtMalloc");
+  *(void**)&cn.free = symbol(runtime, "cnrtFree");
+  *(void**)&cn.create_queue = symbol(runtime, "cnrtQueueCreate");
+  *(void**)&cn.destroy_queue = symbol(runtime, "cnrtQueueDestroy");
+  *(void**)&cn.sync = symbol(runtime, "cnrtQueueSync");
+  *(void**)&cn.create = symbol(ops, "cnnlCreate");
+  *(void**)&cn.destroy = symbol(ops, "cnnlDestroy");
+  *(void**)&cn.set_queue = symbol(ops, "cnnlSetQueue");
+  *(void**)&cn.create_tensor = symbol(ops, "cnnlCreateTensorDescriptor");
+  *(void**)&cn.destroy_tensor = symbol(ops, "cnnlDestroyTensorDescriptor");
+  *(void**)&cn.set_tensor = symbol(ops, "cnnlSetTensorDescriptorEx_v2");
+  *(void**)&cn.plan = symbol(ops, "cnnlGetDivWorkspaceSize");
+  *(void**)&cn.div = symbol(ops, "cnnlDiv_v2");
+  *(void**)&cn.abs = symbol(ops, "cnnlAbs");
+  assert_int_equal(cn.set_device(0), 0);
+  assert_int_equal(cn.malloc(&cn.memory, 64), 0);
+  assert_int_equal(cn.create_queue(&cn.queue), 0);
+  assert_int_equal(cn.create(&cn.handle), 0);
+  assert_int_equal(cn.create_tensor(&cn.t), 0);
+  return 0;
+}
+
+static void seen(const char* what) {
+  const char* said = test_vendor.last_misuse();
+  if (test_vendor.misuses() == 0 || !strstr(said, what))
+    fail_msg("\"%s\" was not seen but: %s", what, said);
+  test_vendor.forgive();
+}
+
+#define REFUSED(call, what)   \
+  do {                        \
+    assert_true((call) != 0); \
+    seen(what);               \
+  } while (0)
+
+static void descriptors_are_set_once_and_before_use(void** state) {
+  (void)state;
+  REFUSED(cn.abs(cn.handle, cn.t, cn.memory, cn.t, cn.memory), "has no queue");
+  assert_int_equal(cn.set_queue(cn.handle, cn.queue), 0);
+  REFUSED(cn.abs(cn.handle, cn.t, cn.memory, cn.t, cn.memory), "was not set");
+  assert_int_equal(cn.set_tensor(cn.t, ARRAY, FLOAT, 1, &size, &one), 0);
+  REFUSED(cn.set_tensor(cn.t, ARRAY, FLOAT, 1, &size, &one), "set already");
+  assert_int_equal(cn.abs(cn.handle, cn.t, cn.memory, cn.t, cn.memory), 0);
+  desc* wide;
+  const int64_t stride = 2;
+  assert_int_equal(cn.create_tensor(&wide), 0);
+  assert_int_equal(cn.set_tensor(wide, ARRAY, FLOAT, 1, &size, &stride), 0);
+  REFUSED(cn.abs(cn.handle, wide, cn.memory, cn.t, cn.memory), "not contiguous");
+  assert_int_equal(cn.destroy_tensor(wide), 0);
+  REFUSED(cn.destroy_tensor(wide), "is no tensor descriptor");
+  REFUSED(cn.abs(cn.handle, wide, cn.memory, cn.t, cn.memory), "is no tensor descriptor");
+  REFUSED(cn.abs(cn.handle, cn.t, &size, cn.t, cn.memory), "reaches beyond its memory");
+  REFUSED(cn.abs(cn.handle, cn.t, (char*)cn.memory + 52, cn.t, cn.memory),
+          "reaches beyond its memory");
+}
+
+static int divide(void* workspace, size_t bytes) {
+  return cn.div(cn.handle, PRECISE, cn.t, cn.memory, cn.t, cn.memory, workspace, bytes, cn.t,
+                cn.memory);
+}
+
+static void a_workspace_left_out_is_seen(void** state) {
+  (void)state;
+  void* small;
+  assert_int_equal(cn.plan(cn.handle, cn.t, cn.t, cn.t, &cn.bytes), 0);
+  assert_true(cn.bytes > 1);
+  REFUSED(divide(NULL, 0), "was given");
+  REFUSED(divide(NULL, cn.bytes), "the workspace is not");
+  assert_int_equal(cn.malloc(&small, cn.bytes / 2), 0);
+  REFUSED(divide(small, cn.bytes), "the workspace is not");
+  assert_int_equal(cn.free(small), 0);
+  assert_int_equal(cn.malloc(&cn.workspace, cn.bytes), 0);
+  assert_int_equal(divide(cn.workspace, cn.bytes), 0);
+  assert_int_equal(cn.sync(cn.queue), 0);
+}
+
+static void* allocates(void* unused) {
+  (void)unused;
+  void* memory;
+  return cn.malloc(&memory, 64) ? cn.queue : NULL;
+}
+
+static void* launches(void* unused) {
+  (void)unused;
+  return cn.abs(cn.handle, cn.t, cn.memory, cn.t, cn.memory) ? cn.queue : NULL;
+}
+
+static void another_threads_device_is_seen(void** state) {
+  (void)state;
+  void* (*const attempts[])(void*) = {allocates, launches};
+  for (int i = 0; i < 2; i++) {
+    pthread_t thread;
+    void* refused;
+    assert_int_equal(pthread_create(&thread, NULL, attempts[i], NULL), 0);
+    pthread_join(thread, &refused);
+    assert_non_null(refused);
+    seen("no device is current");
+  }
+}
+
+static void dead_handles_are_seen(void** state) {
+  (void)state;
+  assert_int_equal(cn.free(cn.workspace), 0);
+  REFUSED(divide(cn.workspace, cn.bytes), "the workspace is not");
+  assert_int_equal(cn.free(cn.memory), 0);
+  REFUSED(cn.free(cn.memory), "free already");
+  assert_int_equal(cn.destroy_queue(cn.queue), 0);
+  REFUSED(cn.abs(cn.handle, cn.t, cn.memory, cn.t, cn.memory), "");
+  REFUSED(cn.sync(cn.queue), "is no queue");
+  assert_int_equal(cn.destroy_tensor(cn.t), 0);
+  assert_int_equal(cn.destroy(cn.handle), 0);
+  REFUSED(cn.destroy(cn.handle), "is no handle");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(swapped_arguments_are_seen),
+      cmocka_unit_test_setup(descriptors_are_set_once_and_before_use, bind),
+      cmocka_unit_test(a_workspace_left_out_is_seen),
+      cmocka_unit_test(another_threads_device_is_seen),
+      cmocka_unit_test(dead_handles_are_seen),
+  };
+  return cmocka_run_group_tests(tests, set_up, test_backend_close);
+}

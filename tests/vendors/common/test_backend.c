@@ -1,0 +1,150 @@
+// Tests of a backend over its test vendor: a model's tokens, and every call failing once.
+#include "test_backend.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "halyard/device.h"
+#include "halyard/graph.h"
+#include "model/create.h"
+#include "support/tiny_model.h"
+
+hy_device* test_device;
+hy_stream* test_stream;
+struct test_vendor test_vendor;
+
+int test_backend_open(const char* backend, const char* library) {
+  if (hy_device_get(backend, &test_device) != HY_OK) {
+    print_error("%s\n", hy_last_error());
+    return 1;
+  }
+  void* handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+  if (!handle) return 1;
+  *(void**)&test_vendor.calls = dlsym(handle, "vendor_calls");
+  *(void**)&test_vendor.calls_of = dlsym(handle, "vendor_calls_of");
+  *(void**)&test_vendor.fail_at = dlsym(handle, "vendor_fail_at");
+  *(void**)&test_vendor.misuses = dlsym(handle, "vendor_misuses");
+  *(void**)&test_vendor.last_misuse = dlsym(handle, "vendor_last_misuse");
+  *(void**)&test_vendor.forgive = dlsym(handle, "vendor_forgive");
+  return hy_stream_create(test_device, &test_stream) == HY_OK ? 0 : 1;
+}
+
+int test_backend_close(void** state) {
+  (void)state;
+  hy_stream_destroy(test_stream);
+  hy_shutdown();
+  return 0;
+}
+
+void test_backend_no_misuse(void) {
+  if (test_vendor.misuses() != 0) fail_msg("misuse: %s", test_vendor.last_misuse());
+}
+
+// ---- a model ----
+
+static void generate(const char* where, hy_dtype dtype, double temperature, int32_t* ids) {
+  hy_device* d;
+  CHECK_OK(hy_device_get(where, &d));
+  hy__config c = tiny_config(&hy__arch_qwen2, 64, dtype);
+  c.vocab_size = 50;
+  c.n_layers = 2;
+  c.n_heads = 4;
+  c.n_kv_heads = 2;
+  c.head_dim = 16;
+  hy_model* model;
+  hy_generate_options o;
+  hy_generate_result result;
+  hy_generate_defaults(&o);
+  o.max_tokens = 24;
+  o.temperature = temperature;
+  o.top_k = temperature > 0 ? 8 : 0;
+  o.top_p = temperature > 0 ? 0.9 : 1;
+  o.repetition_penalty = temperature > 0 ? 1.1 : 1;
+  CHECK_OK(hy__model_create(d, &c, NULL, -1, 7, &model));
+  hy_set_strict(true);
+  CHECK_OK(
+      hy_model_generate(model, (const int32_t[]){3, 1, 4, 1, 5}, 5, &o, NULL, NULL, ids, &result));
+  hy_set_strict(false);
+  hy_model_free(model);
+}
+
+void test_backend_generates(const char* backend) {
+  for (int sampled = 0; sampled < 2; sampled++) {
+    int32_t want[24] = {0}, got[24] = {0};
+    generate("cpu", HY_F32, sampled, want);
+    generate(backend, HY_F32, sampled, got);
+    assert_memory_equal(want, got, sizeof want);
+  }
+  test_backend_no_misuse();
+}
+
+// ---- every call fails once ----
+
+// What a program does: memory, copies, ops, an index that is checked, an event, a graph. The first
+// failure ends it.
+static hy_status work(void) {
+  hy_stream* s;
+  HY_TRY(hy_stream_create(test_device, &s));
+  void *memory = NULL, *pinned = NULL;
+  hy_event* event = NULL;
+  hy_graph* graph = NULL;
+  float host[16] = {1, 2, 3};
+  hy_status status = hy_alloc(s, 4096, &memory);
+  if (status == HY_OK) status = hy_host_alloc(test_device, 64, &pinned);
+  if (status == HY_OK) status = hy_event_create(test_device, &event);
+  if (status == HY_OK) status = hy_memcpy(s, memory, host, sizeof host, HY_COPY_HOST_TO_DEVICE);
+  hy_tensor x = {.data = memory, .dtype = HY_F32, .ndim = 2, .shape = {4, 4}, .stride = {4, 1}};
+  hy_tensor y = x, ids = {.dtype = HY_I64, .ndim = 1, .shape = {2}, .stride = {1}};
+  y.data = (char*)memory + 1024;
+  ids.data = (char*)memory + 2048;
+  hy_tensor rows = y;
+  rows.shape[0] = 2;
+  if (status == HY_OK) status = hy_memset(s, ids.data, 0, 16);
+  if (status == HY_OK) status = hy_softmax(s, &y, &x, 1);
+  if (status == HY_OK) status = hy_mm(s, &y, &x, &x);
+  if (status == HY_OK) status = hy_index_select(s, &rows, &x, &ids, 0);
+  if (status == HY_OK) status = hy_event_record(event, s);
+  if (status == HY_OK) status = hy_stream_sync(s);
+  if (status == HY_OK) status = hy_capture_begin(s);
+  if (status == HY_OK) {
+    hy_softmax(s, &y, &x, 1);
+    status = hy_capture_end(s, &graph);
+  }
+  if (status == HY_OK) status = hy_graph_launch(graph, s);
+  if (status == HY_OK) status = hy_stream_sync(s);
+  if (status == HY_OK) status = hy_memcpy(s, pinned, y.data, 64, HY_COPY_DEVICE_TO_HOST);
+  if (status == HY_OK) status = hy_stream_sync(s);
+  char said[200];
+  snprintf(said, sizeof said, "%s", hy_last_error());
+  hy_graph_destroy(graph);
+  if (event) hy_event_destroy(event);
+  if (memory) hy_free(test_device, memory);
+  hy_stream_destroy(s);  // waits: what failed may have been a wait, and copies may be on their way
+  if (pinned) hy_host_free(test_device, pinned);
+  return status == HY_OK ? HY_OK : hy_fail(status, "%s", said);
+}
+
+void test_backend_survives(const char* backend, const int* codes, int n_codes) {
+  CHECK_OK(work());
+  long before = test_vendor.calls();
+  CHECK_OK(work());
+  long n = test_vendor.calls() - before, failed = 0;
+  assert_true(n > 60);
+  for (int c = 0; c < n_codes; c++) {
+    for (long i = 1; i <= n; i++) {
+      test_vendor.fail_at(i, codes[c], false);
+      hy_status status = work();
+      test_vendor.fail_at(0, 0, false);
+      if (status != HY_OK) {
+        failed++;
+        if (!strstr(hy_last_error(), backend))
+          fail_msg("call %ld with %d: \"%s\" does not say where", i, codes[c], hy_last_error());
+      }
+      CHECK_OK(work());
+    }
+  }
+  // Releasing things, and asking which device is current, go on without.
+  assert_true(failed > n);
+  test_backend_no_misuse();
+}
