@@ -34,6 +34,8 @@ if [ "$1" = test ] || [ "$1" = check ]; then
   missing libpcre2-8-0 /usr/lib/*/libpcre2-8.so.0
   missing libopenblas0-pthread /usr/lib/*/libopenblas.so.0
   missing libdnnl2 /usr/lib/*/libdnnl.so.2
+  missing openmpi-bin mpirun.openmpi
+  missing mpich mpirun.mpich
   missing python3 python3
 fi
 if [ "$1" = test ]; then
@@ -61,7 +63,7 @@ if [ -n "$packages" ]; then
 fi
 
 if [ "$1" = test ]; then
-  wanted="torch==2.13.0 transformers==5.22.0 peft==0.21.0 lightning==2.6.6 numpy pytest setuptools expecttest"
+  wanted="torch==2.13.0 transformers==5.22.0 peft==0.21.0 lightning==2.6.6 mpich==5.0.2 numpy pytest setuptools expecttest"
   if ! .venv/bin/python -c '
 import sys
 from importlib.metadata import version

@@ -46,7 +46,7 @@ bool bench_wanted(const char* name, const char* shape, const char* dtype);
 // clang-format off
 #define BENCHMARKS(X) \
   X(dispatch) X(alloc) X(copy) X(graph) X(gemm) X(int8) X(gemv) X(attention) X(scaling) X(decode) \
-  X(prefill) X(train) X(load) X(elementwise) X(softmax) X(norm) X(image) X(npu)
+  X(prefill) X(train) X(load) X(elementwise) X(softmax) X(norm) X(image) X(npu) X(comm)
 // clang-format on
 #define BENCH_AS_PROTOTYPE(name) hy_status bench_##name(hy_device* device);
 BENCHMARKS(BENCH_AS_PROTOTYPE)

@@ -36,8 +36,12 @@ hy_status hy__comm_timeout(double* seconds) {
 
 // ---- joining and leaving ----
 
+// HALYARD_COMM=mpi goes through MPI where the backend has its own, such as cuda without NCCL.
 const hy__comm_provider* hy__comm_provider_of(const hy_device* device) {
-  return device->backend->comm_init_rank ? &hy__comm_native : &hy__comm_mpi;
+  const char* asked = hy__env("HALYARD_COMM");
+  if (!device->backend->comm_init_rank || (asked && strcmp(asked, "mpi") == 0))
+    return &hy__comm_mpi;
+  return &hy__comm_native;
 }
 
 bool hy_comm_supported(const hy_device* device) {

@@ -54,6 +54,7 @@ typedef struct hy__mpi_state {
   char version[160];     // in the library's own words, the first line
   bool ours;             // we initialised it
   atomic_bool broken;    // a communicator has failed: not everybody may come to finalize
+  atomic_bool lost;      // a process has died, which MPI_Finalize would wait for
   atomic_bool poisoned;  // messages are under way in memory that is no longer there
   int rank, size;        // of MPI_COMM_WORLD
   double timeout;        // seconds
@@ -89,13 +90,15 @@ bool hy__mpi_process_died(const hy__mpi_process* process);
 
 struct hy__mpi_set;
 
+typedef enum hy__mpi_end { HY__MPI_THERE, HY__MPI_SAID_SO, HY__MPI_DIED } hy__mpi_end;
+
 typedef struct hy__mpi_comm {
   hy_device* device;
   int rank, n_ranks;
   uint64_t key;                // the same on all ranks, and another communicator has another
   hy__mpi_handle comm;         // where n_ranks > 1
   hy__mpi_process* processes;  // of each rank
-  bool* gone;                  // ranks whose last message has come
+  hy__mpi_end* gone;           // how each rank has ended, if it has
   unsigned* passed;            // the pass over a set in which a rank's next message was looked for
   unsigned pass;
   struct hy__mpi_set* sets;  // with messages under way, the newest first

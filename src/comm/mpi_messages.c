@@ -303,10 +303,10 @@ static void take_next(hy__mpi_comm* comm, hy__mpi_set* rest, int peer) {
   p->done =
       hy__mpi.call->irecv(memory, message.bytes, peer, message.tag, comm->comm, &p->request) != 0;
   hy__mpi_unlock();
-  if (message.tag <= HY__MPI_TAG_LEFT) comm->gone[peer] = true;
+  if (message.tag <= HY__MPI_TAG_LEFT) comm->gone[peer] = HY__MPI_SAID_SO;
 }
 
-// One pass: true when no rank is waited for and no message is under way.
+// One pass: true when no rank is waited for and no message is under way but to the dead.
 static bool settle_once(hy__mpi_comm* comm, hy__mpi_set* rest) {
   bool settled = true;
   hy__mpi_lock();
@@ -316,17 +316,19 @@ static bool settle_once(hy__mpi_comm* comm, hy__mpi_set* rest) {
       int done = 0;
       if (!p->started) p->done = true;  // nothing is received any more
       if (!p->done) p->done = hy__mpi.call->test(&p->request, &done, NULL) != 0 || done;
-      settled = settled && p->done;
+      settled = settled && (p->done || comm->gone[p->peer] == HY__MPI_DIED);
     }
   }
   hy__mpi_unlock();
   for (int peer = 0; peer < comm->n_ranks; peer++) {
     if (peer == comm->rank || comm->gone[peer]) continue;
     settled = false;
-    if (hy__mpi_process_died(&comm->processes[peer]))
-      comm->gone[peer] = true;
-    else
+    if (hy__mpi_process_died(&comm->processes[peer])) {
+      comm->gone[peer] = HY__MPI_DIED;
+      atomic_store(&hy__mpi.lost, true);
+    } else {
       take_next(comm, rest, peer);
+    }
   }
   return settled;
 }
@@ -355,7 +357,8 @@ void hy__mpi_settle(hy__mpi_comm* comm) {
     settled = settle_once(comm, &rest);
     if (!settled) pause_for(passes);
   }
-  comm->settled = settled;
-  if (!forget_all(comm)) atomic_store(&hy__mpi.poisoned, true);
+  bool clean = forget_all(comm);
+  comm->settled = settled && clean;
+  if (!clean) atomic_store(&hy__mpi.poisoned, true);
   hy__mpi_set_end(&rest);
 }

@@ -81,7 +81,8 @@ hy_status hy__mpi_join_world(void) {
 // it called. Otherwise the process ends without, and mpirun ends the others.
 void hy__comm_shutdown(void) {
   hy__mpi_lock();
-  bool finalizes = joined && hy__mpi.ours && !atomic_load(&hy__mpi.poisoned);
+  bool finalizes =
+      joined && hy__mpi.ours && !atomic_load(&hy__mpi.poisoned) && !atomic_load(&hy__mpi.lost);
   joined = false;
   hy__mpi_unlock();
   if (!finalizes) return;

@@ -2,8 +2,9 @@
 // host's C++ compiler, a module is a shared library, a launch runs every block to its end before it
 // returns. For tests of kernels and of the host side where there is no GPU; time means nothing here.
 //
-// Environment: GPU_EMULATOR_HOME, the folder of device.h; GPU_EMULATOR_REVERSE=1 runs the threads of
-// a block in the opposite order, which shows races that the usual order hides.
+// Environment: GPU_EMULATOR_HOME, the folder of device.h; GPU_EMULATOR_DEVICES, how many devices
+// there are, 1 by default; GPU_EMULATOR_REVERSE=1 runs the threads of a block in the opposite order,
+// which shows races that the usual order hides.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -263,14 +264,17 @@ API cuGetErrorName(int e, const char** name) {
   return *name = e == OK ? "CUDA_SUCCESS" : "CUDA_ERROR_EMULATED", OK;
 }
 API cuGetErrorString(int, const char** text) { return *text = "an error of the emulator", OK; }
-API cuDeviceGetCount(int* n) { return *n = 1, OK; }
-API cuDeviceGet(int* device, int) { return *device = 0, OK; }
+API cuDeviceGetCount(int* n) {
+  const char* asked = getenv("GPU_EMULATOR_DEVICES");
+  return *n = asked ? atoi(asked) : 1, OK;
+}
+API cuDeviceGet(int* device, int index) { return *device = index, OK; }
 API cuDeviceGetName(char* name, int size, int) {
   return snprintf(name, (size_t)size, "Emulated GPU"), OK;
 }
 API cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = (size_t)8 << 30, OK; }
-API cuDeviceGetPCIBusId(char* id, int size, int) {
-  return snprintf(id, (size_t)size, "0000:00:00.0"), OK;
+API cuDeviceGetPCIBusId(char* id, int size, int device) {
+  return snprintf(id, (size_t)size, "0000:%02x:00.0", device & 255), OK;
 }
 API cuDeviceGetAttribute(int* value, int attribute, int) {
   switch (attribute) {
@@ -287,16 +291,37 @@ API cuDeviceGetAttribute(int* value, int attribute, int) {
   }
   return OK;
 }
-API cuDevicePrimaryCtxRetain(void** context, int) { return *context = (void*)&machine, OK; }
+// One machine is behind all devices; contexts tell them apart.
+static char contexts[64];
+static thread_local void* current_contexts[16];
+static thread_local int n_current;
+API cuDevicePrimaryCtxRetain(void** context, int device) {
+  return *context = &contexts[device & 63], OK;
+}
 API cuDevicePrimaryCtxRelease_v2(int) { return OK; }
 API cuDevicePrimaryCtxRelease(int) { return OK; }
 API cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
   return *flags = 0, *active = 1, OK;
 }
-API cuCtxGetCurrent(void** context) { return *context = (void*)&machine, OK; }
-API cuCtxSetCurrent(void*) { return OK; }
-API cuCtxPushCurrent_v2(void*) { return OK; }
-API cuCtxPopCurrent_v2(void** context) { return *context = nullptr, OK; }
+API cuCtxGetCurrent(void** context) {
+  return *context = n_current ? current_contexts[n_current - 1] : nullptr, OK;
+}
+API cuCtxSetCurrent(void* context) {
+  if (n_current == 0) n_current = 1;
+  return current_contexts[n_current - 1] = context, OK;
+}
+API cuCtxPushCurrent_v2(void* context) {
+  if (n_current == 16) return NO_MEMORY;
+  return current_contexts[n_current++] = context, OK;
+}
+API cuCtxPopCurrent_v2(void** context) {
+  if (n_current == 0) return 201;  // no context
+  return *context = current_contexts[--n_current], OK;
+}
+API cuCtxGetDevice(int* device) {
+  if (n_current == 0) return 201;
+  return *device = (int)((char*)current_contexts[n_current - 1] - contexts), OK;
+}
 API cuCtxSynchronize(void) { return OK; }
 API cuMemGetInfo_v2(size_t* available, size_t* total) {
   return *available = (size_t)6 << 30, *total = (size_t)8 << 30, OK;

@@ -19,6 +19,28 @@ for op in "$@"; do
   }
 done
 echo "$# ops pass on the emulated GPU"
+# Communicators by NCCL: one rank, ranks on devices of their own, and what must be refused.
+rank=$(dirname "$halyard")/comm_rank
+if [ -x "$rank" ]; then
+  comm() { # words that must be said, then the arguments
+    words=$1
+    shift
+    env "$@" > "$folder/log" 2>&1 || true
+    grep -q "$words" "$folder/log" || {
+      cat "$folder/log"
+      exit 1
+    }
+  }
+  comm "threads ok" GPU_EMULATOR_DEVICES=4 "$rank" threads cuda
+  comm "conformance ok" "$rank" conformance cuda
+  comm "threads ok" "$rank" threads cuda
+  comm "same_device_twice ok" "$rank" same_device_twice cuda
+  comm "communicators need 21000" NCCL_TEST_VERSION=20800 "$rank" conformance cuda
+  mkdir -p "$folder/without_nccl"
+  cp "$folder/libcuda.so.1" "$folder/libnvrtc.so.13" "$folder/without_nccl/"
+  comm "need NCCL, which was not found" LD_LIBRARY_PATH="$folder/without_nccl" "$rank" conformance cuda
+  echo "communicators pass on the emulated GPU"
+fi
 # Decoding by a captured graph.
 generate=$(dirname "$halyard")/test_generate
 if [ -x "$generate" ]; then

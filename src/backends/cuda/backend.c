@@ -12,6 +12,12 @@ static void arch_option(int major, int minor, char* option, size_t size) {
   snprintf(option, size, "--gpu-architecture=sm_%d%d%s", major, minor, major == 9 ? "a" : "");
 }
 
+static void* open_nccl(char* path, size_t size) {
+  void* library = hy__cuda_open("libnccl.so.2");
+  if (library) hy__cuda_path(library, path, size);
+  return library;
+}
+
 hy__gpu_api hy__cuda_api = {
     .name = "cuda",
     .compiler_name = "NVRTC",
@@ -22,6 +28,9 @@ hy__gpu_api hy__cuda_api = {
                     HY_CAP_PAGED_ATTENTION | HY_CAP_FUSED_MOE,
     .bind_compiler = hy__cuda_bind_nvrtc,
     .arch_option = arch_option,
+    .nccl_name = "NCCL",
+    .nccl_remedy = "pip install nvidia-nccl-cu13, or NVIDIA's packages",
+    .open_nccl = open_nccl,
 };
 
 // Whether the PCI bus shows a device of NVIDIA's. In a container or a virtual machine it may not
@@ -146,6 +155,20 @@ static const hy_backend backend = {
     .module_kernel = hy__gpu_module_kernel,
     .kernel_launch = hy__gpu_kernel_launch,
     .module_destroy = hy__gpu_module_destroy,
+    .comm_unique_id = hy__gpu_comm_unique_id,
+    .comm_init_rank = hy__gpu_comm_init_rank,
+    .comm_destroy = hy__gpu_comm_destroy,
+    .comm_abort = hy__gpu_comm_abort,
+    .comm_async_error = hy__gpu_comm_async_error,
+    .all_reduce = hy__gpu_all_reduce,
+    .all_gather = hy__gpu_all_gather,
+    .reduce_scatter = hy__gpu_reduce_scatter,
+    .broadcast = hy__gpu_broadcast,
+    .send = hy__gpu_send,
+    .recv = hy__gpu_recv,
+    .barrier = hy__gpu_barrier,
+    .group_begin = hy__gpu_group_begin,
+    .group_end = hy__gpu_group_end,
     .peak = hy__gpu_peak,
     .providers = providers,
     .n_providers = (int)(sizeof providers / sizeof providers[0]),

@@ -39,6 +39,18 @@ typedef struct hy__gpu_compiler {
 #include "backends/gpu/compiler.def"
 } hy__gpu_compiler;
 
+// A vendor's collectives, NCCL or RCCL; the id is passed by value.
+typedef struct hy__gpu_nccl_id {
+  char bytes[128];
+} hy__gpu_nccl_id;
+
+typedef struct hy__gpu_nccl {
+#define HY_NCCL(field, symbol, parameters) int(*field) parameters;
+#include "backends/gpu/nccl.def"
+  const char* (*error_string)(int result);
+  const char* (*last_error)(void* comm);  // NULL in old ones
+} hy__gpu_nccl;
+
 // One vendor's driver and compiler, bound. The backend's file fills the first part; the rest is
 // written by the first probe and constant after it.
 #define HY__GPU_MAX_DEVICES 64
@@ -53,6 +65,8 @@ struct hy__gpu_api {
   hy_status (*bind_compiler)(hy__gpu_api* api, hy_probe* report);
   // The compiler's option for a device, such as --gpu-architecture=sm_90a.
   void (*arch_option)(int major, int minor, char* option, size_t size);
+  const char *nccl_name, *nccl_remedy;          // "NCCL", and how to come by it
+  void* (*open_nccl)(char* path, size_t size);  // NULL where it is not found
 
   hy__gpu_driver driver;
   hy__gpu_compiler compiler;
@@ -60,6 +74,8 @@ struct hy__gpu_api {
   char compiler_path[256];
   int n_devices;
   struct hy__gpu_device* opened[HY__GPU_MAX_DEVICES];
+  bool nccl_bound;  // by the first communicator
+  hy__gpu_nccl nccl;
 };
 
 // ---- Devices and streams ----
@@ -306,6 +322,27 @@ hy_status hy__gpu_compile_flags(void* device, char* text, size_t size);
 hy_status hy__gpu_module_kernel(void* device, void* module, const char* name, void** kernel);
 hy_status hy__gpu_kernel_launch(void* device, void* stream, void* kernel, const hy_launch* launch);
 void hy__gpu_module_destroy(void* device, void* module);
+hy_status hy__gpu_comm_unique_id(void* device, hy_comm_id* id);
+hy_status hy__gpu_comm_init_rank(void* device, int32_t n_ranks, const hy_comm_id* id, int32_t rank,
+                                 void** comm);
+void hy__gpu_comm_destroy(void* device, void* comm);
+hy_status hy__gpu_comm_abort(void* device, void* comm);
+hy_status hy__gpu_comm_async_error(void* device, void* comm, hy_async_error* error);
+hy_status hy__gpu_all_reduce(void* device, void* comm, void* stream, const void* send, void* recv,
+                             uint64_t count, hy_dtype dtype, hy_reduce_op op);
+hy_status hy__gpu_all_gather(void* device, void* comm, void* stream, const void* send, void* recv,
+                             uint64_t count, hy_dtype dtype);
+hy_status hy__gpu_reduce_scatter(void* device, void* comm, void* stream, const void* send,
+                                 void* recv, uint64_t count, hy_dtype dtype, hy_reduce_op op);
+hy_status hy__gpu_broadcast(void* device, void* comm, void* stream, void* buffer, uint64_t count,
+                            hy_dtype dtype, int32_t root);
+hy_status hy__gpu_send(void* device, void* comm, void* stream, const void* buffer, uint64_t count,
+                       hy_dtype dtype, int32_t peer);
+hy_status hy__gpu_recv(void* device, void* comm, void* stream, void* buffer, uint64_t count,
+                       hy_dtype dtype, int32_t peer);
+hy_status hy__gpu_barrier(void* device, void* comm, void* stream);
+hy_status hy__gpu_group_begin(void* device);
+hy_status hy__gpu_group_end(void* device);
 hy_status hy__gpu_peak(void* device, hy_peak kind, hy_dtype dtype, void* dst, const void* src,
                        size_t bytes, double* per_second);
 
