@@ -11,18 +11,18 @@ const cli_command cli_plan = {"plan", "", "Estimate a model split over several d
                               "halyard plan --model DIR --devices 4 --link 25 --dtype bf16", run};
 
 // Fitted to runs with one core a device: docs/parallel.md has them, and what the estimates miss.
-static const hy__plan_machine fitted = {.block = 10e-6, .latency = 10e-6};
+static const hy__plan_machine fitted = {.block = 10e-6, .latency = 5e-6};
 
 // Packed weights are unpacked while they are read, and 16-bit ones made 32 bits wide.
 static double fitted_read(const hy__config* c, hy_weight_format format) {
   switch (format) {
-    case HY_WEIGHTS_Q8: return 8.2e9;
-    case HY_WEIGHTS_Q4: return 7.1e9;
-    case HY_WEIGHTS_F32: return 17.6e9;
-    case HY_WEIGHTS_BF16: return 8.1e9;
+    case HY_WEIGHTS_Q8: return 17.9e9;
+    case HY_WEIGHTS_Q4: return 15.4e9;
+    case HY_WEIGHTS_F32: return 24.8e9;
+    case HY_WEIGHTS_BF16: return 16.8e9;
     case HY_WEIGHTS_AS_FILE: break;
   }
-  return c->dtype == HY_F32 ? 17.6e9 : 8.1e9;
+  return c->dtype == HY_F32 ? 24.8e9 : 16.8e9;
 }
 
 static const char* const names[HY__PLAN_SPLITS] = {"tensor", "pipeline", "data"};
@@ -82,7 +82,7 @@ static int run(int argc, char** argv) {
       {"dtype", CLI_TEXT, &dtype, "f32|bf16|q8|q4", "how weights are kept (as config.json says)"},
       {"context", CLI_INT, &context, "N", "tokens of a sequence (1024)"},
       {"read", CLI_REAL, &read, "GB/s", "at which a device reads weights (as fitted)"},
-      {"latency", CLI_REAL, &latency, "US", "microseconds of a collective (10)"},
+      {"latency", CLI_REAL, &latency, "US", "microseconds of a collective (5)"},
       {"rank", CLI_INT, &rank, "R", "of an adapter that is trained (16)"},
   };
   int extra;
