@@ -4,7 +4,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -96,48 +95,52 @@ static float element(int of_rank, int64_t i) {
   return ldexpf((float)(int32_t)(bits * 2246822519u), (int)(bits % 24) - 40);
 }
 
-// Long enough for several segments; equal to the serial sum in the order of ranks, bit by bit.
-static hy_status sum_is_serial(int64_t count) {
-  float* values = malloc((size_t)count * 4);
-  EXPECT(values);
-  for (int64_t i = 0; i < count; i++) values[i] = element(rank, i);
-  void* at;
-  TRY(put(values, (size_t)count * 4, &at));
-  TRY(hy_comm_all_reduce(comm, stream, at, at, count, HY_F32, HY_REDUCE_SUM));
-  TRY(get(values, (size_t)count * 4, at));
+// What the tests fill and look at.
+enum { MOST = 1 << 22 };
+static union {
+  char bytes[MOST];
+  float floats[MOST / 4];
+  int32_t ints[MOST / 4];
+} host;
+
+// How many of the elements are not the serial sum, in the order of ranks, bit by bit.
+static int64_t n_wrong(int64_t first, int64_t count) {
   int64_t wrong = 0;
-  for (int64_t i = 0; i < count; i++) {
+  for (int64_t i = first; i < first + count; i++) {
     volatile float sum = element(0, i);
     for (int r = 1; r < n_ranks; r++) sum += element(r, i);
-    wrong += memcmp((void*)&sum, &values[i], 4) != 0;
+    union {
+      float value;
+      uint32_t bits;
+    } want = {sum}, got = {host.floats[i]};
+    wrong += want.bits != got.bits;
   }
-  free(values);
-  if (wrong)
-    return hy_fail(HY_INTERNAL, "%lld of %lld sums differ", (long long)wrong, (long long)count);
+  return wrong;
+}
+
+static hy_status sum_is_serial(int64_t count) {
+  for (int64_t i = 0; i < count; i++) host.floats[i] = element(rank, i);
+  void* at;
+  TRY(put(host.floats, (size_t)count * 4, &at));
+  TRY(hy_comm_all_reduce(comm, stream, at, at, count, HY_F32, HY_REDUCE_SUM));
+  TRY(get(host.floats, (size_t)count * 4, at));
+  EXPECT(n_wrong(0, count) == 0);
   return HY_OK;
 }
 
 static hy_status scatter_is_serial(int64_t count) {
-  size_t all = (size_t)count * (size_t)n_ranks;
-  float* values = malloc(all * 4);
-  EXPECT(values);
-  for (size_t i = 0; i < all; i++) values[i] = element(rank, (int64_t)i);
+  int64_t all = count * n_ranks, first = rank * count;
+  for (int64_t i = 0; i < all; i++) host.floats[i] = element(rank, i);
   void* at;
-  TRY(put(values, all * 4, &at));
-  char* own = (char*)at + (size_t)rank * (size_t)count * 4;
-  TRY(hy_comm_reduce_scatter(comm, stream, at, own, count, HY_F32, HY_REDUCE_SUM));
-  TRY(get(values, all * 4, at));
-  int64_t wrong = 0, first = (int64_t)rank * count;
-  for (int64_t i = first; i < first + count; i++) {
-    volatile float sum = element(0, i);
-    for (int r = 1; r < n_ranks; r++) sum += element(r, i);
-    wrong += memcmp((void*)&sum, &values[i], 4) != 0;
-  }
-  free(values);
-  EXPECT(wrong == 0);
+  TRY(put(host.floats, (size_t)all * 4, &at));
+  TRY(hy_comm_reduce_scatter(comm, stream, at, (char*)at + 4 * first, count, HY_F32,
+                             HY_REDUCE_SUM));
+  TRY(get(host.floats, (size_t)all * 4, at));
+  EXPECT(n_wrong(first, count) == 0);
   return HY_OK;
 }
 
+// Small ones, and such as take several segments.
 static hy_status order(void) {
   static const int64_t counts[] = {1, 5, 8191, 65537, 300007, 1000003};
   for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -153,8 +156,7 @@ enum { LONG = 300007 };
 
 // Everybody sends to everybody at once, long messages that no library keeps for later.
 static hy_status crossing(void) {
-  int32_t* values = malloc(LONG * sizeof *values);
-  EXPECT(values);
+  int32_t* values = host.ints;
   void *out[8], *in[8];
   for (int peer = 0; peer < n_ranks; peer++) {
     for (int i = 0; i < LONG; i++) values[i] = 1000 * rank + 10 * peer + i;
@@ -173,7 +175,6 @@ static hy_status crossing(void) {
     TRY(hy_free(device, out[peer]));
     for (int i = 0; i < LONG && peer != rank; i++) EXPECT(values[i] == 1000 * peer + 10 * rank + i);
   }
-  free(values);
   return expect(hy_comm_group_end(device), HY_INVALID_ARGUMENT, "without hy_comm_group_begin");
 }
 
@@ -209,9 +210,9 @@ static hy_status parts(void) {
 // ---- what must be an error on every rank ----
 
 static hy_status all_reduce_of(int64_t count, hy_dtype dtype, hy_reduce_op op) {
-  static char zeros[4 << 20];
   void* at;
-  TRY(put(zeros, sizeof zeros, &at));
+  memset(&host, 0, sizeof host);
+  TRY(put(&host, sizeof host, &at));
   hy_status status = hy_comm_all_reduce(comm, stream, at, at, count, dtype, op);
   if (status != HY_OK) return status;
   hy_free(device, at);
@@ -239,9 +240,8 @@ static hy_status long_counts_differ(void) {
 
 // What lies behind the count stays as it was, however much more a rank sends.
 static hy_status long_broadcast_differs(void) {
-  enum { ALL = 4 << 20, SHORT = 100000 };
-  char* bytes = malloc(ALL);
-  EXPECT(bytes);
+  enum { ALL = MOST, SHORT = 100000 };
+  char* bytes = host.bytes;
   memset(bytes, 1 + rank, ALL);
   void* at;
   TRY(put(bytes, ALL, &at));
@@ -249,7 +249,6 @@ static hy_status long_broadcast_differs(void) {
   TRY(disagree(status, "count"));
   TRY(get(bytes, ALL, at));
   for (int i = SHORT; i < ALL; i++) EXPECT(bytes[i] == 1 + rank);
-  free(bytes);
   return HY_OK;
 }
 
