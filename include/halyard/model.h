@@ -46,8 +46,9 @@ typedef struct hy_load_options {
   // loads its part alone, and all of them make the same calls with the same arguments and get the
   // same tokens. The communicator stays the caller's and outlives the model.
   struct hy_comm* comm;
-  // NULL, or the devices that take the layers in turn (pipeline), the first of which is the one that
-  // the model is loaded onto. `layers` says how many each of them takes; NULL: as memory allows.
+  // NULL, or the devices that take the layers in turn (pipeline), the first of which is the one
+  // that the model is loaded onto. `layers` says how many each of them takes; NULL: as memory
+  // allows.
   hy_device* const* devices;
   int n_devices;
   const int64_t* layers;

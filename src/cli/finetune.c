@@ -18,7 +18,9 @@
 static int run(int argc, char** argv);
 const cli_command cli_finetune = {
     "finetune", "", "Train a LoRA adapter on your texts",
-    "halyard finetune --model DIR --data FILE.jsonl --out DIR --rank 16 --steps 200", run};
+    "halyard finetune --model DIR --data FILE.jsonl --out DIR --rank 16 --steps 200\n"
+    "  mpirun -n 2 halyard finetune --parallel data --model DIR --data FILE.jsonl --out DIR",
+    run};
 
 #define STATE_FILE "training.safetensors"
 

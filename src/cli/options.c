@@ -9,6 +9,7 @@
 #include "base/edit_distance.h"
 #include "cli/cli.h"
 #include "cli/visit.h"
+#include "halyard/comm.h"
 #include "halyard/trace.h"
 
 cli_globals cli = {.threads = CLI_NOT_GIVEN};
@@ -166,8 +167,19 @@ int cli_parse(const cli_command* command, const cli_option* options, int n_optio
   return CLI_DONE;
 }
 
+// Of several processes each says which one it is.
+static void print_failure(const char* message) {
+  char text[1024];
+  int rank, size;
+  snprintf(text, sizeof text, "%s", message);
+  if (hy_comm_world_rank(&rank, &size) == HY_OK && size > 1)
+    fprintf(stderr, "halyard, rank %d of %d: %s\n", rank, size, text);
+  else
+    fprintf(stderr, "halyard: %s\n", text);
+}
+
 int cli_fail(hy_status status) {
-  fprintf(stderr, "halyard: %s\n", hy_last_error()[0] ? hy_last_error() : hy_status_text(status));
+  print_failure(hy_last_error()[0] ? hy_last_error() : hy_status_text(status));
   switch (status) {
     case HY_UNAVAILABLE:
     case HY_NOT_FOUND: return CLI_NO_DEVICE;

@@ -10,8 +10,20 @@ static int run(int argc, char** argv);
 const cli_command cli_plan = {"plan", "", "Estimate a model split over several devices",
                               "halyard plan --model DIR --devices 4 --link 25 --dtype bf16", run};
 
-// Fitted to runs on one core a device: docs/parallel.md has them, and what the estimates miss.
-static const hy__plan_machine fitted = {.read = 10e9, .block = 60e-6, .latency = 20e-6};
+// Fitted to runs with one core a device: docs/parallel.md has them, and what the estimates miss.
+static const hy__plan_machine fitted = {.block = 10e-6, .latency = 5e-6};
+
+// Packed weights are unpacked while they are read, and 16-bit ones made 32 bits wide.
+static double fitted_read(const hy__config* c, hy_weight_format format) {
+  switch (format) {
+    case HY_WEIGHTS_Q8: return 17.9e9;
+    case HY_WEIGHTS_Q4: return 15.4e9;
+    case HY_WEIGHTS_F32: return 24.8e9;
+    case HY_WEIGHTS_BF16: return 16.8e9;
+    case HY_WEIGHTS_AS_FILE: break;
+  }
+  return c->dtype == HY_F32 ? 24.8e9 : 16.8e9;
+}
 
 static const char* const names[HY__PLAN_SPLITS] = {"tensor", "pipeline", "data"};
 
@@ -62,15 +74,15 @@ static void print_table(const hy__split_plan* plans, int64_t devices, double lin
 static int run(int argc, char** argv) {
   const char *folder = NULL, *dtype = NULL;
   int64_t devices = 0, context = 1024, rank = 16;
-  double link = 0, read = 1e-9 * fitted.read, latency = 1e6 * fitted.latency;
+  double link = 0, read = 0, latency = 1e6 * fitted.latency;
   const cli_option options[] = {
       {"model", CLI_TEXT, &folder, "DIR", "folder with config.json; weights are not needed"},
       {"devices", CLI_INT, &devices, "N", "how many, each with memory of its own"},
       {"link", CLI_REAL, &link, "GB/s", "between two of them"},
       {"dtype", CLI_TEXT, &dtype, "f32|bf16|q8|q4", "how weights are kept (as config.json says)"},
       {"context", CLI_INT, &context, "N", "tokens of a sequence (1024)"},
-      {"read", CLI_REAL, &read, "GB/s", "at which a device reads weights (10)"},
-      {"latency", CLI_REAL, &latency, "US", "microseconds of a collective (20)"},
+      {"read", CLI_REAL, &read, "GB/s", "at which a device reads weights (as fitted)"},
+      {"latency", CLI_REAL, &latency, "US", "microseconds of a collective (5)"},
       {"rank", CLI_INT, &rank, "R", "of an adapter that is trained (16)"},
   };
   int extra;
@@ -85,11 +97,13 @@ static int run(int argc, char** argv) {
     return cli_usage(&cli_plan, "--devices and --rank are 1 to 65536");
   hy__config config;
   hy__split_plan plans[HY__PLAN_SPLITS];
-  const hy__plan_machine machine = {
-      .read = 1e9 * read, .block = fitted.block, .latency = 1e-6 * latency, .link = 1e9 * link};
   hy_status status = hy__config_load(folder, &config);
-  if (status == HY_OK)
-    status = hy__plan_make(&config, format, (int)devices, context, rank, &machine, plans);
+  if (status != HY_OK) return cli_fail(status);
+  const hy__plan_machine machine = {.read = read != 0 ? 1e9 * read : fitted_read(&config, format),
+                                    .block = fitted.block,
+                                    .latency = 1e-6 * latency,
+                                    .link = 1e9 * link};
+  status = hy__plan_make(&config, format, (int)devices, context, rank, &machine, plans);
   if (status != HY_OK) return cli_fail(status);
   if (cli.json)
     write_json(plans, devices);

@@ -11,7 +11,9 @@
 static int run(int argc, char** argv);
 const cli_command cli_run = {
     "run", "", "Let a model continue a prompt",
-    "halyard run --model DIR --prompt 'Once upon a time' --max-tokens 64 --temperature 0.8", run};
+    "halyard run --model DIR --prompt 'Once upon a time' --max-tokens 64 --temperature 0.8\n"
+    "  mpirun -n 2 halyard run --parallel tensor --model DIR --prompt 'Once upon a time'",
+    run};
 
 // What a run collects: of several ranks the first one writes.
 typedef struct output {

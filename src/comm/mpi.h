@@ -102,6 +102,7 @@ typedef struct hy__mpi_comm {
   unsigned* passed;            // the pass over a set in which a rank's next message was looked for
   unsigned pass;
   struct hy__mpi_set* sets;  // with messages under way, the newest first
+  bool ended;                // it has been tried to settle
   bool settled;              // nothing is under way, and nothing will come
   atomic_bool aborted;
   pthread_mutex_t mutex;  // guards the error
@@ -122,7 +123,8 @@ hy_status hy__mpi_meet(hy__mpi_comm* comm, const hy_comm_id* id);
 // Until every process of the world has come here.
 hy_status hy__mpi_goodbye(double seconds);
 
-// Notes the calling thread's message as the communicator's failure and tells the other ranks.
+// Notes the calling thread's message as the communicator's failure, tells the other ranks and
+// settles; gives the status back, with its message.
 hy_status hy__mpi_comm_fail(hy__mpi_comm* comm, hy_status status);
 // Memory that lasts until the next call.
 hy_status hy__mpi_scratch(hy__mpi_comm* comm, size_t bytes, char** scratch);

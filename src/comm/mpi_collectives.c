@@ -9,7 +9,7 @@
 
 #include "comm/mpi.h"
 
-enum { SMALL = 32768, SEGMENT = 262144 };  // bytes
+enum { SMALL = 32768, SEGMENT = 262144, LARGEST_SEGMENT = 1 << 20 };  // bytes
 
 typedef struct job {
   hy__mpi_comm* comm;
@@ -69,6 +69,15 @@ typedef struct split {
 typedef struct range {
   uint64_t first, count;
 } range;
+
+// Four segments a part overlap enough; fewer are fewer waits, more would be more where cores are
+// shared.
+static void set_segment(split* s, size_t size) {
+  s->segment = s->part / 4;
+  if (s->segment < SEGMENT / size) s->segment = SEGMENT / size;
+  if (s->segment > LARGEST_SEGMENT / size) s->segment = LARGEST_SEGMENT / size;
+  if (s->segment > s->part) s->segment = s->part;
+}
 
 static range segment_of(const split* s, int rank, uint64_t k) {
   uint64_t first = (uint64_t)rank * s->part + k * s->segment;
@@ -141,17 +150,15 @@ static hy_status reduce_in_segments(const job* j, split* s, bool gathers) {
 static hy_status all_reduce(const job* j) {
   uint64_t count = j->call->count;
   if (count * j->size * (uint64_t)j->n <= SMALL) return all_reduce_small(j);
-  split s = {.total = count,
-             .part = (count + (uint64_t)j->n - 1) / (uint64_t)j->n,
-             .segment = SEGMENT / j->size};
-  if (s.segment > s.part) s.segment = s.part;
+  split s = {.total = count, .part = (count + (uint64_t)j->n - 1) / (uint64_t)j->n};
+  set_segment(&s, j->size);
   return reduce_in_segments(j, &s, true);
 }
 
 static hy_status reduce_scatter(const job* j) {
   uint64_t count = j->call->count;
-  split s = {.total = count * (uint64_t)j->n, .part = count, .segment = SEGMENT / j->size};
-  if (s.segment > s.part) s.segment = s.part;
+  split s = {.total = count * (uint64_t)j->n, .part = count};
+  set_segment(&s, j->size);
   return reduce_in_segments(j, &s, false);
 }
 

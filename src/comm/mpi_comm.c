@@ -54,17 +54,21 @@ static bool note(hy__mpi_comm* comm, hy_status status, const char* message) {
   bool first = comm->error.status == HY_OK;
   if (first) {
     comm->error.status = status;
-    snprintf(comm->error.message, sizeof comm->error.message, "%s", message);
+    snprintf(comm->error.message, sizeof comm->error.message, "%.255s", message);
   }
   pthread_mutex_unlock(&comm->mutex);
   return first;
 }
 
 hy_status hy__mpi_comm_fail(hy__mpi_comm* comm, hy_status status) {
-  if (!note(comm, status, hy_last_error())) return status;
-  atomic_store(&hy__mpi.broken, true);
-  hy__mpi_tell_all(comm, HY__MPI_TAG_FAILED);
-  return status;
+  char message[512];
+  snprintf(message, sizeof message, "%s", hy_last_error());
+  if (note(comm, status, message)) {
+    atomic_store(&hy__mpi.broken, true);
+    hy__mpi_tell_all(comm, HY__MPI_TAG_FAILED);
+  }
+  hy__mpi_settle(comm);
+  return hy_fail(status, "%s", message);
 }
 
 static hy_status failed_before(hy__mpi_comm* comm) {
@@ -225,6 +229,12 @@ static hy_status run_on_host(const operation* list, int n) {
                               : hy__mpi_collective(list[0].comm, &list[0].on_host);
 }
 
+static hy_status run_staged(operation* list, int n) {
+  HY_TRY(stage_down(list, n));
+  HY_TRY(run_on_host(list, n));
+  return stage_up(list, n);
+}
+
 // One collective, or messages that proceed together; of one communicator.
 static hy_status run_unit(operation* list, int n) {
   hy__mpi_comm* comm = list[0].comm;
@@ -234,11 +244,8 @@ static hy_status run_unit(operation* list, int n) {
         HY_DEVICE_FAILED,
         "another communicator failed with messages under way; MPI is not called again in "
         "this process");
-  if (comm->device->is_host) return run_on_host(list, n);
-  hy_status status = stage_down(list, n);
-  if (status == HY_OK) status = run_on_host(list, n);
-  if (status == HY_OK) status = stage_up(list, n);
-  // The others wait for a rank whose device has failed.
+  hy_status status = comm->device->is_host ? run_on_host(list, n) : run_staged(list, n);
+  // The others wait for a rank that has no memory, or whose device has failed.
   return status == HY_OK || comm->n_ranks == 1 ? status : hy__mpi_comm_fail(comm, status);
 }
 

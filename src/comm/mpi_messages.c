@@ -220,7 +220,7 @@ static int first_pending(const hy__mpi_set* set) {
 
 // Spins, then yields, then sleeps: ranks may be more than cores.
 static void pause_for(unsigned passes) {
-  enum { SPIN = 200, YIELD = 20000 };
+  enum { SPIN = 1000, YIELD = 20000 };
   if (passes < SPIN) return;
   if (passes < YIELD)
     sched_yield();
@@ -257,13 +257,7 @@ static hy_status wait_for_all(hy__mpi_set* set, const char* what) {
 hy_status hy__mpi_wait(hy__mpi_set* set, const char* what) {
   hy_status status = set->status;
   if (status == HY_OK && set->n > 0) status = wait_for_all(set, what);
-  if (status != HY_OK) {
-    hy__mpi_comm_fail(set->comm, status);
-    char message[320];
-    snprintf(message, sizeof message, "%s", hy_last_error());
-    hy__mpi_settle(set->comm);
-    hy_fail(status, "%s", message);
-  }
+  if (status != HY_OK) hy__mpi_comm_fail(set->comm, status);
   set->n = 0;
   return status;
 }
@@ -348,7 +342,8 @@ static bool forget_all(hy__mpi_comm* comm) {
 
 void hy__mpi_settle(hy__mpi_comm* comm) {
   enum { MOMENT_NS = 2000000000 };
-  if (comm->settled || comm->n_ranks == 1 || atomic_load(&hy__mpi.poisoned)) return;
+  if (comm->ended || comm->n_ranks == 1 || atomic_load(&hy__mpi.poisoned)) return;
+  comm->ended = true;
   int64_t deadline = hy__now_ns() + MOMENT_NS;
   hy__mpi_set rest;
   hy__mpi_set_begin(&rest, comm);

@@ -82,18 +82,24 @@ static hy_status check_one(void* context, const char* name, hy_array** slot, int
   return HY_OK;
 }
 
+bool hy__memory_left(hy_device* device, uint64_t* left) {
+  uint64_t free, total;
+  hy_memory_stats stats;
+  if (hy_memory_info(device, &free, &total) != HY_OK || total == 0) return false;
+  if (hy_memory_get_stats(device, &stats) != HY_OK) return false;
+  free += stats.reserved - stats.allocated;
+  if (stats.limit && stats.limit < stats.allocated + free)
+    free = stats.limit > stats.allocated ? stats.limit - stats.allocated : 0;
+  *left = free;
+  return true;
+}
+
 // A device that has too little memory says so here; of a process with too little the system makes
 // an end, in the middle of it.
 static hy_status check_room(const loading* l) {
   hy_device* device = hy_stream_device(l->stream);
-  uint64_t free, total;
-  hy_memory_stats stats;
-  if (hy_memory_info(device, &free, &total) != HY_OK || total == 0) return HY_OK;
-  HY_TRY(hy_memory_get_stats(device, &stats));
-  free += stats.reserved - stats.allocated;
-  if (stats.limit && stats.limit < stats.allocated + free)
-    free = stats.limit > stats.allocated ? stats.limit - stats.allocated : 0;
-  if (l->progress->bytes <= (double)free) return HY_OK;
+  uint64_t free;
+  if (!hy__memory_left(device, &free) || l->progress->bytes <= (double)free) return HY_OK;
   return hy_fail(
       HY_OUT_OF_MEMORY,
       "%s: its weights take %.2f GB, and %s has %.2f GB of memory left; q8 and q4 take less",

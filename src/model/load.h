@@ -14,6 +14,9 @@ hy_status hy__transformer_load(hy_stream* stream, const char* folder,
                                const hy_load_options* options, const hy__span* layers,
                                hy__transformer* model);
 
+// Bytes that can still be allocated, within the device's limit; false where it does not say.
+bool hy__memory_left(hy_device* device, uint64_t* left);
+
 // How far a load is, in weights.
 typedef struct hy__load_progress {
   const hy_load_options* options;

@@ -2,6 +2,7 @@
 #include "model/pipeline.h"
 
 #include "base/memory.h"
+#include "model/load.h"
 #include "model/plan.h"
 
 enum { MOST_STAGES = 64 };
@@ -10,9 +11,9 @@ enum { MOST_STAGES = 64 };
 
 // Bytes that a device has for layers; where it does not say, as much as all layers take.
 static double room_for_layers(hy_device* device, double blocks, double ends) {
-  uint64_t free = 0, total = 0;
-  if (hy_memory_info(device, &free, &total) != HY_OK || total == 0) return blocks;
-  return (double)free > ends ? (double)free - ends : 0;
+  uint64_t left;
+  if (!hy__memory_left(device, &left)) return blocks;
+  return (double)left > ends ? (double)left - ends : 0;
 }
 
 hy_status hy__pipeline_place(const hy__config* config, hy_weight_format format,

@@ -306,6 +306,18 @@ static hy_status one_aborts(void) {
   return expect(all_reduce_of(1000000, HY_F32, HY_REDUCE_SUM), HY_DEVICE_FAILED, "aborted");
 }
 
+// Scratch memory of the collective cannot be had on rank 0; the others hear of it.
+static hy_status one_has_no_memory(void) {
+  float value = 0;
+  void* at;
+  TRY(put(&value, sizeof value, &at));
+  if (rank == 0) hy_inject_fault(HY_FAULT_HOST_ALLOCATION, 1);
+  hy_status status = hy_comm_all_reduce(comm, stream, at, at, 1, HY_F32, HY_REDUCE_SUM);
+  if (rank == 0) hy_inject_fault(HY_FAULT_HOST_ALLOCATION, 0);
+  return rank == 0 ? expect(status, HY_OUT_OF_MEMORY, "host memory")
+                   : expect(status, HY_DEVICE_FAILED, "rank 0 has failed or aborted");
+}
+
 static void* abort_soon(void* context) {
   (void)context;
   while (hy_comm_async_error(comm) == HY_OK) hy_comm_abort(comm);
@@ -369,6 +381,7 @@ static const struct {
     {"bad_arguments", bad_arguments},
     {"same_rank_twice", same_rank_twice},
     {"one_aborts", one_aborts},
+    {"one_has_no_memory", one_has_no_memory},
     {"a_thread_aborts", a_thread_aborts},
     {"one_leaves", one_leaves},
     {"two_are_late", two_are_late},

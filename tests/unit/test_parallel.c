@@ -13,6 +13,7 @@
 #include "model/adapter.h"
 #include "model/create.h"
 #include "model/load.h"
+#include "model/pipeline.h"
 #include "model/train.h"
 #include "support/arrays.h"
 #include "support/tiny_model.h"
@@ -295,6 +296,29 @@ static void test_pipelines(void** state) {
   check_pipeline(&(shape){&hy__arch_qwen2, 4, 2, 96, .layers = 4, .tied = true}, HY_WEIGHTS_Q8);
 }
 
+// By what is left after the embedding on the first and the head on the last.
+static void test_placing(void** state) {
+  (void)state;
+  hy__config c = tiny_config(&hy__arch_qwen2, 32, HY_F32);
+  c.n_layers = 12;
+  hy_device *cpu, *devices[3];
+  int64_t layers[3];
+  CHECK_OK(hy_device_get("cpu", &cpu));
+  devices[0] = devices[1] = cpu;
+  devices[2] = guarded();
+  CHECK_OK(hy__pipeline_place(&c, HY_WEIGHTS_F32, devices, 2, layers));
+  assert_true(layers[0] == 6 && layers[1] == 6);
+  CHECK_OK(hy_memory_set_limit(cpu, 40 << 20));
+  CHECK_OK(hy_memory_set_limit(devices[2], 20 << 20));
+  CHECK_OK(hy__pipeline_place(&c, HY_WEIGHTS_F32, devices + 1, 2, layers));
+  assert_true(layers[0] == 8 && layers[1] == 4);
+  CHECK_OK(hy_memory_set_limit(devices[2], 1));  // no room, but one at least
+  CHECK_OK(hy__pipeline_place(&c, HY_WEIGHTS_F32, devices, 3, layers));
+  assert_true(layers[0] + layers[1] == 11 && layers[2] == 1);
+  CHECK_OK(hy_memory_set_limit(cpu, 0));
+  CHECK_OK(hy_memory_set_limit(devices[2], 0));
+}
+
 static void test_refused_pipelines(void** state) {
   (void)state;
   static rank r;
@@ -420,6 +444,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_quantised, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_refused, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_pipelines, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_placing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_refused_pipelines, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_data_parallel_is_accumulation, set_up, tear_down),
       cmocka_unit_test(test_ranges),
