@@ -110,6 +110,30 @@ typedef struct hy_graph_report {
 // launches say so then.
 HY_API hy_status hy_graph_run_passes(hy_graph* graph, uint32_t passes, hy_graph_report* report);
 
+// ---- Search ----
+
+typedef struct hy_optimize_report {
+  size_t size;
+  int32_t candidates;  // equivalent graphs that were built
+  int32_t refused;     // of them, whose values were not those of the unsearched graph
+  int32_t timed;       // of them, that were measured
+  bool cached;         // the decision comes from the disk
+  double
+      seconds_before;  // a launch after HY_PASS_ALL, and of what was chosen, in turns; 0: no search
+  double seconds_after;
+  char choices[160];  // what was chosen beside HY_PASS_ALL: "join, no recompute"; "" for nothing
+  hy_graph_report passes;
+} hy_optimize_report;
+
+// In place of hy_graph_run_passes: searches among equivalent graphs for as many seconds. Rules join
+// layers of one input, fold factors into constant weights, absorb transposes and concatenations,
+// and split long products; passes are tried without. Each candidate is compared with the graph
+// after HY_PASS_ALL on random inputs, in memory of its own, before it is timed; what is chosen is
+// never slower than that in the last measurement of both. Decisions are kept in $HALYARD_CACHE_DIR
+// by graph, device and version. Without seconds, in deterministic mode, and of a graph with
+// compiled kernels: HY_PASS_ALL, or with no seconds what is kept. `report` may be NULL.
+HY_API hy_status hy_graph_optimize(hy_graph* graph, double seconds, hy_optimize_report* report);
+
 // ---- Files ----
 
 // JSON with a version: values, calls, copies and sets; constants by their bytes. Memory from before
