@@ -79,13 +79,13 @@ HY_API hy_status hy_graph_set_integer(hy_graph* graph, const char* name, int64_t
 
 // In the order in which they run. None changes what a launch leaves in memory that is not the
 // graph's own: all to the bit but EPILOGUE, which stays within what the op table allows a linear
-// layer.
+// layer, and FUSE where a provider rounds once at a chain's end (echo in bf16).
 typedef enum hy_graph_pass {
   HY_PASS_FOLD = 1,        // calls of constants are run once
   HY_PASS_VIEWS = 2,       // readers of a copy read its source
   HY_PASS_COMMON = 4,      // equal calls are made once
   HY_PASS_DEAD = 8,        // results that nobody reads are not computed
-  HY_PASS_EPILOGUE = 16,   // a linear layer adds its bias itself
+  HY_PASS_EPILOGUE = 16,   // a linear layer adds its bias or residual itself
   HY_PASS_RECOMPUTE = 32,  // elementwise results that wait over the peak are made again
   HY_PASS_FUSE = 64,       // elementwise chains, and a sum behind them, become one loop nest
   HY_PASS_ORDER = 128,     // an order with less memory alive

@@ -18,7 +18,7 @@ enum {
   ELEMENTS = 16 << 20,
   ROUNDS = 7,
   CONTEXT = 256,
-  PROMPT = 64,
+  PROMPT = 256,
   LONG_PROMPT = 2048,
   TINY_NODES = 1000,
   TRAIN_BATCH = 2,
@@ -182,7 +182,7 @@ static void print_speed(const char* name, const char* shape, const char* dtype, 
 static void print_decode(const char* shape, const char* dtype, const decode_times* t) {
   print_speed("engine decode", shape, dtype, t->engine, t->calls);
   print_speed("graph decode", shape, dtype, t->graph, t->calls);
-  print_speed("engine prefill 64", shape, dtype, t->prompt, t->prompt_calls);
+  print_speed("engine prefill 256", shape, dtype, t->prompt, t->prompt_calls);
 }
 
 // What a replay costs beside the kernels: per node, of calls on one element, times the nodes.
