@@ -79,7 +79,7 @@ HY_API hy_status hy_graph_set_integer(hy_graph* graph, const char* name, int64_t
 
 // In the order in which they run. None changes what a launch leaves in memory that is not the
 // graph's own: all to the bit but EPILOGUE, which stays within what the op table allows a linear
-// layer, and FUSE where a provider rounds once at a chain's end (echo in bf16).
+// layer or softmax, and FUSE where a provider rounds once at a chain's end (echo in bf16).
 typedef enum hy_graph_pass {
   HY_PASS_FOLD = 1,        // calls of constants are run once
   HY_PASS_VIEWS = 2,       // readers of a copy read its source

@@ -133,6 +133,17 @@ static hy_tensor long_product(const build* b) {
   return linear(b, b->x, b->n, draw(2));
 }
 
+static hy_tensor written_out_softmax(const build* b) {
+  const hy_attrs rows = {.reduce = {{{draw(2) ? 1 : -1}, 1}, true}};
+  hy_tensor x = linear(b, b->x, b->n, true);
+  hy_tensor most = unary(b, HY_OP_max, x, rows);
+  hy_tensor shifted =
+      call(b, HY_OP_sub, 2, (hy_tensor[]){x, most}, (hy_attrs){.alpha = {hy_int(1)}});
+  hy_tensor e = unary(b, HY_OP_exp, shifted, (hy_attrs){0});
+  hy_tensor sum = unary(b, HY_OP_sum, e, rows);
+  return call(b, HY_OP_div, 2, (hy_tensor[]){e, sum}, (hy_attrs){.rounding = {HY_ROUND_NONE}});
+}
+
 static const struct {
   const char* name;
   hy_tensor (*make)(const build* b);
@@ -182,6 +193,22 @@ static void test_each_rewrite(void** state) {
       assert_close(memory[2], memory[3], hy_tensor_numel(&y));
       hy_graph_destroy(b.graph);
     }
+  }
+}
+
+static void test_softmax_written_out(void** state) {
+  (void)state;
+  for (int seed = 1; seed <= 100; seed++) {
+    random_state = (uint64_t)seed;
+    build b = begin(1, 24);
+    hy_tensor y = written_out_softmax(&b);
+    finish(&b, &y);
+    launch(&b, memory[2]);
+    CHECK_OK(hy_graph_run_passes(b.graph, HY_PASS_EPILOGUE, NULL));
+    assert_int_equal(hy_graph_node_count(b.graph), 2);
+    launch(&b, memory[3]);
+    assert_close(memory[2], memory[3], hy_tensor_numel(&y));
+    hy_graph_destroy(b.graph);
   }
 }
 
@@ -363,8 +390,13 @@ int main(void) {
   if (!mkdtemp(folder)) return 1;
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
-      TEST(test_each_rewrite), TEST(test_search_keeps_values), TEST(test_captured),
-      TEST(test_cache),        TEST(test_corrupt_cache),       TEST(test_what_a_decision_may_say),
+      TEST(test_each_rewrite),
+      TEST(test_softmax_written_out),
+      TEST(test_search_keeps_values),
+      TEST(test_captured),
+      TEST(test_cache),
+      TEST(test_corrupt_cache),
+      TEST(test_what_a_decision_may_say),
       TEST(test_no_search),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

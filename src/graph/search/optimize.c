@@ -23,7 +23,7 @@ static const struct {
                 {"no order", HY_PASS_ORDER}};
 enum { OPTIONAL = sizeof optional / sizeof optional[0], CHOICES = HY__REWRITES + OPTIONAL };
 
-// A gain that is not noise, and how often the two are measured in turns.
+// A gain that is not noise, and how often at least the two are measured in turns.
 #define GAIN 0.97
 enum { TURNS = 5 };
 
@@ -32,7 +32,7 @@ typedef struct search {
   hy_graph* unsearched;
   hy__decision best;
   hy_optimize_report* report;
-  int64_t deadline;
+  int64_t deadline, share;  // nanoseconds
 } search;
 
 static hy__decision with_choice(hy__decision d, int choice) {
@@ -55,10 +55,11 @@ static void describe(const hy__decision* d, char* text, size_t size) {
   }
 }
 
-// Best of several launches of both, in turns.
+// Best of many launches of both, in turns, for an even share of the time there is.
 static hy_status measure(search* s, hy_graph* candidate, double* before, double* after) {
+  int64_t until = hy__now_ns() + s->share;
   *before = *after = INFINITY;
-  for (int i = 0; i < TURNS; i++) {
+  for (int i = 0; i < TURNS || hy__now_ns() < until; i++) {
     double seconds;
     HY_TRY(hy__trial_time(s->trial, s->unsearched, &seconds));
     *before = fmin(*before, seconds);
@@ -156,7 +157,9 @@ static hy_status decide(const hy_graph* graph, double seconds, hy_optimize_repor
   bool found = hy__decision_load(key, &cached);
   if (!found && !(seconds > 0)) return HY_OK;
   search s = {.best = {.passes = HY_PASS_ALL}, .report = report};
-  s.deadline = hy__now_ns() + (int64_t)(1e9 * fmin(seconds, 1e9));
+  int64_t budget = (int64_t)(1e9 * fmin(seconds, 1e9));
+  s.deadline = hy__now_ns() + budget;
+  s.share = budget / (CHOICES + 2);
   hy_status status = hy__trial_create(graph, &s.trial);
   bool good = false;
   if (status == HY_OK && found) status = check_cached(&s, &cached, &good);
