@@ -28,7 +28,7 @@ enum { OPTIONAL = sizeof optional / sizeof optional[0], CHOICES = HY__REWRITES +
 enum { TURNS = 5 };
 
 typedef struct search {
-  hy__trial* trial;
+  hy__graph_trial* trial;
   hy_graph* unsearched;
   hy__decision best;
   hy_optimize_report* report;

@@ -74,20 +74,20 @@ hy_status hy__insert_node(hy_graph* graph, int index, hy__graph_node* node);
 
 // ---- trials (trial.c) ----
 
-typedef struct hy__trial hy__trial;
+typedef struct hy__graph_trial hy__graph_trial;
 
 // Random inputs in memory of their own, of a graph as it was given.
-hy_status hy__trial_create(const hy_graph* graph, hy__trial** trial);
-void hy__trial_destroy(hy__trial* trial);  // NULL is fine
+hy_status hy__trial_create(const hy_graph* graph, hy__graph_trial** trial);
+void hy__trial_destroy(hy__graph_trial* trial);  // NULL is fine
 // A copy of the graph by that decision, bound to the trial's memory. `changes` counts what the
 // rules did.
-hy_status hy__trial_build(hy__trial* trial, const hy__decision* decision, hy_graph** graph,
+hy_status hy__trial_build(hy__graph_trial* trial, const hy__decision* decision, hy_graph** graph,
                           int* changes);
 // Runs it on the inputs; the first is what others are compared with. *equal: within what the types
 // allow.
-hy_status hy__trial_check(hy__trial* trial, hy_graph* graph, bool* equal);
+hy_status hy__trial_check(hy__graph_trial* trial, hy_graph* graph, bool* equal);
 // Seconds of a launch.
-hy_status hy__trial_time(hy__trial* trial, hy_graph* graph, double* seconds);
+hy_status hy__trial_time(hy__graph_trial* trial, hy_graph* graph, double* seconds);
 
 // ---- the disk (cache.c) ----
 

@@ -22,7 +22,7 @@ typedef struct region {
   char *expected, *got, *host;  // host copies of what was written
 } region;
 
-struct hy__trial {
+struct hy__graph_trial {
   const hy_graph* graph;
   hy_stream* stream;
   region* regions;
@@ -43,7 +43,7 @@ static bool meets(const region* r, const char* first, const char* last) {
   return first < r->captured + r->bytes && r->captured < last;
 }
 
-static void absorb(hy__trial* t, int into) {
+static void absorb(hy__graph_trial* t, int into) {
   for (int i = 0; i < t->n; i++) {
     region *a = &t->regions[into], *b = &t->regions[i];
     if (i == into || !meets(a, b->captured, b->captured + b->bytes)) continue;
@@ -56,7 +56,7 @@ static void absorb(hy__trial* t, int into) {
   }
 }
 
-static void add_operand(hy__trial* t, const hy__operand* o, hy_dtype dtype) {
+static void add_operand(hy__graph_trial* t, const hy__operand* o, hy_dtype dtype) {
   char *first = o->captured + o->first, *last = o->captured + o->last;
   // Whole arguments: neighbours may be bound apart.
   const hy__graph_argument* a = hy__graph_argument_at(t->graph, first);
@@ -111,7 +111,7 @@ static bool fill_random(const region* r, uint64_t seed) {
   return true;
 }
 
-static hy_status fill(hy__trial* t, region* r, uint64_t seed) {
+static hy_status fill(hy__graph_trial* t, region* r, uint64_t seed) {
   HY_TRY(hy_alloc(t->stream, r->bytes, &r->memory));
   HY_TRY(hy_alloc(t->stream, r->bytes, &r->initial));
   r->host = hy__calloc(1, r->bytes);
@@ -127,7 +127,7 @@ static hy_status fill(hy__trial* t, region* r, uint64_t seed) {
   return hy_stream_sync(t->stream);
 }
 
-static hy_status reset(hy__trial* t) {
+static hy_status reset(hy__graph_trial* t) {
   for (int i = 0; i < t->n; i++) {
     const region* r = &t->regions[i];
     if (r->memory)
@@ -138,10 +138,10 @@ static hy_status reset(hy__trial* t) {
 
 // ---- making ----
 
-hy_status hy__trial_create(const hy_graph* graph, hy__trial** out) {
+hy_status hy__trial_create(const hy_graph* graph, hy__graph_trial** out) {
   int operands = 0;
   for (int i = 0; i < graph->count; i++) operands += graph->nodes[i]->n_operands;
-  hy__trial* t = hy__calloc(1, sizeof *t);
+  hy__graph_trial* t = hy__calloc(1, sizeof *t);
   *out = t;
   if (!t || !(t->regions = hy__calloc((size_t)operands + 1, sizeof *t->regions))) {
     hy__mfree(t);
@@ -169,7 +169,7 @@ hy_status hy__trial_create(const hy_graph* graph, hy__trial** out) {
   return status;
 }
 
-void hy__trial_destroy(hy__trial* t) {
+void hy__trial_destroy(hy__graph_trial* t) {
   if (!t) return;
   if (t->stream) hy_stream_sync(t->stream);
   for (int i = 0; i < t->n; i++) {
@@ -202,7 +202,7 @@ static hy_status copy_nodes(const hy_graph* from, hy_graph* to) {
 }
 
 // Constants are the original's: their entries have no memory here, so that nobody frees it twice.
-static hy_status copy_memory(const hy__trial* t, hy_graph* to) {
+static hy_status copy_memory(const hy__graph_trial* t, hy_graph* to) {
   const hy_graph* from = t->graph;
   to->next = from->next;
   to->values = hy__calloc((size_t)from->n_values + 1, sizeof *to->values);
@@ -234,7 +234,7 @@ static hy_status copy_memory(const hy__trial* t, hy_graph* to) {
   return HY_OK;
 }
 
-hy_status hy__trial_build(hy__trial* t, const hy__decision* decision, hy_graph** out,
+hy_status hy__trial_build(hy__graph_trial* t, const hy__decision* decision, hy_graph** out,
                           int* changes) {
   *out = NULL;
   *changes = 0;
@@ -283,7 +283,7 @@ static bool region_is_close(const region* r) {
   return true;
 }
 
-hy_status hy__trial_check(hy__trial* t, hy_graph* graph, bool* equal) {
+hy_status hy__trial_check(hy__graph_trial* t, hy_graph* graph, bool* equal) {
   HY_TRY(reset(t));
   HY_TRY(hy_graph_launch(graph, t->stream));
   for (int i = 0; i < t->n; i++) {
@@ -300,7 +300,7 @@ hy_status hy__trial_check(hy__trial* t, hy_graph* graph, bool* equal) {
   return HY_OK;
 }
 
-hy_status hy__trial_time(hy__trial* t, hy_graph* graph, double* seconds) {
+hy_status hy__trial_time(hy__graph_trial* t, hy_graph* graph, double* seconds) {
   *seconds = INFINITY;
   for (int i = 0; i < LAUNCHES; i++) {
     HY_TRY(reset(t));
