@@ -4,7 +4,7 @@
 set -eu
 seconds=$1
 shift
-[ $# -gt 0 ] || set -- safetensors json tokenizer config dataset model training case call
+[ $# -gt 0 ] || set -- safetensors json tokenizer config dataset model training case call graph search
 compiler=$(command -v clang || command -v clang-14) || { echo "fuzz: needs clang" >&2; exit 1; }
 cmake -G Ninja -B build/fuzz -DCMAKE_C_COMPILER="$compiler" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DHALYARD_BUILD_TESTS=ON -DHALYARD_WERROR=ON \
   -DHALYARD_FUZZER=ON >build/fuzz.log 2>&1 || { cat build/fuzz.log >&2; exit 1; }

@@ -79,13 +79,13 @@ HY_API hy_status hy_graph_set_integer(hy_graph* graph, const char* name, int64_t
 
 // In the order in which they run. None changes what a launch leaves in memory that is not the
 // graph's own: all to the bit but EPILOGUE, which stays within what the op table allows a linear
-// layer.
+// layer or softmax, and FUSE where a provider rounds once at a chain's end (echo in bf16).
 typedef enum hy_graph_pass {
   HY_PASS_FOLD = 1,        // calls of constants are run once
   HY_PASS_VIEWS = 2,       // readers of a copy read its source
   HY_PASS_COMMON = 4,      // equal calls are made once
   HY_PASS_DEAD = 8,        // results that nobody reads are not computed
-  HY_PASS_EPILOGUE = 16,   // a linear layer adds its bias itself
+  HY_PASS_EPILOGUE = 16,   // a linear layer adds its bias or residual itself
   HY_PASS_RECOMPUTE = 32,  // elementwise results that wait over the peak are made again
   HY_PASS_FUSE = 64,       // elementwise chains, and a sum behind them, become one loop nest
   HY_PASS_ORDER = 128,     // an order with less memory alive
@@ -109,6 +109,30 @@ typedef struct hy_graph_report {
 // NULL. On failure the graph computes the same as before, unless memory for the plan was lacking:
 // launches say so then.
 HY_API hy_status hy_graph_run_passes(hy_graph* graph, uint32_t passes, hy_graph_report* report);
+
+// ---- Search ----
+
+typedef struct hy_optimize_report {
+  size_t size;
+  int32_t candidates;  // equivalent graphs that were built
+  int32_t refused;     // of them, whose values were not those of the unsearched graph
+  int32_t timed;       // of them, that were measured
+  bool cached;         // the decision comes from the disk
+  double
+      seconds_before;  // a launch after HY_PASS_ALL, and of what was chosen, in turns; 0: no search
+  double seconds_after;
+  char choices[160];  // what was chosen beside HY_PASS_ALL: "join, no recompute"; "" for nothing
+  hy_graph_report passes;
+} hy_optimize_report;
+
+// In place of hy_graph_run_passes: searches among equivalent graphs for as many seconds. Rules join
+// layers of one input, fold factors into constant weights, absorb transposes and concatenations,
+// and split long products; passes are tried without. Each candidate is compared with the graph
+// after HY_PASS_ALL on random inputs, in memory of its own, before it is timed; what is chosen is
+// never slower than that in the last measurement of both. Decisions are kept in $HALYARD_CACHE_DIR
+// by graph, device and version. Without seconds, in deterministic mode, and of a graph with
+// compiled kernels: HY_PASS_ALL, or with no seconds what is kept. `report` may be NULL.
+HY_API hy_status hy_graph_optimize(hy_graph* graph, double seconds, hy_optimize_report* report);
 
 // ---- Files ----
 

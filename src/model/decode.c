@@ -14,6 +14,7 @@ struct hy__decoder {
   hy__sampler* sampler;
   int* rows;             // of the sampler
   bool draws, stateful;  // what kind of sampler it was captured with
+  bool deterministic;    // kernels were chosen so
   int batch;
   int64_t width;    // of the block table
   hy_array* words;  // tokens, lengths, the block table, starts: i64
@@ -137,6 +138,7 @@ hy_status hy__decoder_create(hy_model* model, hy__kv_cache* cache, hy__sampler* 
   d->sampler = sampler;
   d->draws = hy__sampler_draws(sampler);
   d->stateful = hy__sampler_has_state(sampler);
+  d->deterministic = hy_deterministic();
   d->batch = batch;
   d->width = (positions + HY__KV_BLOCK - 1) / HY__KV_BLOCK;
   hy_status status = build(d, rows);
@@ -157,7 +159,7 @@ bool hy__decoder_serves(const hy__decoder* d, const hy__kv_cache* cache, const h
   return d && d->cache == cache && d->keys == hy__kv_cache_keys(cache, 0) &&
          d->cos == d->model->rope.cos && d->batch == batch &&
          positions <= d->width * HY__KV_BLOCK && !hy__sampler_has_state(sampler) && !d->stateful &&
-         d->draws == hy__sampler_draws(sampler);
+         d->draws == hy__sampler_draws(sampler) && d->deterministic == hy_deterministic();
 }
 
 // ---- stepping ----

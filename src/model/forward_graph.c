@@ -7,6 +7,7 @@ struct hy__forward_graph {
   hy_graph* graph;
   hy_array* logits;
   hy_array *keys, *cos;  // what it was captured over, to tell whether it is still there
+  bool deterministic;    // kernels were chosen so
   int64_t tokens, batch, width;
   hy_binding words;  // the pass's upload: where it was, and where it is
 };
@@ -28,7 +29,8 @@ static hy_binding words_of(const hy__kv_pass* pass) {
 }
 
 static bool serves(const hy__forward_graph* g, const hy_model* model, const hy__kv_pass* pass) {
-  return g && g->keys == hy__kv_cache_keys(pass->cache, 0) && g->cos == model->rope.cos &&
+  return g && g->deterministic == hy_deterministic() &&
+         g->keys == hy__kv_cache_keys(pass->cache, 0) && g->cos == model->rope.cos &&
          g->tokens == pass->tokens && g->batch == hy_array_tensor(pass->last)->shape[0] &&
          g->width == hy_array_tensor(pass->block_table)->shape[1];
 }
@@ -50,6 +52,7 @@ static hy_status create(hy_model* model, hy__kv_pass* pass, hy__forward_graph** 
   if (!g) return hy_fail(HY_OUT_OF_MEMORY, "no memory for the graph of a pass");
   g->keys = hy_array_retain(hy__kv_cache_keys(pass->cache, 0));
   g->cos = hy_array_retain(model->rope.cos);
+  g->deterministic = hy_deterministic();
   g->tokens = pass->tokens;
   g->batch = hy_array_tensor(pass->last)->shape[0];
   g->width = hy_array_tensor(pass->block_table)->shape[1];

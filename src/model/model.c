@@ -249,7 +249,7 @@ hy_array* hy__pass_logits(hy_scope* s, const hy_model* model, hy__kv_pass* pass,
 }
 
 // Tokens from which on a capture, a millisecond or two, is little beside the pass.
-enum { GRAPH_TOKENS = 32 };
+enum { GRAPH_TOKENS = 256 };
 
 // On the host prompts, where passes fuse and activations share a plan's memory; steps are the
 // decoder's. Not for those who watch: a launch is not interrupted.

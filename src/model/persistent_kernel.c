@@ -148,7 +148,7 @@ static hy_status compile(hy_persistent_kernel* k, const char* folder, const char
   k->options.positions = positions;
   HY_TRY(
       hy__step_graph_create(k->model, prefill ? o->tokens : 1, positions, &o->sampling, &k->step));
-  HY_TRY(hy_graph_run_passes(hy__step_graph_get(k->step), HY_PASS_ALL, NULL));
+  HY_TRY(hy_graph_run_passes(hy__step_graph_get(k->step), HY__EXACT_PASSES, NULL));
   HY_TRY(count(k));
   return start_thread(k);
 }

@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "model/arch/arch.h"
+#include "model/model.h"
 #include "model/safetensors.h"
 
 struct hy__trainer {
@@ -397,7 +398,7 @@ static hy_status capture_pass(hy__trainer* t) {
   HY_TRY(hy_array_zeros(t->stream, &t->wanted, HY_I64, 1, &n));
   HY_TRY(hy_array_zeros(t->stream, &t->scale, HY_F32, 0, NULL));
   HY_TRY(record_pass(t));
-  return hy_graph_run_passes(t->graph, HY_PASS_ALL, &t->report);
+  return hy_graph_run_passes(t->graph, HY__EXACT_PASSES, &t->report);
 }
 
 static hy_status put(hy__trainer* t, const hy_array* array, const int32_t* values) {

@@ -147,7 +147,7 @@ def kill_one(launcher, ranks, draw, alone):
 def others_say_why(victim, pids, said):
     # A rank that reads a dead one's memory at that moment is ended by UCX, MPICH's transport, which names the process.
     ended = {victim}
-    for reader, _ in re.findall(r"^\[\S+?:(\d+):.*process_vm_readv\(pid=(\d+)", said, re.M):
+    for reader, _ in re.findall(r"^\[\S+?:(\d+) *:.*process_vm_readv\(pid=(\d+)", said, re.M):
         ended |= {rank for rank, pid in pids.items() if pid == int(reader)}
     for rank in set(pids) - ended:
         expect(re.search(rf"rank {rank} of {len(pids)}: forever FAILED: .*rank \d+ has (died|failed or aborted)", said),

@@ -155,7 +155,7 @@ static void test_batches(void** state) {
 // logits, every token, sampled ones and those of a batch whose sequences end one by one too.
 static void test_graphs_choose_the_tokens_of_calls(void** state) {
   (void)state;
-  enum { LONG = 40 };
+  enum { LONG = 260 };
   const hy__arch* const archs[] = {&hy__arch_qwen2, &hy__arch_qwen3, &hy__arch_llama};
   const hy_dtype dtypes[] = {HY_F32, HY_BF16};
   int32_t text[LONG];
@@ -166,6 +166,7 @@ static void test_graphs_choose_the_tokens_of_calls(void** state) {
     hy__config c = tiny_config(archs[k % 3], 32, dtypes[k / 3]);
     c.vocab_size = 50;
     c.n_layers = 2;
+    c.max_positions = 512;
     hy_model* model;
     CHECK_OK(hy__model_create(device_of("cpu"), &c, NULL, 7, (uint64_t)k, &model));
     int32_t ids[2][2][3][MOST] = {0};

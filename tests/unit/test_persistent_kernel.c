@@ -128,6 +128,16 @@ static void test_falling_down_the_list(void** state) {
   options.n_fallback_backends = 1;
   assert_true(hy_persistent_kernel_create(folder, &options, &kernel) != HY_OK);
   assert_non_null(strstr(hy_last_error(), "nowhere"));
+  // The NPU cannot choose tokens, which are to stay on the device.
+  static const char* const cpu[] = {"cpu"};
+  options = options_for(0);
+  options.backend = "echo";
+  options.fallback_backends = cpu;
+  options.n_fallback_backends = 1;
+  CHECK_OK(hy_persistent_kernel_create(folder, &options, &kernel));
+  assert_string_equal(hy_persistent_kernel_device(kernel), "cpu:0");
+  assert_non_null(strstr(hy_persistent_kernel_reasons(kernel), "echo: "));
+  hy_persistent_kernel_destroy(kernel);
   options = options_for(0);
   options.world_size = 2;
   CHECK_FAILS(HY_UNSUPPORTED, "a world has one rank",

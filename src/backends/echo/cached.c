@@ -82,13 +82,15 @@ hy_status hy__echo_expect_indices(hy__echo_stream* s, const hy_call* call) {
 hy_status hy__echo_learn_indices(hy__echo_stream* s) {
   if (s->n_known == 0) return HY_OK;
   const hy_tensor** tensors = malloc((size_t)s->n_known * sizeof *tensors);
-  int64_t** numbers = malloc((size_t)s->n_known * sizeof *numbers);
-  hy_status status = HY_OK;
-  if (!tensors || !numbers)
-    status = hy__backend_host->fail(HY_OUT_OF_MEMORY, "echo: no memory for a launch");
-  for (int i = 0; i < s->n_known && status == HY_OK; i++) tensors[i] = &s->known[i].tensor;
-  if (status == HY_OK) status = fetch(s, tensors, s->n_known, numbers);
-  for (int i = 0; i < s->n_known && status == HY_OK; i++) s->known[i].numbers = numbers[i];
+  int64_t** numbers = calloc((size_t)s->n_known, sizeof *numbers);
+  hy_status status = HY_OUT_OF_MEMORY;
+  if (tensors && numbers) {
+    for (int i = 0; i < s->n_known; i++) tensors[i] = &s->known[i].tensor;
+    status = fetch(s, tensors, s->n_known, numbers);
+    for (int i = 0; i < s->n_known; i++) s->known[i].numbers = numbers[i];
+  } else {
+    hy__backend_host->fail(HY_OUT_OF_MEMORY, "echo: no memory for a launch");
+  }
   free(tensors);
   free(numbers);
   return status;

@@ -118,5 +118,5 @@ hy_status hy__pass_epilogue(hy_graph* graph, int* changes) {
   }
   hy__mfree(uses);
   hy__graph_compact(graph);
-  return status;
+  return status == HY_OK ? hy__fold_softmax(graph, changes) : status;
 }

@@ -1,7 +1,7 @@
 // Running the passes: what a user calls, and the order they help one another in.
 #include <string.h>
 
-#include "graph/passes/passes.h"
+#include "graph/search/search.h"
 
 typedef struct pass {
   hy_graph_pass flag;
@@ -27,19 +27,20 @@ static void spread_out(const hy_graph* graph) {
   }
 }
 
-hy_status hy_graph_run_passes(hy_graph* graph, uint32_t which, hy_graph_report* report) {
+hy_status hy__graph_rewrite(hy_graph* graph, uint32_t rules, uint32_t which, int* rule_changes,
+                            hy_graph_report* report) {
   hy_graph_report r = {.size = sizeof r};
-  if (!graph) return hy_fail(HY_INVALID_ARGUMENT, "hy_graph_run_passes: graph is NULL");
-  if (graph->building) {
-    return hy_fail(HY_INVALID_ARGUMENT,
-                   "hy_graph_run_passes: the graph is under construction; call hy_graph_finish");
-  }
   if (graph->done) HY_TRY(hy_event_sync(graph->done));
   r.nodes_before = graph->count;
   r.memory_before = hy_graph_memory(graph);
   r.allocated_before = graph->arena ? graph->arena_bytes : graph->allocated_peak;
   hy_status status = HY_OK;
   spread_out(graph);
+  for (int i = 0; i < HY__REWRITES && status == HY_OK; i++) {
+    int changes = 0;
+    if (rules >> i & 1) status = hy__rewrites[i].apply(graph, &changes);
+    if (rule_changes) *rule_changes += changes;
+  }
   for (int i = 0; i < HY_GRAPH_PASSES && status == HY_OK; i++) {
     if (which & (uint32_t)passes[i].flag) status = passes[i].run(graph, &r.changes[i]);
   }
@@ -53,4 +54,13 @@ hy_status hy_graph_run_passes(hy_graph* graph, uint32_t which, hy_graph_report* 
   r.values_total = plan.total;
   if (report) *report = r;
   return status;
+}
+
+hy_status hy_graph_run_passes(hy_graph* graph, uint32_t which, hy_graph_report* report) {
+  if (!graph) return hy_fail(HY_INVALID_ARGUMENT, "hy_graph_run_passes: graph is NULL");
+  if (graph->building) {
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "hy_graph_run_passes: the graph is under construction; call hy_graph_finish");
+  }
+  return hy__graph_rewrite(graph, 0, which, NULL, report);
 }
