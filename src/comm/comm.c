@@ -36,8 +36,12 @@ hy_status hy__comm_timeout(double* seconds) {
 
 // ---- joining and leaving ----
 
+bool hy_comm_is_native(const hy_device* device) {
+  return device && device->backend->comm_init_rank;
+}
+
 const hy__comm_provider* hy__comm_provider_of(const hy_device* device) {
-  return device->backend->comm_init_rank ? &hy__comm_native : &hy__comm_mpi;
+  return hy_comm_is_native(device) ? &hy__comm_native : &hy__comm_mpi;
 }
 
 bool hy_comm_supported(const hy_device* device) {
