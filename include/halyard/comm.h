@@ -25,6 +25,8 @@ typedef struct hy_comm hy_comm;
 
 // Whether the device has communicators; if not, hy_last_error says what is missing.
 HY_API bool hy_comm_supported(const hy_device* device);
+// Whether its own backend moves the bytes, not MPI. Loads nothing.
+HY_API bool hy_comm_is_native(const hy_device* device);
 
 // Which process of how many this is, as its launcher says: HALYARD_RANK and HALYARD_WORLD_SIZE, or
 // what mpirun of Open MPI or of MPICH sets; 0 of 1 without a launcher. Starts nothing.

@@ -37,11 +37,13 @@ hy_status hy__comm_timeout(double* seconds) {
 // ---- joining and leaving ----
 
 // HALYARD_COMM=mpi goes through MPI where the backend has its own, such as cuda without NCCL.
-const hy__comm_provider* hy__comm_provider_of(const hy_device* device) {
+bool hy_comm_is_native(const hy_device* device) {
   const char* asked = hy__env("HALYARD_COMM");
-  if (!device->backend->comm_init_rank || (asked && strcmp(asked, "mpi") == 0))
-    return &hy__comm_mpi;
-  return &hy__comm_native;
+  return device && device->backend->comm_init_rank && !(asked && strcmp(asked, "mpi") == 0);
+}
+
+const hy__comm_provider* hy__comm_provider_of(const hy_device* device) {
+  return hy_comm_is_native(device) ? &hy__comm_native : &hy__comm_mpi;
 }
 
 bool hy_comm_supported(const hy_device* device) {

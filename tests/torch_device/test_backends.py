@@ -15,7 +15,7 @@ PLUGINS = os.environ.get("HALYARD_PLUGIN_PATH") or str(HERE.parent.parent / "bui
 
 @pytest.mark.skipif(os.environ["HALYARD_BACKEND"] != "cpu", reason="started once, from the run over the cpu")
 @pytest.mark.parametrize("backend, arguments, least", [
-    ("guarded", ["test_device.py", "test_clients.py", "test_fallback.py", "test_compile.py", "test_threads.py", "-k",
+    ("guarded", ["test_device.py", "test_clients.py", "test_fallback.py", "test_compile.py", "test_inductor.py", "test_threads.py", "-k",
                  "not qwen2_forward_and_lora and not static_cache"], 150),
     ("echo", ["test_clients.py", "test_compile.py", "-k", "(test_clients and (qwen2 or lora)) or test_accelerator_graph"], 7),
 ])

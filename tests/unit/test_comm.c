@@ -72,7 +72,7 @@ static void run_ranks(rank* ranks, int n, body run) {
   hy_device* device;
   static hy_comm_id id;
   CHECK_OK(hy_device_get("guarded", &device));
-  assert_true(hy_comm_supported(device));
+  assert_true(hy_comm_supported(device) && hy_comm_is_native(device));
   CHECK_OK(hy_comm_unique_id(device, &id));
   for (int i = 0; i < n; i++) start_rank(&ranks[i], i, n, &id, run);
   for (int i = 0; i < n; i++) pthread_join(ranks[i].thread, NULL);
@@ -340,6 +340,7 @@ static void mistakes_are_refused(void** state) {
   // The cpu has communicators by MPI, and here no library is found.
   setenv("HALYARD_MPI", "libno_such_mpi.so", 1);
   assert_false(hy_comm_supported(cpu));
+  assert_false(hy_comm_is_native(cpu));
   CHECK_FAILS(HY_UNAVAILABLE, "need an MPI library", hy_comm_unique_id(cpu, &id));
   CHECK_FAILS(HY_UNAVAILABLE, "install Open MPI or MPICH", hy_comm_unique_id(cpu, &id));
   CHECK_FAILS(HY_INVALID_ARGUMENT, "no id", hy_comm_init_rank(cpu, 2, &id, 0, &comm));

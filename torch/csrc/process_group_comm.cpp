@@ -102,7 +102,7 @@ class CommGroup final : public HostGroup {
   // Where the host shares the memory, its own group needs no copies either.
   static bool has_comm(const Tensors& tensors) {
     return !tensors.empty() && tensors[0].is_privateuseone() && !is_host(tensors[0].get_device()) &&
-           hy_comm_supported(device_at(tensors[0].get_device()));
+           hy_comm_is_native(device_at(tensors[0].get_device()));
   }
 
   static bool reduces(const Tensors& tensors, const ReduceOp& op, hy_reduce_op* found) {
