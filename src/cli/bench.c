@@ -21,7 +21,7 @@ static int run_one(const char* what, hy_device* device) {
     if (!all && strcmp(what, b->name) != 0) continue;
     found = true;
     if (all && b->run == bench_load && !bench_options.model) continue;  // of files alone
-    if (all && b->run == bench_comm) continue;  // of mpirun alone
+    if (all && b->run == bench_comm) continue;                          // of mpirun alone
     if (all && b->run == bench_npu && !hy_backend_is_available("echo")) continue;
     hy_status status = b->run(device);
     if (status != HY_OK) return cli_fail(status);
