@@ -138,8 +138,10 @@ static hy_status check(hy__mpi_comm* comm, const hy__mpi_pending* p, const hy__m
                  strncmp(ours, "broadcast", 9) == 0 ? "count or root" : "count");
 }
 
-static hy_status failed(int error, const hy__mpi_pending* p, const char* what) {
+static hy_status failed(const hy__mpi_comm* comm, int error, const hy__mpi_pending* p,
+                        const char* what) {
   char expected[96];
+  if (hy__mpi_process_died(&comm->processes[p->peer])) return gone(comm, p->peer, "died", what);
   snprintf(expected, sizeof expected, "%s with rank %d, %s %d bytes", what, p->peer,
            p->receives ? "expecting" : "sending", p->bytes);
   return hy__mpi_error(error, expected);
@@ -152,14 +154,14 @@ static hy_status start(hy__mpi_comm* comm, hy__mpi_pending* p, const char* what)
   if (comm->passed[p->peer] == comm->pass) return HY_OK;  // one before is still to come
   int error =
       hy__mpi.call->iprobe(p->peer, hy__mpi.constants.any_tag, comm->comm, &there, &message);
-  if (error) return failed(error, p, what);
+  if (error) return failed(comm, error, p, what);
   if (!there) {
     comm->passed[p->peer] = comm->pass;
     return HY_OK;
   }
   HY_TRY(check(comm, p, &message, what));
   error = hy__mpi.call->irecv(p->data, p->bytes, p->peer, p->tag, comm->comm, &p->request);
-  if (error) return failed(error, p, what);
+  if (error) return failed(comm, error, p, what);
   p->started = true;
   return HY_OK;
 }
@@ -177,7 +179,7 @@ static hy_status test_all(hy__mpi_set* set, const char* what, int* left) {
     if (p->started) {
       int done = 0;
       int error = hy__mpi.call->test(&p->request, &done, NULL);
-      if (error) status = failed(error, p, what);
+      if (error) status = failed(set->comm, error, p, what);
       p->done = done || error;
     }
     *left += !p->done;

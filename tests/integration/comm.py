@@ -150,9 +150,11 @@ def others_say_why(victim, pids, said):
     for reader, _ in re.findall(r"^\[\S+?:(\d+) *:.*process_vm_readv\(pid=(\d+)", said, re.M):
         ended |= {rank for rank, pid in pids.items() if pid == int(reader)}
     for rank in set(pids) - ended:
-        expect(re.search(rf"rank {rank} of {len(pids)}: forever FAILED: .*rank \d+ has (died|failed or aborted)", said),
+        # MPI's own error names the rank too, where it comes before the system says that the process is no more.
+        why = r"rank \d+ has (died|failed or aborted)|with rank \d+, "
+        expect(re.search(rf"rank {rank} of {len(pids)}: forever FAILED: .*({why})", said),
                f"rank {rank} does not say why it ends:\n{said}")
-    expect(re.search(rf"rank {victim} has died|process_vm_readv\(pid={pids[victim]} ", said),
+    expect(re.search(rf"rank {victim} has died|with rank {victim}, |process_vm_readv\(pid={pids[victim]} ", said),
            f"nobody says that rank {victim} has died:\n{said}")
 
 
