@@ -64,6 +64,18 @@ hy_tensor hy__slice(const hy_tensor* t, int dim, int64_t start, int64_t size) {
   return view;
 }
 
+hy_tensor hy__widened(const hy_tensor* src, const hy_tensor* dst) {
+  hy_tensor wide = *src;
+  wide.ndim = dst->ndim;
+  for (int d = 0; d < dst->ndim; d++) {
+    int from = d - (dst->ndim - src->ndim);
+    bool repeats = from < 0 || (src->shape[from] == 1 && dst->shape[d] != 1);
+    wide.shape[d] = dst->shape[d];
+    wide.stride[d] = repeats ? 0 : src->stride[from];
+  }
+  return wide;
+}
+
 hy_tensor hy__task_temporary(hy__task* task, hy_dtype dtype, int ndim, const int64_t* shape) {
   hy_tensor t = contiguous_view(NULL, dtype, ndim, shape);
   if (!task->stream || task->status != HY_OK) return t;
@@ -119,21 +131,8 @@ void hy__task_sort(hy__task* task, const hy_tensor* x, const hy_tensor* sorted,
   if (task->answer == HY_SUPPORT_YES) task->answer = answer;
 }
 
-// A view of the shape of dst, where src broadcasts to it.
-static hy_tensor widened(const hy_tensor* src, const hy_tensor* dst) {
-  hy_tensor wide = *src;
-  wide.ndim = dst->ndim;
-  for (int d = 0; d < dst->ndim; d++) {
-    int from = d - (dst->ndim - src->ndim);
-    bool repeats = from < 0 || (src->shape[from] == 1 && dst->shape[d] != 1);
-    wide.shape[d] = dst->shape[d];
-    wide.stride[d] = repeats ? 0 : src->stride[from];
-  }
-  return wide;
-}
-
 void hy__task_copy(hy__task* task, const hy_tensor* dst, const hy_tensor* src) {
-  hy_tensor to = *dst, from = widened(src, dst);
+  hy_tensor to = *dst, from = hy__widened(src, dst);
   bool same = dst->dtype == src->dtype;
   hy__task_call(task, same ? HY_OP_copy : HY_OP_cast, 1, &from, &to,
                 same ? NO_ATTRS : (hy_attrs){.cast = {dst->dtype}});

@@ -105,6 +105,8 @@ hy_tensor hy__view(const hy_tensor* t, int ndim, const int64_t* shape);  // of a
 hy_tensor hy__permuted(const hy_tensor* t, const int* dims);
 hy_tensor hy__transposed(const hy_tensor* t);  // the last two
 hy_tensor hy__slice(const hy_tensor* t, int dim, int64_t start, int64_t size);
+// src in the shape of dst, to which it broadcasts.
+hy_tensor hy__widened(const hy_tensor* src, const hy_tensor* dst);
 
 // ---- Indices ----
 
