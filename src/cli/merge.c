@@ -1,11 +1,8 @@
 // halyard merge: folds an adapter into its model.
-#include <errno.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "cli/cli.h"
 #include "cli/hub_folder.h"
+#include "cli/interrupt.h"
+#include "cli/new_folder.h"
 #include "model/adapter.h"
 #include "model/load.h"
 #include "model/model.h"
@@ -19,27 +16,26 @@ static hy_status write_folder(hy_model* model, const char* from, const char* fol
   return hub_folder_copy(from, folder);
 }
 
-// The folder takes its name when all of it is there.
+// A signal is heard between the steps, each of which may take a while.
+static hy_status unless_interrupted(hy_status status) {
+  if (status != HY_OK || !interrupt_asked()) return status;
+  return hy_fail(HY_NOT_READY, "interrupted; nothing was written");
+}
+
 static hy_status merge(hy_device* device, const char* folder, const char* adapter,
                        const char* out) {
-  char part[4096];
-  hy_model* model;
-  if (snprintf(part, sizeof part, "%s.part", out) >= (int)sizeof part)
-    return hy_fail(HY_INVALID_ARGUMENT, "%s: the path is too long", out);
-  if (access(out, F_OK) == 0 && rmdir(out) != 0)
-    return hy_fail(HY_IO, "%s: is there already; choose another --out", out);
-  if (mkdir(part, 0777) != 0 && errno != EEXIST)
-    return hy_fail(HY_IO, "%s: cannot be made: %s", part, strerror(errno));
-  hy_status loaded = hy_model_load(device, folder, adapter, HY_WEIGHTS_AS_FILE, &model);
-  if (loaded != HY_OK) {
-    rmdir(part);
-    return loaded;
-  }
-  hy_status status = hy__adapter_merge(model->tape, &model->transformer);
-  if (status == HY_OK) status = write_folder(model, folder, part);
-  if (status == HY_OK && rename(part, out) != 0)
-    status = hy_fail(HY_IO, "%s: cannot be put in place: %s", out, strerror(errno));
+  new_folder whole;
+  hy_model* model = NULL;
+  HY_TRY(new_folder_begin(out, &whole));
+  hy_status status = hy_model_load(device, folder, adapter, HY_WEIGHTS_AS_FILE, &model);
+  status = unless_interrupted(status);
+  if (status == HY_OK) status = hy__adapter_merge(model->tape, &model->transformer);
+  status = unless_interrupted(status);
+  if (status == HY_OK) status = write_folder(model, folder, whole.part);
+  status = unless_interrupted(status);
   hy_model_free(model);
+  if (status == HY_OK) return new_folder_commit(&whole);
+  new_folder_abandon(&whole);
   return status;
 }
 
@@ -58,8 +54,10 @@ static int run(int argc, char** argv) {
   hy_device* device;
   code = cli_open_device(&device);
   if (code != CLI_DONE) return code;
+  interrupt_watch_all();
   hy_status status = merge(device, model, adapter, out);
-  if (status != HY_OK) return cli_fail(status);
+  if (status != HY_OK) code = cli_fail(status);
+  if (status != HY_OK) return interrupt_asked() ? interrupt_code() : code;
   if (!cli.json) fprintf(stderr, "The merged model is in %s\n", out);
   return CLI_DONE;
 }

@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/embed.h"
+#include "cli/new_folder.h"
 
 static int run(int argc, char** argv);
 const cli_command cli_new_plugin = {
@@ -106,19 +107,13 @@ static hy_status fill_folder(const char* folder, const plugin_template* t, const
   return finish(file);
 }
 
-// The folder takes its name when all of it is there.
 static hy_status write_plugin(const char* out, const plugin_template* t, const char* name) {
-  char part[4096];
-  if (snprintf(part, sizeof part, "%s.part", out) >= (int)sizeof part - 64)
-    return hy_fail(HY_INVALID_ARGUMENT, "%s: the path is too long", out);
-  if (access(out, F_OK) == 0 && rmdir(out) != 0)
-    return hy_fail(HY_IO, "%s is there already; choose another --out", out);
-  if (mkdir(part, 0777) != 0 && errno != EEXIST)
-    return hy_fail(HY_IO, "%s cannot be made: %s", part, strerror(errno));
-  HY_TRY(fill_folder(part, t, name));
-  if (rename(part, out) != 0)
-    return hy_fail(HY_IO, "%s cannot be put in place: %s", out, strerror(errno));
-  return HY_OK;
+  new_folder folder;
+  HY_TRY(new_folder_begin(out, &folder));
+  hy_status status = fill_folder(folder.part, t, name);
+  if (status == HY_OK) return new_folder_commit(&folder);
+  new_folder_abandon(&folder);
+  return status;
 }
 
 // As the library takes it in a selector and in the name of a file.

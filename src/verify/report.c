@@ -2,13 +2,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "verify/verify.h"
 
 struct hy__report {
   hy__report_options options;
   const hy__verify_options* run;
-  FILE* junit;
-  char partial[512];  // where the JUnit file grows
+  FILE* junit;  // the cases, in memory: the number of tests is known at the end and heads the file
+  char* cases;
+  size_t cases_size;
+  hy__writer file;
   bool headed;
 };
 
@@ -19,23 +22,21 @@ hy_status hy__report_create(const hy__report_options* options, const hy__verify_
   r->options = *options;
   r->run = run;
   if (!options->junit) return HY_OK;
-  // The number of tests heads the file and is known at the end: the cases go to a file of their
-  // own.
-  snprintf(r->partial, sizeof r->partial, "%s.partial", options->junit);
-  r->junit = fopen(r->partial, "w+");
-  if (!r->junit) {
-    hy__report_destroy(r);
-    *report = NULL;
-    return hy_fail(HY_IO, "%s cannot be written", options->junit);
-  }
-  return HY_OK;
+  // A file that cannot be written is told before the work, not after it.
+  hy_status status = hy__write_begin(options->junit, &r->file);
+  if (status == HY_OK && !(r->junit = open_memstream(&r->cases, &r->cases_size)))
+    status = hy_fail(HY_OUT_OF_MEMORY, "no host memory for the report");
+  if (status == HY_OK) return HY_OK;
+  hy__report_destroy(r);
+  *report = NULL;
+  return status;
 }
 
 void hy__report_destroy(hy__report* r) {
-  if (r && r->junit) {
-    fclose(r->junit);
-    remove(r->partial);
-  }
+  if (!r) return;
+  if (r->junit) fclose(r->junit);
+  hy__write_abandon(&r->file);
+  free(r->cases);
   free(r);
 }
 
@@ -131,10 +132,10 @@ static const char* selector_of(const hy__report* r) {
 }
 
 static hy_status finish_junit(hy__report* r, const hy__verify_summary* s) {
-  char whole[520];
-  snprintf(whole, sizeof whole, "%s.new", r->options.junit);
-  FILE* file = fopen(whole, "w");
-  if (!file) return hy_fail(HY_IO, "%s cannot be written", r->options.junit);
+  FILE* file = r->file.file;
+  int closed = fclose(r->junit);
+  r->junit = NULL;
+  if (closed != 0) return hy_fail(HY_OUT_OF_MEMORY, "no host memory for the report");
   fprintf(file,
           "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"halyard verify %s\" "
           "tests=\"%d\" failures=\"%d\" assertions=\"%d\">\n",
@@ -144,17 +145,9 @@ static hy_status finish_junit(hy__report* r, const hy__verify_summary* s) {
     fprintf(file,
             "  <testcase classname=\"verify\" name=\"declarations\">\n    <failure message=\"no "
             "provider declares any op\"/>\n  </testcase>\n");
-  rewind(r->junit);
-  char block[4096];
-  for (size_t n; (n = fread(block, 1, sizeof block, r->junit)) > 0;) fwrite(block, 1, n, file);
+  HY_TRY(hy__write(&r->file, r->cases, r->cases_size));
   fprintf(file, "</testsuite>\n");
-  bool bad = ferror(r->junit) || ferror(file);
-  bad |= fclose(file) != 0;
-  if (bad || rename(whole, r->options.junit) != 0) {
-    remove(whole);
-    return hy_fail(HY_IO, "%s could not be written", r->options.junit);
-  }
-  return HY_OK;
+  return hy__write_commit(&r->file);
 }
 
 hy_status hy__report_finish(hy__report* r, const hy__verify_summary* s, FILE* json) {

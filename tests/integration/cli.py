@@ -304,6 +304,10 @@ def folders(halyard):
                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
     halyard.run("verify", "--no-fork", "--op", "neg", "--trace", "limited.json", code=BAD_FILE, says="could not be written",
                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+    halyard.run("merge", "--model", "demo/model", "--adapter", "demo/adapter", "--out", "merged", code=BAD_FILE,
+                says="cannot be written", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+    halyard.run("verify", "--quick", "--no-fork", "--junit", "limited.xml", code=BAD_FILE, says="cannot be written",
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
     check(not list(folder.rglob("*.part")), "a part of a file is left")
 
 

@@ -24,6 +24,6 @@ for name in heron egret; do
   HALYARD_PLUGIN_PATH=$work "$halyard" verify --backend $name --quick > out 2>&1 || fail "$name: $(grep -A3 FAILED out)"
 done
 if "$halyard" new-plugin heron > out 2>&1; then fail "a folder was written over"; fi
-grep -q "heron is there already" out || fail "$(cat out)"
+grep -q "heron: is there already" out || fail "$(cat out)"
 if "$halyard" new-plugin Heron > out 2>&1; then fail "Heron is no name"; fi
 echo "new_plugin: as they should be"
