@@ -5,42 +5,14 @@
 
 #include "backends/ascend/ascend.h"
 
-typedef struct heads {
-  int64_t batch, heads, kv_heads, queries, keys, size, value_size;
-  double scale;
-  hy_causal causal;
-} heads;
-
-static heads describe(const hy_call* call, const hy_tensor* q, const hy_tensor* k,
-                      const hy_tensor* v) {
-  int n = q->ndim;
-  heads h = {.batch = 1,
-             .heads = q->shape[n - 3],
-             .kv_heads = k->shape[n - 3],
-             .queries = q->shape[n - 2],
-             .keys = k->shape[n - 2],
-             .size = q->shape[n - 1],
-             .value_size = v->shape[n - 1],
-             .scale = call->attrs.attention.scale,
-             .causal = call->attrs.attention.causal};
-  for (int d = 0; d < n - 3; d++) h.batch *= q->shape[d];
-  if (h.scale == 0) h.scale = 1 / sqrt((double)h.size);
-  return h;
-}
-
-// Whether a query may see no key at all.
-static bool may_be_blind(const heads* h, const hy_tensor* mask) {
-  return hy__present(mask) || (h->causal == HY_CAUSAL_BOTTOM_RIGHT && h->queries > h->keys);
-}
-
 // ---- FlashAttentionScore ----
 
 // The vendor's rules, and no mask of the caller's: theirs is the other way round, and a query that
 // sees nothing is not as the op says.
-static bool suits_flash(const hy__ascend_task* task, const heads* h, const hy_tensor* q,
+static bool suits_flash(const hy__ascend_task* task, const hy__heads* h, const hy_tensor* q,
                         const hy_tensor* mask) {
   return ASCEND_CHIP(task)->flash_attention && q->ndim == 4 &&
-         (q->dtype == HY_F16 || q->dtype == HY_BF16) && !may_be_blind(h, mask) &&
+         (q->dtype == HY_F16 || q->dtype == HY_BF16) && !hy__heads_may_be_blind(h, mask) &&
          h->size == h->value_size && h->size % 16 == 0 && h->size <= 256 && h->queries > 0;
 }
 
@@ -60,7 +32,7 @@ static int sparse_mode(hy_causal causal) {
 
 #define ALL_TOKENS 2147483647
 
-static void flash_forward(hy__ascend_task* task, const hy_call* call, const heads* h) {
+static void flash_forward(hy__ascend_task* task, const hy_call* call, const hy__heads* h) {
   const hy_tensor none = hy_tensor_absent(), *lse = &call->out[1];
   hy_tensor mask = h->causal == HY_CAUSAL_NONE ? none : triangle(task);
   const int64_t shape[4] = {h->batch, h->heads, h->queries, 8};
@@ -80,7 +52,7 @@ static void flash_forward(hy__ascend_task* task, const hy_call* call, const head
 }
 
 // p = exp(score - max) / sum holds with lse for the largest score and 1 for the sum.
-static void flash_backward(hy__ascend_task* task, const hy_call* call, const heads* h) {
+static void flash_backward(hy__ascend_task* task, const hy_call* call, const hy__heads* h) {
   const hy_tensor none = hy_tensor_absent(), *lse = &call->in[5];
   hy_tensor mask = h->causal == HY_CAUSAL_NONE ? none : triangle(task);
   const int64_t shape[4] = {h->batch, h->heads, h->queries, 8};
@@ -105,7 +77,7 @@ static void flash_backward(hy__ascend_task* task, const hy_call* call, const hea
 
 hy_support hy__ascend_sdpa(hy__ascend_task* task, const hy_call* call) {
   const hy_tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
-  heads h = describe(call, q, k, v);
+  hy__heads h = hy__heads_of(call, q, k, v);
   TASK_NEED(ASCEND_CHIP(task)->fp32_products, NO_HARDWARE);
   bool alike = k->dtype == q->dtype && v->dtype == q->dtype && call->out[0].dtype == q->dtype;
   if (!alike || h.keys == 0 || !suits_flash(task, &h, q, &call->in[3]))
@@ -124,7 +96,7 @@ static bool all_alike(const hy_call* call, hy_dtype dtype) {
 
 hy_support hy__ascend_sdpa_backward(hy__ascend_task* task, const hy_call* call) {
   const hy_tensor* q = &call->in[1];
-  heads h = describe(call, q, &call->in[2], &call->in[3]);
+  hy__heads h = hy__heads_of(call, q, &call->in[2], &call->in[3]);
   TASK_NEED(ASCEND_CHIP(task)->fp32_products, NO_HARDWARE);
   if (!all_alike(call, q->dtype) || h.keys == 0 || !suits_flash(task, &h, q, &call->in[6]))
     return hy__composed_sdpa_backward(&task->base, call);

@@ -11,17 +11,11 @@
 
 enum { BOTTOM_RIGHT = 3, ALL_TOKENS = 2147483647 };
 
-typedef struct batch {
-  const hy_tensor *q, *k, *v, *table, *start, *context, *out;
-  int64_t tokens, heads, kv_heads, size, value_size, block, sequences, blocks_each;
-  double scale;
-} batch;
-
 // ---- FusedInferAttentionScore ----
 
 // Blocks of a multiple of 16 suit a step of one token for each sequence, others take 128. Whether
 // as many tokens as sequences are one each is seen when the lengths are.
-static bool suits_fused(const hy__ascend_task* task, const batch* b) {
+static bool suits_fused(const hy__ascend_task* task, const hy__paged_batch* b) {
   enum { MAX_SEQUENCES = 2048, MAX_HEADS = 256, MAX_GROUP = 64, MAX_ROW = 65535 };
   return ASCEND_CHIP(task)->flash_attention &&
          !(task->base.stream && task->base.stream->capturing) &&
@@ -50,7 +44,7 @@ static void read_back(hy__ascend_task* task, const hy_tensor* const* tensors, in
   }
 }
 
-static void check_lengths(hy__ascend_task* task, const batch* b, const int64_t* start,
+static void check_lengths(hy__ascend_task* task, const hy__paged_batch* b, const int64_t* start,
                           const int64_t* context, const int64_t* table) {
   bool good = start[0] == 0 && start[b->sequences] == b->tokens;
   for (int64_t i = 0; good && i < b->sequences; i++) {
@@ -66,14 +60,14 @@ static void check_lengths(hy__ascend_task* task, const batch* b, const int64_t* 
         HY_INDEX, "paged_attention: query_start, context_length or block_table is out of range");
 }
 
-static bool one_each(const batch* b, const int64_t* start) {
+static bool one_each(const hy__paged_batch* b, const int64_t* start) {
   for (int64_t i = 0; i < b->sequences; i++)
     if (start[i + 1] - start[i] != 1) return false;
   return true;
 }
 
 // False: the lengths ask for another way.
-static bool run_fused(hy__ascend_task* task, const batch* b) {
+static bool run_fused(hy__ascend_task* task, const hy__paged_batch* b) {
   int64_t n = b->sequences, n_table = n * b->blocks_each;
   int64_t* host = malloc((size_t)(2 * n + 1 + n_table) * sizeof *host);
   if (!host) {
@@ -111,30 +105,9 @@ static bool run_fused(hy__ascend_task* task, const batch* b) {
 }
 
 hy_support hy__ascend_paged_attention(hy__ascend_task* task, const hy_call* call) {
-  batch b = {.q = &call->in[0],
-             .k = &call->in[1],
-             .v = &call->in[2],
-             .table = &call->in[3],
-             .start = &call->in[4],
-             .context = &call->in[5],
-             .out = &call->out[0]};
-  b.tokens = b.q->shape[0];
-  b.heads = b.q->shape[1];
-  b.size = b.q->shape[2];
-  b.block = b.k->shape[1];
-  b.kv_heads = b.k->shape[2];
-  b.value_size = b.v->shape[3];
-  b.sequences = b.table->shape[0];
-  b.blocks_each = b.table->shape[1];
-  b.scale = call->attrs.scale.scale != 0 ? call->attrs.scale.scale : 1 / sqrt((double)b.size);
-  TASK_NEED(hy__is_half_or_f32(b.q) && b.k->dtype == b.q->dtype && b.v->dtype == b.q->dtype &&
-                b.out->dtype == b.q->dtype,
-            NO_DTYPE);
-  for (int i = 3; i < 6; i++)
-    TASK_NEED(call->in[i].dtype == HY_I32 || call->in[i].dtype == HY_I64, NO_DTYPE);
-  TASK_NEED(
-      b.kv_heads > 0 && b.sequences > 0 && b.blocks_each > 0 && b.k->shape[0] > 0 && b.block > 0,
-      NO_SHAPE);
+  hy__paged_batch b;
+  hy_support answer = hy__paged_batch_of(call, &b);
+  if (answer != HY_SUPPORT_YES) return answer;
   TASK_NEED(ASCEND_CHIP(task)->fp32_products, NO_HARDWARE);
   if (suits_fused(task, &b) && run_fused(task, &b)) return task->base.answer;
   return hy__composed_paged_attention(&task->base, call);

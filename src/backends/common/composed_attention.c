@@ -4,37 +4,30 @@
 
 #include "backends/common/composed.h"
 
-typedef struct heads {
-  int64_t batch, heads, kv_heads, queries, keys, size, value_size;
-  double scale;
-  hy_causal causal;
-} heads;
-
-static heads describe(const hy_call* call, const hy_tensor* q, const hy_tensor* k,
-                      const hy_tensor* v) {
+hy__heads hy__heads_of(const hy_call* call, const hy_tensor* q, const hy_tensor* k,
+                       const hy_tensor* v) {
   int n = q->ndim;
-  heads h = {.batch = 1,
-             .heads = q->shape[n - 3],
-             .kv_heads = k->shape[n - 3],
-             .queries = q->shape[n - 2],
-             .keys = k->shape[n - 2],
-             .size = q->shape[n - 1],
-             .value_size = v->shape[n - 1],
-             .scale = call->attrs.attention.scale,
-             .causal = call->attrs.attention.causal};
+  hy__heads h = {.batch = 1,
+                 .heads = q->shape[n - 3],
+                 .kv_heads = k->shape[n - 3],
+                 .queries = q->shape[n - 2],
+                 .keys = k->shape[n - 2],
+                 .size = q->shape[n - 1],
+                 .value_size = v->shape[n - 1],
+                 .scale = call->attrs.attention.scale,
+                 .causal = call->attrs.attention.causal};
   for (int d = 0; d < n - 3; d++) h.batch *= q->shape[d];
   if (h.scale == 0) h.scale = 1 / sqrt((double)h.size);
   return h;
 }
 
-// Whether a query may see no key at all.
-static bool may_be_blind(const heads* h, const hy_tensor* mask) {
+bool hy__heads_may_be_blind(const hy__heads* h, const hy_tensor* mask) {
   return hy__present(mask) || (h->causal == HY_CAUSAL_BOTTOM_RIGHT && h->queries > h->keys);
 }
 
 // [..., n, rows, size] as f32 [batch * kv_heads, n / kv_heads * rows, size]: the heads that share
 // keys stand one below the other.
-static hy_tensor grouped(hy__task* task, const hy_tensor* t, const heads* h) {
+static hy_tensor grouped(hy__task* task, const hy_tensor* t, const hy__heads* h) {
   int n = t->ndim;
   hy_tensor whole = hy__task_contiguous(task, t, HY_F32);
   const int64_t shape[3] = {h->batch * h->kv_heads, t->shape[n - 3] / h->kv_heads * t->shape[n - 2],
@@ -43,13 +36,13 @@ static hy_tensor grouped(hy__task* task, const hy_tensor* t, const heads* h) {
 }
 
 // Scores as [batch, heads, queries, keys], which is what [batch * kv_heads, ...] is in memory.
-static hy_tensor by_head(const hy_tensor* scores, const heads* h) {
+static hy_tensor by_head(const hy_tensor* scores, const hy__heads* h) {
   const int64_t shape[4] = {h->batch, h->heads, h->queries, h->keys};
   return hy__view(scores, 4, shape);
 }
 
 static hy_tensor scores_of(hy__task* task, const hy_tensor* q, const hy_tensor* k,
-                           const hy_tensor* mask, const heads* h) {
+                           const hy_tensor* mask, const hy__heads* h) {
   hy_tensor keys = hy__transposed(k);
   hy_tensor flat = hy__task_bmm(task, q, &keys), scores = by_head(&flat, h);
   hy__task_scale(task, &scores, h->scale);
@@ -78,12 +71,12 @@ static bool mask_fits(const hy_tensor* mask, const hy_tensor* q) {
   return (mask->dtype == HY_BOOL || hy__is_half_or_f32(mask)) && (q->ndim <= 4 || mask->ndim <= 3);
 }
 
-static void compose_forward(hy__task* task, const hy_call* call, const heads* h) {
+static void compose_forward(hy__task* task, const hy_call* call, const hy__heads* h) {
   const hy_tensor *mask = &call->in[3], *out = &call->out[0], *lse = &call->out[1];
   hy_tensor q = grouped(task, &call->in[0], h), k = grouped(task, &call->in[1], h),
             v = grouped(task, &call->in[2], h);
   hy_tensor scores = scores_of(task, &q, &k, mask, h);
-  bool blind = may_be_blind(h, mask), wants_lse = hy__present(lse);
+  bool blind = hy__heads_may_be_blind(h, mask), wants_lse = hy__present(lse);
   hy_tensor most = hy_tensor_absent(), sees_nothing = hy_tensor_absent();
   if (blind || wants_lse) most = hy__task_row_max(task, &scores);
   if (blind) sees_nothing = hy__task_compare_to(task, HY_OP_eq_scalar, &most, -INFINITY);
@@ -107,7 +100,7 @@ static void compose_forward(hy__task* task, const hy_call* call, const heads* h)
 
 hy_support hy__composed_sdpa(hy__task* task, const hy_call* call) {
   const hy_tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
-  heads h = describe(call, q, k, v);
+  hy__heads h = hy__heads_of(call, q, k, v);
   TASK_NEED(hy__is_half_or_f32(q) && k->dtype == q->dtype && v->dtype == q->dtype, NO_DTYPE);
   TASK_NEED(call->out[0].dtype == q->dtype, NO_DTYPE);
   TASK_NEED(mask_fits(&call->in[3], q) && h.keys > 0, NO_SHAPE);
@@ -121,7 +114,7 @@ static void give(hy__task* task, const hy_tensor* out, const hy_tensor* grad) {
 }
 
 // p = exp(score - lse); dv = p' dout; ds = p (dout v' - sum(dout out)); dq = ds k; dk = ds' q.
-static void compose_backward(hy__task* task, const hy_call* call, const heads* h) {
+static void compose_backward(hy__task* task, const hy_call* call, const hy__heads* h) {
   hy_tensor dout = grouped(task, &call->in[0], h), q = grouped(task, &call->in[1], h),
             k = grouped(task, &call->in[2], h), v = grouped(task, &call->in[3], h),
             out = grouped(task, &call->in[4], h);
@@ -156,7 +149,7 @@ static void compose_backward(hy__task* task, const hy_call* call, const heads* h
 
 hy_support hy__composed_sdpa_backward(hy__task* task, const hy_call* call) {
   const hy_tensor* q = &call->in[1];
-  heads h = describe(call, q, &call->in[2], &call->in[3]);
+  hy__heads h = hy__heads_of(call, q, &call->in[2], &call->in[3]);
   for (int i = 0; i < 5; i++) TASK_NEED(call->in[i].dtype == q->dtype, NO_DTYPE);
   for (int i = 0; i < 3; i++)
     TASK_NEED(call->out[i].dtype == HY_NONE || call->out[i].dtype == q->dtype, NO_DTYPE);

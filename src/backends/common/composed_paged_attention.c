@@ -4,19 +4,13 @@
 
 #include "backends/common/composed.h"
 
-typedef struct batch {
-  const hy_tensor *q, *k, *v, *table, *start, *context, *out;
-  int64_t tokens, heads, kv_heads, size, value_size, block, sequences, blocks_each;
-  double scale;
-} batch;
-
 static hy_tensor column(const hy_tensor* t) {
   return hy__view(t, 2, (const int64_t[]){hy_tensor_numel(t), 1});
 }
 
 // Which key slots a token may not see, bool [tokens, sequences, slots], and which slots hold none,
 // bool [sequences, slots].
-static hy_tensor hidden_slots(hy__task* task, const batch* b, hy_tensor* unused) {
+static hy_tensor hidden_slots(hy__task* task, const hy__paged_batch* b, hy_tensor* unused) {
   int64_t n = b->sequences, slots = b->blocks_each * b->block;
   hy_tensor start = hy__task_contiguous(task, b->start, task->rules->index);
   hy_tensor context = hy__task_contiguous(task, b->context, task->rules->index);
@@ -52,7 +46,7 @@ static hy_tensor hidden_slots(hy__task* task, const batch* b, hy_tensor* unused)
 }
 
 // The blocks of every sequence: i64 [sequences * blocks_each], those in use checked.
-static hy_tensor blocks_of(hy__task* task, const batch* b, const hy_tensor* unused) {
+static hy_tensor blocks_of(hy__task* task, const hy__paged_batch* b, const hy_tensor* unused) {
   const int64_t shape[2] = {b->sequences, b->blocks_each};
   hy_tensor table = hy__task_contiguous(task, b->table, task->rules->index);
   hy_tensor inside = hy__task_temporary(task, task->rules->index, 2, shape);
@@ -69,7 +63,7 @@ static hy_tensor blocks_of(hy__task* task, const batch* b, const hy_tensor* unus
 }
 
 // A cache's blocks as f32 [kv_heads, sequences * slots, size], a view.
-static hy_tensor gathered(hy__task* task, const batch* b, const hy_tensor* cache,
+static hy_tensor gathered(hy__task* task, const hy__paged_batch* b, const hy_tensor* cache,
                           const hy_tensor* blocks, const hy_tensor* unused) {
   int64_t n = blocks->shape[0], slots = n * b->block, size = cache->shape[3];
   hy_tensor all =
@@ -84,7 +78,7 @@ static hy_tensor gathered(hy__task* task, const batch* b, const hy_tensor* cache
   return hy__permuted(&rows, (const int[]){1, 0, 2});
 }
 
-static void compose(hy__task* task, const batch* b) {
+static void compose(hy__task* task, const hy__paged_batch* b) {
   int64_t group = b->heads / b->kv_heads, slots = b->sequences * b->blocks_each * b->block;
   hy_tensor unused, hidden = hidden_slots(task, b, &unused);
   hy_tensor blocks = blocks_of(task, b, &unused);
@@ -119,31 +113,38 @@ static void compose(hy__task* task, const batch* b) {
   hy__task_copy(task, b->out, &whole);
 }
 
-hy_support hy__composed_paged_attention(hy__task* task, const hy_call* call) {
-  batch b = {.q = &call->in[0],
-             .k = &call->in[1],
-             .v = &call->in[2],
-             .table = &call->in[3],
-             .start = &call->in[4],
-             .context = &call->in[5],
-             .out = &call->out[0]};
-  b.tokens = b.q->shape[0];
-  b.heads = b.q->shape[1];
-  b.size = b.q->shape[2];
-  b.block = b.k->shape[1];
-  b.kv_heads = b.k->shape[2];
-  b.value_size = b.v->shape[3];
-  b.sequences = b.table->shape[0];
-  b.blocks_each = b.table->shape[1];
-  b.scale = call->attrs.scale.scale != 0 ? call->attrs.scale.scale : 1 / sqrt((double)b.size);
-  TASK_NEED(hy__is_half_or_f32(b.q) && b.k->dtype == b.q->dtype && b.v->dtype == b.q->dtype &&
-                b.out->dtype == b.q->dtype,
+hy_support hy__paged_batch_of(const hy_call* call, hy__paged_batch* b) {
+  *b = (hy__paged_batch){.q = &call->in[0],
+                         .k = &call->in[1],
+                         .v = &call->in[2],
+                         .table = &call->in[3],
+                         .start = &call->in[4],
+                         .context = &call->in[5],
+                         .out = &call->out[0]};
+  b->tokens = b->q->shape[0];
+  b->heads = b->q->shape[1];
+  b->size = b->q->shape[2];
+  b->block = b->k->shape[1];
+  b->kv_heads = b->k->shape[2];
+  b->value_size = b->v->shape[3];
+  b->sequences = b->table->shape[0];
+  b->blocks_each = b->table->shape[1];
+  b->scale = call->attrs.scale.scale != 0 ? call->attrs.scale.scale : 1 / sqrt((double)b->size);
+  TASK_NEED(hy__is_half_or_f32(b->q) && b->k->dtype == b->q->dtype && b->v->dtype == b->q->dtype &&
+                b->out->dtype == b->q->dtype,
             NO_DTYPE);
   for (int i = 3; i < 6; i++)
     TASK_NEED(call->in[i].dtype == HY_I32 || call->in[i].dtype == HY_I64, NO_DTYPE);
-  TASK_NEED(
-      b.kv_heads > 0 && b.sequences > 0 && b.blocks_each > 0 && b.k->shape[0] > 0 && b.block > 0,
-      NO_SHAPE);
+  TASK_NEED(b->kv_heads > 0 && b->sequences > 0 && b->blocks_each > 0 && b->k->shape[0] > 0 &&
+                b->block > 0,
+            NO_SHAPE);
+  return HY_SUPPORT_YES;
+}
+
+hy_support hy__composed_paged_attention(hy__task* task, const hy_call* call) {
+  hy__paged_batch b;
+  hy_support answer = hy__paged_batch_of(call, &b);
+  if (answer != HY_SUPPORT_YES) return answer;
   task->trusts = true;  // the blocks' numbers, once they are clamped
   compose(task, &b);
   return task->answer;
