@@ -23,6 +23,7 @@ static conv draw_conv(hy__case* c) {
   a->dilation = draw_pair(c, 1, 3);
   v.batch = hy__draw_small_sized(c, 3, 0, 200);
   if (c->flavour == HY__FLAVOUR_EMPTY) v.batch = 0;
+  if (hy__is_model(c, 3)) a->groups = v.batch = 1;
   v.in_channels = a->groups * hy__draw_small_sized(c, 3, 1, 130);
   v.out_channels = a->groups * hy__draw_small_sized(c, 3, 1, 120);
   v.kernel_h = hy__draw_small_sized(c, 3, 0, 7);

@@ -241,7 +241,8 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
 }
 
 static hy_support supports(const hy_call* call) {
-  return call->in[1].stride[3] == 1 ? HY_SUPPORT_YES : HY_SUPPORT_NO_LAYOUT;
+  const hy_tensor* k = &call->in[1];
+  return k->stride[3] == 1 || k->shape[3] <= 1 ? HY_SUPPORT_YES : HY_SUPPORT_NO_LAYOUT;
 }
 
 const hy__cpu_family hy__cpu_paged_attention = {supports, run};
