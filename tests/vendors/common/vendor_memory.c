@@ -24,7 +24,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static size_t memory_size(void) {
   const char* text = getenv("HALYARD_VENDOR_MEMORY");
   long mebibytes = text ? strtol(text, NULL, 10) : 0;
-  return (size_t)(mebibytes > 0 ? mebibytes : 4096) << 20;
+  return (size_t)(mebibytes > 0 ? mebibytes : 1024) << 20;
 }
 
 static bool open_memory(int device) {
