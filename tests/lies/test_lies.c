@@ -315,10 +315,12 @@ static int judge(const table* t, int* n_lies, int* n_caught, bool all) {
   for (int i = 0; i < t->n; i++) {
     const suspect* s = &t->of[i];
     const char* why = impossible(t->info, &s->lie);
+    // In a sum of huge terms an element of small ones means nothing: what is said of elements by
+    // their input is said of elementwise ops.
     bool occasion = !is_void(t, &s->lie) && s->fate != REFUSED;
     *n_lies += occasion || s->fate == CAUGHT;
     *n_caught += s->fate == CAUGHT;
-    if (!occasion && s->fate <= REFUSED) continue;
+    if (!occasion && s->fate != CAUGHT) continue;
     bool untold = s->fate == UNTOLD || s->fate == WITHOUT_EFFECT;
     static const char* const fates[] = {"UNTOLD", "WITHOUT EFFECT", "refused", "SURVIVED",
                                         "caught"};
