@@ -9,6 +9,8 @@
 void interrupt_watch(void);
 // The same for SIGTERM and SIGHUP too, by which a job's manager or a terminal ends a program.
 void interrupt_watch_all(void);
+// Whether Ctrl-C ends a read that waits, with EINTR; at first it does not.
+void interrupt_reads(bool on);
 bool interrupt_asked(void);
 int interrupt_code(void);  // the exit code of a program that a signal ended: 130 for Ctrl-C
 void interrupt_clear(void);

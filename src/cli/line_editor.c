@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cli/columns.h"
+#include "cli/interrupt.h"
 
 enum {
   CTRL_A = 1,
@@ -303,8 +304,11 @@ static line_result edit_line(line_editor* e, const char* prompt) {
 
 static line_result read_plain(line_editor* e) {
   errno = 0;
+  interrupt_reads(true);
   ssize_t n = getline(&e->line, &e->capacity, stdin);
-  if (n < 0 && errno == EINTR) {
+  int error = errno;
+  interrupt_reads(false);
+  if (n < 0 && error == EINTR) {
     clearerr(stdin);
     return LINE_INTERRUPTED;
   }
