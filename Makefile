@@ -107,13 +107,13 @@ test-npu: setup-test all npu
 	cd build/npu && $(CTEST)
 	tests/integration/npu.sh $(BUILD)/bin/halyard build/npu/rtlmodel/libecho_rtlmodel.so
 
-# What takes too long for every change: true model sizes (8 GB of memory, 2 GB of disk), and
-# the NPU's long comparisons.
 # Mutation testing of `halyard verify`: every lie of the table, on three seeds, in every mode. `make test` tells those of one.
 test-lies: setup-test all
 	for seed in 1 2 3; do for mode in values determinism gradients; do \
 	  $(BUILD)/bin/test_lies --seed $$seed --mode $$mode || exit 1; done; done
 
+# What takes too long for every change: true model sizes (8 GB of memory, 2 GB of disk), and
+# the NPU's long comparisons.
 test-nightly: setup-test all npu
 	$(PYTHON) -m pytest -q -s tests/nightly
 	tests/integration/npu_nightly.sh $(BUILD)/bin/halyard build/npu
