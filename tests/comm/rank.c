@@ -299,6 +299,24 @@ static hy_status same_rank_twice(void) {
   return hy_comm_barrier(comm, stream);
 }
 
+// An id serves for one communicator: whoever joins with it again is refused, and nobody waits.
+static hy_status id_used_twice(void) {
+  hy_comm_id id;
+  hy_comm *first, *second;
+  void* at;
+  TRY(hy_comm_unique_id(device, &id));
+  TRY(put(&id, sizeof id, &at));
+  TRY(hy_comm_broadcast(comm, stream, at, sizeof id, HY_U8, 0));
+  TRY(get(&id, sizeof id, at));
+  TRY(hy_comm_init_rank(device, n_ranks, &id, rank, &first));
+  TRY(hy_comm_barrier(first, stream));
+  TRY(expect(hy_comm_init_rank(device, n_ranks, &id, rank, &second), HY_INVALID_ARGUMENT,
+             "already joined with this id"));
+  TRY(hy_comm_barrier(first, stream));
+  hy_comm_destroy(first);
+  return hy_comm_barrier(comm, stream);
+}
+
 static hy_status one_aborts(void) {
   if (rank == n_ranks - 1) {
     TRY(hy_comm_abort(comm));
@@ -381,6 +399,7 @@ static const struct {
     {"roots_differ", roots_differ},
     {"bad_arguments", bad_arguments},
     {"same_rank_twice", same_rank_twice},
+    {"id_used_twice", id_used_twice},
     {"one_aborts", one_aborts},
     {"one_has_no_memory", one_has_no_memory},
     {"a_thread_aborts", a_thread_aborts},

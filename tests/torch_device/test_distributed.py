@@ -1,4 +1,4 @@
-"""torch.distributed on npu: two ranks on this machine compute what one process computes.
+"""torch.distributed on npu: two and four ranks on this machine compute what one process computes.
 
 Over the cpu Gloo works on the device's own memory, over echo on copies; guarded has communicators of its own.
 """
@@ -29,10 +29,11 @@ def launch(*command, module="torch.distributed.run", **variables):
 
 
 @pytest.mark.skipif(os.environ["HALYARD_BACKEND"] != "cpu", reason="starts the other backends itself")
-@pytest.mark.parametrize("backend, checks", [
-    ("cpu", ["collectives", "ddp", "fsdp2", "tensor_parallel"]), ("echo", ["collectives"]), ("guarded", ["collectives", "fsdp2"])])
-def test_two_ranks(backend, checks):
-    said = launch("--nproc_per_node", "2", ["distributed_ranks.py", *checks], HALYARD_BACKEND=backend)
+@pytest.mark.parametrize("backend, ranks, checks", [
+    ("cpu", 2, ["collectives", "ddp", "fsdp2", "tensor_parallel"]), ("cpu", 4, ["ddp", "fsdp2", "tensor_parallel"]),
+    ("echo", 2, ["collectives"]), ("guarded", 2, ["collectives", "fsdp2"])])
+def test_ranks(backend, ranks, checks):
+    said = launch("--nproc_per_node", str(ranks), ["distributed_ranks.py", *checks], HALYARD_BACKEND=backend)
     assert [line for line in said.splitlines() if "agrees" in line] == [f"{check} agrees" for check in checks]
 
 
