@@ -52,6 +52,40 @@ hy_graph* hy__step_graph_get(const hy__step_graph* g) {
   return g->graph;
 }
 
+// ---- weights ----
+
+static hy_status fix_array(hy_graph* graph, const hy_array* a) {
+  if (!a) return HY_OK;
+  const hy_tensor* t = hy_array_tensor(a);
+  return hy_graph_mark_constant(graph, t->data, hy_tensor_bytes(t));
+}
+
+static hy_status fix_linear(hy_graph* graph, const hy__linear* l) {
+  HY_TRY(fix_array(graph, l->weight));
+  HY_TRY(fix_array(graph, l->scale));
+  return fix_array(graph, l->bias);
+}
+
+hy_status hy__step_graph_fix_weights(hy__step_graph* g) {
+  const hy__transformer* t = &g->model->transformer;
+  HY_TRY(fix_array(g->graph, t->embedding));
+  HY_TRY(fix_array(g->graph, t->embedding_scale));
+  HY_TRY(fix_array(g->graph, t->norm));
+  HY_TRY(fix_linear(g->graph, &t->head));
+  for (int64_t i = 0; i < t->config.n_layers; i++) {
+    const hy__tf_block* b = &t->blocks[i];
+    // Fused matrices before those that are their rows.
+    const hy__linear* const layers[] = {&b->qkv, &b->gate_up, &b->q,  &b->k,   &b->v,
+                                        &b->o,   &b->gate,    &b->up, &b->down};
+    hy_array* const norms[] = {b->input_norm, b->post_norm, b->q_norm, b->k_norm};
+    for (size_t k = 0; k < sizeof layers / sizeof layers[0]; k++)
+      HY_TRY(fix_linear(g->graph, layers[k]));
+    for (size_t k = 0; k < sizeof norms / sizeof norms[0]; k++)
+      HY_TRY(fix_array(g->graph, norms[k]));
+  }
+  return HY_OK;
+}
+
 // ---- memory ----
 
 // ids, positions; last, starts, length; the block table.

@@ -15,6 +15,9 @@ hy_status hy__step_graph_create(hy_model* model, int64_t tokens, int64_t positio
                                 const hy_generate_options* options, hy__step_graph** out);
 void hy__step_graph_destroy(hy__step_graph* g);  // NULL is fine
 hy_graph* hy__step_graph_get(const hy__step_graph* g);
+// Marks the model's weights as constant in the graph, for hy_graph_optimize. They may not be
+// trained or merged as long as it lives.
+hy_status hy__step_graph_fix_weights(hy__step_graph* g);
 
 // A new sequence: runs all of the prompt but its last token by calls, and sets that as what the
 // next step runs. The draws begin anew. For decoding.
