@@ -141,7 +141,6 @@ void hy__cambricon_give(hy__task* task, const hy_tensor* out, const hy_tensor* f
 #include "backends/cambricon/ops.def"
 
 extern hy_provider hy__cambricon_provider;
-extern const hy__task_rules hy__cambricon_rules;
 void hy__cambricon_declare(bool bf16);
 
 #endif  // HALYARD_BACKENDS_CAMBRICON_H_
