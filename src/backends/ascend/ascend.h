@@ -60,6 +60,11 @@ enum {
   ACL_TYPE_INT4 = 29,
 };
 
+// Where CANN is looked for beside the system's paths.
+#define HY__CANN_FOLDERS                                                             \
+  "$ASCEND_HOME_PATH/lib64 $ASCEND_TOOLKIT_HOME/lib64 /usr/local/Ascend/cann/lib64 " \
+  "/usr/local/Ascend/ascend-toolkit/latest/lib64"
+
 // Loads and binds what is there; the report's stage is SYMBOLS after it.
 hy_status hy__ascend_bind(hy_probe* report);
 // Whether the library has every op of a list such as "Add Mul".
@@ -86,6 +91,7 @@ typedef struct hy__ascend_device {
 } hy__ascend_device;
 
 extern const hy__vendor hy__ascend_vendor;
+extern const struct hy__ccl hy__ascend_ccl;
 
 // ---- Tasks ----
 

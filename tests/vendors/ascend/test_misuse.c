@@ -130,6 +130,55 @@ static void an_executor_is_used_once(void** state) {
   acl.free(workspace);
 }
 
+// ---- HCCL ----
+
+static void collectives_misused_are_seen(void** state) {
+  (void)state;
+  enum { SUM = 0, FP32 = 4, INT64 = 5, NONE = 6 };
+  void* library = dlopen(ASCEND_HOME "/lib64/libhccl.so", RTLD_NOW);
+  assert_non_null(library);
+  int (*root_info)(void*), (*init)(uint32_t, const void*, uint32_t, void**), (*destroy)(void*);
+  int (*all_reduce)(void*, void*, uint64_t, int, int, void*, void*);
+  int (*broadcast)(void*, uint64_t, int, uint32_t, void*, void*);
+  *(void**)&root_info = test_symbol(library, "HcclGetRootInfo");
+  *(void**)&init = test_symbol(library, "HcclCommInitRootInfo");
+  *(void**)&destroy = test_symbol(library, "HcclCommDestroy");
+  *(void**)&all_reduce = test_symbol(library, "HcclAllReduce");
+  *(void**)&broadcast = test_symbol(library, "HcclBroadcast");
+  char id[4108];
+  void *comm = NULL, *m = acl.memory, *s = acl.stream;
+  assert_int_equal(root_info(id), 0);
+  assert_true(init(1, id, 1, &comm) != 0);
+  test_misused("rank 1 of 1");
+  id[0] ^= 1;
+  assert_true(init(1, id, 0, &comm) != 0);  // no misuse: what was sent has not come
+  id[0] ^= 1;
+  assert_int_equal(init(1, id, 0, &comm), 0);
+  assert_int_equal(all_reduce(m, m, 16, FP32, SUM, comm, s), 0);
+  assert_true(all_reduce(m, m, 17, FP32, SUM, comm, s) != 0);
+  test_misused("has no 1 times 17 elements");
+  assert_true(all_reduce(m, m, 0, FP32, SUM, comm, s) != 0);
+  test_misused("of nothing");
+  assert_true(all_reduce(m, m, 4, INT64, SUM, comm, s) != 0);
+  test_misused("does not reduce data type 5");
+  assert_true(all_reduce(m, m, 4, NONE, SUM, comm, s) != 0);
+  test_misused("data type 6");
+  assert_true(all_reduce(m, m, 4, FP32, 4, comm, s) != 0);
+  test_misused("reduction 4");
+  assert_true(all_reduce(m, m, 4, SUM, FP32, comm, s) != 0);  // type and reduction swapped
+  test_misused("reduction 4");
+  assert_true(all_reduce(m, m, 4, FP32, SUM, s, comm) != 0);  // communicator and stream swapped
+  test_misused("is no communicator");
+  assert_true(broadcast(m, 4, FP32, 1, comm, s) != 0);
+  test_misused("root 1");
+  assert_int_equal(acl.sync(s), 0);
+  assert_int_equal(destroy(comm), 0);
+  assert_true(all_reduce(m, m, 4, FP32, SUM, comm, s) != 0);
+  test_misused("is no communicator");
+  assert_true(destroy(comm) != 0);
+  test_misused("no more");
+}
+
 static void* without_context(void* unused) {
   (void)unused;
   void* memory;
@@ -168,6 +217,7 @@ int main(void) {
       cmocka_unit_test(swapped_arguments_are_seen),
       cmocka_unit_test_setup(a_workspace_left_out_is_seen, bind_once),
       cmocka_unit_test(an_executor_is_used_once),
+      cmocka_unit_test(collectives_misused_are_seen),
       cmocka_unit_test(another_threads_context_is_seen),
       cmocka_unit_test(dead_handles_are_seen),
   };

@@ -165,6 +165,45 @@ static void a_workspace_left_out_is_seen(void** state) {
   assert_int_equal(cn.sync(cn.queue), 0);
 }
 
+// ---- CNCL ----
+
+static void collectives_misused_are_seen(void** state) {
+  (void)state;
+  enum { SUM = 0, FP32 = 0x12, NO_TYPE = 0x13 };
+  void* library = dlopen(CAMBRICON_HOME "/lib64/libcncl.so", RTLD_NOW);
+  assert_non_null(library);
+  struct {
+    char data[128];
+    uint64_t hash;
+  } id;
+  int (*clique)(void*), (*init)(void**, int, const int*, const int*, int, void*), (*release)(void*);
+  int (*all_reduce)(const void*, void*, size_t, int, int, void*, void*), (*group_end)(void);
+  *(void**)&clique = test_symbol(library, "cnclGetCliqueId");
+  *(void**)&init = test_symbol(library, "cnclInitComms");
+  *(void**)&release = test_symbol(library, "cnclFreeComm");
+  *(void**)&all_reduce = test_symbol(library, "cnclAllReduce");
+  *(void**)&group_end = test_symbol(library, "cnclGroupEnd");
+  const int zero = 0, wrong = 1;
+  void *comm = NULL, *m = cn.memory, *q = cn.queue;
+  assert_int_equal(clique(&id), 0);
+  REFUSED(init(&comm, 1, &zero, &wrong, 1, &id), "rank 1 of 1");
+  REFUSED(init(&comm, 1, &wrong, &zero, 1, &id), "is not the current one");
+  assert_int_equal(init(&comm, 1, &zero, &zero, 1, &id), 0);
+  REFUSED(init(&comm, 1, &zero, &zero, 1, &id), "once in a process");
+  assert_int_equal(all_reduce(m, m, 16, FP32, SUM, comm, q), 0);
+  REFUSED(all_reduce(m, m, 17, FP32, SUM, comm, q), "has no 1 times 17 elements");
+  REFUSED(all_reduce(m, m, 0, FP32, SUM, comm, q), "of nothing");
+  REFUSED(all_reduce(m, m, 4, NO_TYPE, SUM, comm, q), "data type 0x13");
+  REFUSED(all_reduce(m, m, 4, SUM, FP32, comm, q), "data type 0");  // type and reduction swapped
+  REFUSED(all_reduce(m, m, 4, FP32, 4, comm, q), "reduction 4");
+  REFUSED(all_reduce(m, m, 4, FP32, SUM, q, comm), "is no communicator");
+  REFUSED(group_end(), "without cnclGroupStart");
+  assert_int_equal(cn.sync(q), 0);
+  assert_int_equal(release(comm), 0);
+  REFUSED(all_reduce(m, m, 4, FP32, SUM, comm, q), "is no communicator");
+  REFUSED(release(comm), "no more");
+}
+
 static void* allocates(void* unused) {
   (void)unused;
   void* memory;
@@ -201,6 +240,7 @@ int main(void) {
       cmocka_unit_test(swapped_arguments_are_seen),
       cmocka_unit_test_setup(descriptors_are_set_once_and_before_use, bind),
       cmocka_unit_test(a_workspace_left_out_is_seen),
+      cmocka_unit_test(collectives_misused_are_seen),
       cmocka_unit_test(another_threads_device_is_seen),
       cmocka_unit_test(dead_handles_are_seen),
   };
