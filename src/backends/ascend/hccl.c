@@ -168,7 +168,9 @@ const hy__ccl hy__ascend_ccl = {
               [HY_F8E4M3] = -1,
               [HY_F8E5M2] = -1},
     .reducible = HY_DTYPE_BIT(HY_F32) | HY_DTYPE_BIT(HY_F16) | HY_DTYPE_BIT(HY_BF16) |
-                 HY_DTYPE_BIT(HY_I8) | HY_DTYPE_BIT(HY_I16) | HY_DTYPE_BIT(HY_I32),
+                 HY_DTYPE_BIT(HY_I8) | HY_DTYPE_BIT(HY_I16) | HY_DTYPE_BIT(HY_I32) |
+                 HY_DTYPE_BIT(HY_I64),
+    .no_product = HY_DTYPE_BIT(HY_BF16) | HY_DTYPE_BIT(HY_I16),
     .ops = {[HY_REDUCE_SUM] = SUM,
             [HY_REDUCE_PROD] = PROD,
             [HY_REDUCE_MIN] = MIN,

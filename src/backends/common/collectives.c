@@ -10,6 +10,8 @@ typedef struct comm {
   void* handle;
   int rank, n_ranks;
   void* token;  // what a barrier reduces where the library has none: one i32 on the device
+  void* wide;   // f32 of 16-bit floats, of that many bytes
+  size_t wide_bytes;
   atomic_bool aborted;
 } comm;
 
@@ -137,6 +139,7 @@ void hy__ccl_destroy(void* device, void* handle) {
   d->vendor->device_sync();
   if (!atomic_load(&c->aborted)) ccl_of(d)->destroy(c->handle);
   d->vendor->memory_free(c->token);
+  if (c->wide) d->vendor->memory_free(c->wide);
   hy__vendor_leave(d, before);
   free(c);
 }
@@ -192,13 +195,22 @@ static hy_status reducible(const hy__vendor_device* d, hy_dtype dtype, hy_reduce
   return HY_OK;
 }
 
+static bool needs_widening(const hy__ccl* ccl, hy_dtype dtype, hy_reduce_op op) {
+  return op == HY_REDUCE_PROD && (ccl->no_product & HY_DTYPE_BIT(dtype));
+}
+
 static int op_of(const hy__ccl* ccl, hy_reduce_op op) {
   return ccl->ops[op == HY_REDUCE_AVG ? HY_REDUCE_SUM : op];
 }
 
+static hy_tensor vector(void* data, uint64_t count, hy_dtype dtype) {
+  return (hy_tensor){
+      .data = data, .dtype = dtype, .ndim = 1, .shape = {(int64_t)count}, .stride = {1}};
+}
+
 static hy_status divide(hy__vendor_device* d, hy__vendor_stream* s, void* data, uint64_t count,
                         hy_dtype dtype, int n) {
-  hy_tensor t = {.data = data, .dtype = dtype, .ndim = 1, .shape = {(int64_t)count}, .stride = {1}};
+  hy_tensor t = vector(data, count, dtype);
   hy_call call = {.op = HY_OP_div_scalar,
                   .n_in = 1,
                   .n_out = 1,
@@ -206,6 +218,54 @@ static hy_status divide(hy__vendor_device* d, hy__vendor_stream* s, void* data, 
                   .out = &t,
                   .attrs = {.value_rounding = {hy_float(n), HY_ROUND_NONE}}};
   return ccl_of(d)->provider->run(d, s, &call);
+}
+
+static hy_status cast(hy__vendor_device* d, hy__vendor_stream* s, hy_tensor from, hy_tensor to) {
+  hy_call call = {.op = HY_OP_cast,
+                  .n_in = 1,
+                  .n_out = 1,
+                  .in = &from,
+                  .out = &to,
+                  .attrs = {.cast = {to.dtype}}};
+  return ccl_of(d)->provider->run(d, s, &call);
+}
+
+// Room for that many f32. What was there is in use until the device is done.
+static hy_status need_wide(hy__vendor_device* d, comm* c, uint64_t count) {
+  size_t bytes = (size_t)count * sizeof(float);
+  if (bytes <= c->wide_bytes) return HY_OK;
+  void* memory = NULL;
+  int before = hy__vendor_enter(d);
+  int error = d->vendor->device_sync();
+  if (!error) error = d->vendor->memory_alloc(&memory, bytes);
+  if (!error && c->wide) d->vendor->memory_free(c->wide);
+  hy__vendor_leave(d, before);
+  if (error) return d->vendor->fail(error, "memory of a collective");
+  c->wide = memory;
+  c->wide_bytes = bytes;
+  return HY_OK;
+}
+
+typedef hy_status (*reduction)(void* device, void* comm, void* stream, const void* send, void* recv,
+                               uint64_t count, hy_dtype dtype, hy_reduce_op op);
+
+// A product in f32: of `parts` times count elements, of which count are received.
+static hy_status run_wide(reduction run, hy__vendor_device* d, comm* c, hy__vendor_stream* s,
+                          const void* send, void* recv, uint64_t parts, uint64_t count,
+                          hy_dtype dtype) {
+  if (dtype != HY_F16 && dtype != HY_BF16)
+    return hy__backend_host->fail(HY_UNSUPPORTED, "%s: %s makes no product of %s", d->vendor->name,
+                                  ccl_of(d)->name, hy_dtype_name(dtype));
+  if (group_depth > 0)
+    return hy__backend_host->fail(HY_UNSUPPORTED,
+                                  "%s: a product of %s takes steps that a group has no place for",
+                                  d->vendor->name, hy_dtype_name(dtype));
+  HY_TRY(need_wide(d, c, parts * count));
+  float* own = (float*)c->wide + (parts > 1 ? (uint64_t)c->rank * count : 0);
+  HY_TRY(cast(d, s, vector((void*)send, parts * count, dtype),
+              vector(c->wide, parts * count, HY_F32)));
+  HY_TRY(run(d, c, s, c->wide, own, count, HY_F32, HY_REDUCE_PROD));
+  return cast(d, s, vector(own, count, HY_F32), vector(recv, count, dtype));
 }
 
 // `call` is one of the library's functions with its arguments.
@@ -226,6 +286,8 @@ hy_status hy__ccl_all_reduce(void* device, void* handle, void* stream, const voi
   hy__vendor_stream* s = stream;
   comm* c = handle;
   HY_TRY(reducible(d, dtype, op));
+  if (needs_widening(ccl_of(d), dtype, op))
+    return run_wide(hy__ccl_all_reduce, d, c, s, send, recv, 1, count, dtype);
   ENQUEUE("all_reduce", all_reduce(send, recv, count, ccl_of(d)->types[dtype], op_of(ccl_of(d), op),
                                    c->handle, s->queue));
   return op == HY_REDUCE_AVG ? divide(d, s, recv, count, dtype, c->n_ranks) : HY_OK;
@@ -247,6 +309,9 @@ hy_status hy__ccl_reduce_scatter(void* device, void* handle, void* stream, const
   hy__vendor_stream* s = stream;
   comm* c = handle;
   HY_TRY(reducible(d, dtype, op));
+  if (needs_widening(ccl_of(d), dtype, op))
+    return run_wide(hy__ccl_reduce_scatter, d, c, s, send, recv, (uint64_t)c->n_ranks, count,
+                    dtype);
   ENQUEUE("reduce_scatter", reduce_scatter(send, recv, count, ccl_of(d)->types[dtype],
                                            op_of(ccl_of(d), op), c->handle, s->queue));
   return op == HY_REDUCE_AVG ? divide(d, s, recv, count, dtype, c->n_ranks) : HY_OK;

@@ -28,6 +28,7 @@ typedef struct hy__ccl {
   size_t id_bytes;
   int types[HY_DTYPE_COUNT];  // the library's numbers, by type; -1 where it has none
   uint32_t reducible;         // types
+  uint32_t no_product;        // those among them whose product it does not make
   int ops[HY_REDUCE_AVG];     // the library's numbers, by reduction
   int (*unique_id)(void* id);
   int (*init_rank)(void** comm, int n_ranks, void* id, int rank, int device);

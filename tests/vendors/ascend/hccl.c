@@ -1,5 +1,6 @@
 // libhccl.so for tests: HCCL. Signatures and enumerators are those of hccl/hccl.h and
-// hccl/hccl_types.h in CANN 8.1.RC1, and so are the types that each function takes.
+// hccl/hccl_types.h in CANN 8.1.RC1. The types that functions take are those of the public
+// documents of CANN 9.1 (hccl/docs: HcclAllReduce, HcclReduceScatter) for Atlas A2 and newer.
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +39,7 @@ static const struct {
   bool reduces;
 } types[] = {
     [0] = {HY_I8, true},  [1] = {HY_I16, true},   [2] = {HY_I32, true},
-    [3] = {HY_F16, true}, [4] = {HY_F32, true},   [5] = {HY_I64, false},
+    [3] = {HY_F16, true}, [4] = {HY_F32, true},   [5] = {HY_I64, true},
     [7] = {HY_U8, false}, [10] = {HY_F64, false}, [11] = {HY_BF16, true},
 };
 
@@ -152,6 +153,14 @@ static int check_data(const char* call, const ranks_comm* c, const void* at, uin
 #define DATA(name, at, count, parts, reduces) \
   RULE(check_data(#name, c, at, count, parts, dataType, reduces))
 
+static int check_reduction(const char* call, int type, int op) {
+  enum { PROD = 1 };
+  DEMAND(op >= 0 && op <= 3, HCCL_E_PARA, "%s: reduction %d", call, op);
+  DEMAND(op != PROD || (types[type].dtype != HY_I16 && types[type].dtype != HY_BF16),
+         HCCL_E_NOT_SUPPORT, "%s makes no product of data type %d", call, type);
+  return HCCL_SUCCESS;
+}
+
 static int result(hy_status status) {
   return status == HY_OK ? HCCL_SUCCESS : HCCL_E_RUNTIME;
 }
@@ -161,7 +170,7 @@ VENDOR_API int HcclAllReduce(void* sendBuf, void* recvBuf, uint64_t count, int d
   COMM(HcclAllReduce);
   DATA(HcclAllReduce, sendBuf, count, 1, true);
   DATA(HcclAllReduce, recvBuf, count, 1, true);
-  DEMAND(op >= 0 && op <= 3, HCCL_E_PARA, "HcclAllReduce: reduction %d", op);
+  RULE(check_reduction("HcclAllReduce", dataType, op));
   return result(guarded_all_reduce(on, c->rank, stream, sendBuf, recvBuf, count,
                                    types[dataType].dtype, reductions[op]));
 }
@@ -180,7 +189,7 @@ VENDOR_API int HcclReduceScatter(void* sendBuf, void* recvBuf, uint64_t recvCoun
   COMM(HcclReduceScatter);
   DATA(HcclReduceScatter, sendBuf, recvCount, n_ranks, true);
   DATA(HcclReduceScatter, recvBuf, recvCount, 1, true);
-  DEMAND(op >= 0 && op <= 3, HCCL_E_PARA, "HcclReduceScatter: reduction %d", op);
+  RULE(check_reduction("HcclReduceScatter", dataType, op));
   return result(guarded_reduce_scatter(on, c->rank, stream, sendBuf, recvBuf, recvCount,
                                        types[dataType].dtype, reductions[op]));
 }

@@ -134,7 +134,7 @@ static void an_executor_is_used_once(void** state) {
 
 static void collectives_misused_are_seen(void** state) {
   (void)state;
-  enum { SUM = 0, FP32 = 4, INT64 = 5, NONE = 6 };
+  enum { SUM = 0, PROD = 1, FP32 = 4, UINT8 = 7, NONE = 6, BFP16 = 11 };
   void* library = dlopen(ASCEND_HOME "/lib64/libhccl.so", RTLD_NOW);
   assert_non_null(library);
   int (*root_info)(void*), (*init)(uint32_t, const void*, uint32_t, void**), (*destroy)(void*);
@@ -159,8 +159,10 @@ static void collectives_misused_are_seen(void** state) {
   test_misused("has no 1 times 17 elements");
   assert_true(all_reduce(m, m, 0, FP32, SUM, comm, s) != 0);
   test_misused("of nothing");
-  assert_true(all_reduce(m, m, 4, INT64, SUM, comm, s) != 0);
-  test_misused("does not reduce data type 5");
+  assert_true(all_reduce(m, m, 4, UINT8, SUM, comm, s) != 0);
+  test_misused("does not reduce data type 7");
+  assert_true(all_reduce(m, m, 4, BFP16, PROD, comm, s) != 0);
+  test_misused("makes no product of data type 11");
   assert_true(all_reduce(m, m, 4, NONE, SUM, comm, s) != 0);
   test_misused("data type 6");
   assert_true(all_reduce(m, m, 4, FP32, 4, comm, s) != 0);
