@@ -5,6 +5,7 @@
 // attention_delta): dv = p^T dout, ds = p (dout v^T - delta), dk = scale ds^T q, dq = scale ds k.
 // Options: T, HEAD, MASKED, and BQ, BKV: rows and keys of a tile of attention_backward_query.
 //
+// needs: mma
 // options: -DT=bf16 -DHEAD=32 -DBQ=64 -DBKV=64 -DMASKED=0
 // options: -DT=bf16 -DHEAD=64 -DBQ=64 -DBKV=64 -DMASKED=1
 // options: -DT=f16 -DHEAD=128 -DBQ=64 -DBKV=64 -DMASKED=0

@@ -4,6 +4,7 @@
 // their parts in order. Options: T, A_K and B_K (1 where the operand's neighbours in memory are
 // along k), BM, BN. Lines of both operands begin at multiples of 16 bytes.
 //
+// needs: mma
 // options: -DT=bf16 -DA_K=1 -DB_K=1 -DBM=128 -DBN=128
 // options: -DT=f16 -DA_K=1 -DB_K=0 -DBM=128 -DBN=128
 // options: -DT=bf16 -DA_K=0 -DB_K=0 -DBM=64 -DBN=64

@@ -16,8 +16,10 @@
   (__builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront"), __builtin_amdgcn_wave_barrier())
 
 // The second number that CUDA's takes, blocks of a multiprocessor, means something else here.
+#ifndef HY_EMULATOR
 #undef __launch_bounds__
 #define __launch_bounds__(threads, ...) __attribute__((amdgpu_flat_work_group_size(1, threads)))
+#endif
 
 // Matrix cores with tiles of 16 x 16 x 16 halves; see tensor_core.cuh.
 #if defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || \

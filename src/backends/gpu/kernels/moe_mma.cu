@@ -4,6 +4,7 @@
 // so that what lies between the layers is written once, in T. Option: T. Rows begin at multiples of
 // 16 bytes.
 //
+// needs: mma
 // types: f16 bf16
 #include "params.h"
 #include "mma_tile.cuh"
