@@ -202,9 +202,6 @@ inline void __builtin_amdgcn_fence(int, const char*) {}
 inline void __builtin_amdgcn_wave_barrier() {
   emu_barrier_warp(0xffffffffu);
 }
-inline float __builtin_amdgcn_exp2f(float x) {
-  return exp2f(x);
-}
 inline int __builtin_amdgcn_sdot4(int a, int b, int c, bool) {
   for (int i = 0; i < 32; i += 8) c += (int)(signed char)(a >> i) * (signed char)(b >> i);
   return c;

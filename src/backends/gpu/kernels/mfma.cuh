@@ -48,7 +48,11 @@ DEVICE unsigned fma_pair(T kind, unsigned a, unsigned b, unsigned c) {
 }
 
 DEVICE float exp2_approx(float x) {
+#if __has_builtin(__builtin_amdgcn_exp2f)
   return __builtin_amdgcn_exp2f(x);
+#else  // clang before 17
+  return exp2f(x);
+#endif
 }
 
 // ---- tiles ----
