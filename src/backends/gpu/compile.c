@@ -163,9 +163,9 @@ static hy_status compile(hy__gpu_device* device, const char* file, const char* o
       compiler->create(&program, text, name, n_headers, hy__gpu_header_texts, hy__gpu_header_names);
   // Several threads optimise the kernels of a file; compilers that cannot do it say so.
   enum { INVALID_OPTION = 5 };
-  list[count] = "--split-compile=0";
-  if (!error) error = compiler->compile(program, count + 1, list);
-  if (error == INVALID_OPTION) error = compiler->compile(program, count, list);
+  list[count] = device->api->parallel_option;
+  if (!error) error = compiler->compile(program, count + (list[count] != NULL), list);
+  if (error == INVALID_OPTION && list[count]) error = compiler->compile(program, count, list);
   if (!error) error = compiler->code_size(program, size);
   *image = error ? NULL : malloc(*size);
   if (*image) error = compiler->code(program, *image);
@@ -187,7 +187,7 @@ hy_status hy__gpu_compile(hy__gpu_device* device, const char* file, const char* 
   char path[MAX_PATH], arch[64];
   if (!hy__gpu_source(file))
     return hy__backend_host->fail(HY_INTERNAL, "there is no kernel source %s.cu", file);
-  device->api->arch_option(device->compute_major, device->compute_minor, arch, sizeof arch);
+  device->api->arch_option(device->api, device->index, arch, sizeof arch);
   bool cached = cache_path(device, file, options, arch, path, sizeof path);
   *image = cached && !fresh ? read_file(path) : NULL;
   if (*image) return HY_OK;

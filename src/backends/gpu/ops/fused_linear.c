@@ -17,14 +17,15 @@ static bool aligned(const hy_tensor* t) {
   return t->dtype == HY_NONE || (uintptr_t)t->data % 16 == 0;
 }
 
-static bool takes_gemv(const hy_fused_linear* p, const hy_tensor* t, hy_dtype x, hy_dtype w) {
+static bool takes_gemv(const hy__gpu_task* task, const hy_fused_linear* p, const hy_tensor* t,
+                       hy_dtype x, hy_dtype w) {
   bool x_fits = x == HY_BF16 || x == HY_F16 || x == HY_F32;
   bool w_fits = w == x || w == HY_I8 || w == HY_I4;
   int each = line_of(w);
   return x_fits && w_fits && p->m <= FEW && p->k > 0 && p->k % each == 0 && p->k % 8 == 0 &&
          p->group % each == 0 && p->x_row % 4 == 0 && aligned(&t[X]) && aligned(&t[NORM]) &&
          aligned(&t[WEIGHT]) && (p->k / each + WARP - 1) / WARP <= MOST_STEPS &&
-         p->k * 4 * FEW <= 160 * 1024;
+         p->k * 4 * FEW <= 160 * 1024 && p->k * 4 * FEW <= task->device->max_shared;
 }
 
 static void run_gemv(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
@@ -152,7 +153,7 @@ hy_support hy__gpu_fused_linear(hy__gpu_task* task, const hy_call* call) {
                        .residual_row = n,
                        .eps = call->attrs.fused_linear.eps};
   hy_dtype x = in[X].dtype, w = in[WEIGHT].dtype;
-  bool gemv = takes_gemv(&p, t, x, w);
+  bool gemv = takes_gemv(task, &p, t, x, w);
   if (gemv && takes_mma(task, &p, x, w))
     run_mma(task, &p, w);
   else if (gemv && takes_split(task, &p, x, w))
