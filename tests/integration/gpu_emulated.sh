@@ -19,6 +19,37 @@ for op in "$@"; do
   }
 done
 echo "$# ops pass on the emulated GPU"
+# Convolution by cuDNN, and by our own kernels where cuDNN offers no algorithm that will do.
+for algorithms in some none; do
+  for op in conv2d conv2d_backward; do
+    CUDNN_TEST_ALGORITHMS=$algorithms "$halyard" verify --backend cudnn --strict --quick --op $op > "$folder/log" 2>&1 || {
+      cat "$folder/log"
+      exit 1
+    }
+  done
+done
+CUDNN_TEST_CUDART=14000 "$halyard" info | grep -q "is for CUDA 14, and the driver speaks CUDA 13"
+"$halyard" verify --backend mha --strict --quick --op sdpa > "$folder/log" 2>&1 || {
+  cat "$folder/log"
+  exit 1
+}
+echo "cuDNN and mha pass on the emulated GPU"
+# Cubins that lie beside the program are taken before the compiler; a damaged one is not.
+tree=$folder/ahead
+rm -rf "$tree"
+mkdir -p "$tree/bin" "$tree/lib/halyard/kernels"
+cp "$halyard" "$tree/bin/halyard"
+"$(dirname "$halyard")/gpu_cubins" "$folder/nvcc" "$tree/lib/halyard/kernels" sm_80 probe rope > "$folder/log"
+ahead() { HALYARD_LOG=3 HALYARD_CACHE_DIR="$1" "$tree/bin/halyard" verify --backend cuda --strict --quick --op rope > "$folder/log" 2>&1; }
+ahead "$tree/none" || { cat "$folder/log"; exit 1; }
+if grep -q "compiled rope.cu\|compiled probe.cu" "$folder/log"; then
+  echo "cubins were there, and the compiler ran:"
+  grep "compiled" "$folder/log"
+  exit 1
+fi
+for file in "$tree"/lib/halyard/kernels/rope-*; do echo damaged > "$file"; done
+ahead "$tree/none" && grep -q "compiled rope.cu" "$folder/log" || { cat "$folder/log"; exit 1; }
+echo "cubins beside the program are taken"
 # Communicators by NCCL: one rank, ranks on devices of their own, and what must be refused.
 rank=$(dirname "$halyard")/comm_rank
 if [ -x "$rank" ]; then

@@ -28,6 +28,7 @@ hy__gpu_api hy__cuda_api = {
                     HY_CAP_PAGED_ATTENTION | HY_CAP_FUSED_MOE,
     .bind_compiler = hy__cuda_bind_nvrtc,
     .arch_option = arch_option,
+    .ahead_compiler = "nvcc",
     .nccl_name = "NCCL",
     .nccl_remedy = "pip install nvidia-nccl-cu13, or NVIDIA's packages",
     .open_nccl = open_nccl,
@@ -102,6 +103,8 @@ static hy_provider own = {
 // clang-format off
 static const hy_provider* const providers[] = {
     HY_IF_CUBLASLT(&hy__cuda_cublaslt)
+    HY_IF_CUDNN(&hy__cuda_cudnn)
+    HY_IF_MHA(&hy__cuda_mha)
     &own,
 };
 // clang-format on
