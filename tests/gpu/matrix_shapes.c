@@ -592,8 +592,13 @@ static void speed(void) {
   paged(HY_BF16, 1, 1, 1024, 14, 2, 64, 16);
   paged(HY_BF16, 64, 1, 1024, 14, 2, 64, 16);
   paged(HY_BF16, 8, 512, 512, 14, 2, 64, 16);
-  conv(HY_BF16, 32, 64, 56, 64, 3, 1, 1, 1);
-  conv(HY_F32, 32, 64, 56, 64, 3, 1, 1, 1);
+  static const hy_dtype image_types[] = {HY_BF16, HY_F16, HY_F32};
+  for (int i = 0; i < 3; i++) {  // layers of a ResNet-50
+    conv(image_types[i], 32, 3, 224, 64, 7, 2, 3, 1);
+    conv(image_types[i], 32, 64, 56, 64, 3, 1, 1, 1);
+    conv(image_types[i], 32, 256, 56, 64, 1, 1, 0, 1);
+    conv(image_types[i], 32, 256, 14, 256, 3, 1, 1, 1);
+  }
   moe(HY_BF16, 1024, 1024, 512, 32, 4);
 }
 
