@@ -29,11 +29,16 @@ for algorithms in some none; do
   done
 done
 CUDNN_TEST_CUDART=14000 "$halyard" info | grep -q "is for CUDA 14, and the driver speaks CUDA 13"
+"$halyard" verify --backend cusparselt --strict --op linear_sparse_2_4 > "$folder/log" 2>&1 || {
+  cat "$folder/log"
+  exit 1
+}
+CUSPARSELT_TEST_MINOR=7 "$halyard" info | grep -q "is version 0.7, and 0.8 is needed"
 "$halyard" verify --backend mha --strict --quick --op sdpa > "$folder/log" 2>&1 || {
   cat "$folder/log"
   exit 1
 }
-echo "cuDNN and mha pass on the emulated GPU"
+echo "cuDNN, cuSPARSELt and mha pass on the emulated GPU"
 # Cubins that lie beside the program are taken before the compiler; a damaged one is not.
 tree=$folder/ahead
 rm -rf "$tree"

@@ -104,6 +104,7 @@ static hy_provider own = {
 static const hy_provider* const providers[] = {
     HY_IF_CUBLASLT(&hy__cuda_cublaslt)
     HY_IF_CUDNN(&hy__cuda_cudnn)
+    HY_IF_CUSPARSELT(&hy__cuda_cusparselt)
     HY_IF_MHA(&hy__cuda_mha)
     &own,
 };

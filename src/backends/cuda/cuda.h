@@ -13,6 +13,6 @@ void hy__cuda_path(void* library, char* path, size_t size);
 
 hy_status hy__cuda_bind_nvrtc(hy__gpu_api* api, hy_probe* report);
 
-extern const hy_provider hy__cuda_cublaslt, hy__cuda_cudnn, hy__cuda_mha;
+extern const hy_provider hy__cuda_cublaslt, hy__cuda_cudnn, hy__cuda_cusparselt, hy__cuda_mha;
 
 #endif  // HALYARD_BACKENDS_CUDA_CUDA_H_

@@ -98,8 +98,8 @@ typedef struct hy__gpu_device {
   struct hy__gpu_stream* streams;
   hy__gpu_module* modules;
   hy__gpu_function* functions[HY__GPU_FUNCTIONS];  // by hash
-  uint32_t expects_model;  // dtypes whose kernels hy__gpu_expect_model has asked for
-  void *blas, *dnn;        // what the providers over the vendor's libraries keep for this device
+  uint32_t expects_model;     // dtypes whose kernels hy__gpu_expect_model has asked for
+  void *blas, *dnn, *sparse;  // what the providers over the vendor's libraries keep for this device
 } hy__gpu_device;
 
 // Chunks of one stream's workspace. More than one only until the call that needed them has ended.
