@@ -1,7 +1,6 @@
 #!/bin/sh
-# Builds the emulator as libcuda.so.1 and libnvrtc.so.13, and over it libnccl.so.2, libcudnn.so.9 and
-# libcusparseLt.so.0, into the folder $1;
-# and nvcc over its compiler.
+# Builds the emulator as libcuda.so.1 and libnvrtc.so.13, over it libnccl.so.2, libcudnn.so.9, libcusparseLt.so.0 and
+# libnvidia-ml.so.1, and nvcc over its compiler, into the folder $1.
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
@@ -10,9 +9,13 @@ g++ -std=c++17 -O2 -Wall -shared -fPIC -o "$1/libcuda.so.1" "$here/emulator.cc" 
 # The compiler's functions are the same library's: a second copy would have a second machine.
 g++ -shared -o "$1/libnvrtc.so.13" -Wl,-soname,libnvrtc.so.13 -Wl,--no-as-needed \
   -Wl,-rpath,"$1" "$1/libcuda.so.1"
-for name in nccl.so.2 cudnn.so.9 cusparseLt.so.0; do
-  base=$(echo "${name%%.*}" | tr 'L' 'l')
-  gcc -std=gnu11 -O2 -Wall -Wextra -Werror -shared -fPIC -o "$1/lib$name" "$here/../vendors/$base/$base.c" -lpthread -lm \
-    -Wl,-soname,lib$name -Wl,-rpath,"$1" "$1/libcuda.so.1"
-done
+library() { # folder of tests/vendors, soname
+  gcc -std=gnu11 -O2 -Wall -Wextra -Werror -shared -fPIC -o "$out/$2" "$here/../vendors/$1/$1.c" -lpthread -lm \
+    -Wl,-soname,"$2" -Wl,-rpath,"$out" "$out/libcuda.so.1"
+}
+out=$1
+library nccl libnccl.so.2
+library cudnn libcudnn.so.9
+library cusparselt libcusparseLt.so.0
+library nvml libnvidia-ml.so.1
 gcc -std=gnu11 -O2 -Wall -Wextra -Werror -o "$1/nvcc" "$here/nvcc.c" -Wl,-rpath,"$1" "$1/libcuda.so.1"

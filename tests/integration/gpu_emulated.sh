@@ -8,7 +8,11 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 "$here/gpu_emulator/build.sh" "$folder"
 export GPU_EMULATOR_HOME="$here/gpu_emulator" HALYARD_CACHE_DIR="$folder/cache" LD_LIBRARY_PATH="$folder"
 rm -rf "$folder/cache"
-"$halyard" info | grep -A 3 "^  cuda "
+"$halyard" info | grep -A 20 "^  cuda " > "$folder/log"
+head -4 "$folder/log"
+for fact in "5.0 free" "temperature_celsius=61" "power_watts=690 of 700" "slowed_by=power_cap,temperature" "pcie=5 x16" "nvlinks=4"; do
+  grep -q "$fact" "$folder/log" || { echo "halyard info does not say $fact"; cat "$folder/log"; exit 1; }
+done
 if [ $# -eq 0 ]; then
   set -- fused_linear rope_paged_attention dropout sample var sort softmax cross_entropy rms_norm_backward rope embedding_backward index_put adamw
 fi

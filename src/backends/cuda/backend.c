@@ -80,7 +80,9 @@ static hy_status probe(hy_probe* report, int* device_count) {
 }
 
 static hy_status device_info(int index, hy_device_info* info) {
-  return hy__gpu_device_info(&hy__cuda_api, index, info);
+  HY_TRY(hy__gpu_device_info(&hy__cuda_api, index, info));
+  hy__cuda_add_nvml(info);
+  return HY_OK;
 }
 
 static hy_status device_open(int index, void** device) {
