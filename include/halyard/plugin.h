@@ -432,7 +432,8 @@ typedef struct hy_backend {
   hy_status (*barrier)(void* device, void* comm, void* stream);
   // What the calling thread starts between these two proceeds together at group_end, so that
   // sends and receives in any order, or several communicators in one thread, do not wait for one
-  // another.
+  // another. An empty group does nothing, and fails where there can be no communicator: so
+  // hy_comm_supported asks.
   hy_status (*group_begin)(void* device);
   hy_status (*group_end)(void* device);
 

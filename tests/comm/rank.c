@@ -439,7 +439,12 @@ static hy_status run(const char* name, const char* selector) {
   TRY(hy_device_get(selector, &device));
   TRY(hy_stream_default(device, &stream));
   TRY(hy_comm_world_rank(&rank, &n_ranks));
-  HY_TRY(hy_comm_world(device, &comm));
+  bool supported = hy_comm_supported(device);
+  hy_status joined = hy_comm_world(device, &comm);
+  if (hy_comm_is_native(device) && supported != (joined == HY_OK))
+    return hy_fail(HY_INTERNAL, "hy_comm_supported says %s, and joining %s",
+                   supported ? "yes" : "no", joined == HY_OK ? "works" : "does not");
+  HY_TRY(joined);
   EXPECT(hy_comm_rank(comm) == rank && hy_comm_size(comm) == n_ranks);
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
     if (strcmp(name, cases[i].name) == 0) return cases[i].run();

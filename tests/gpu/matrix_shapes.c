@@ -429,6 +429,25 @@ static void conv(hy_dtype dtype, int64_t n, int64_t c, int64_t size, int64_t out
         2 * flops, 0);
 }
 
+static void sparse(hy_dtype dtype, int64_t m, int64_t n, int64_t k) {
+  static const uint8_t pairs[] = {0x4, 0x8, 0xc, 0x9, 0xd, 0xe};  // two places of four
+  char name[128];
+  snprintf(name, sizeof name, "linear_sparse_2_4 %s m=%lld n=%lld k=%lld", hy_dtype_name(dtype),
+           (long long)m, (long long)n, (long long)k);
+  if (!wanted(name)) return;
+  hy_attrs attrs = {0};
+  twin x = random_tensor(dtype, 2, (int64_t[]){m, k}, -1, 1);
+  twin values = random_tensor(dtype, 2, (int64_t[]){n, k / 2}, -1, 1);
+  twin codes = place(HY_U8, 2, (int64_t[]){n, k / 8});
+  for (int64_t i = 0; i < n * k / 8; i++)
+    ((uint8_t*)codes.host.data)[i] = (uint8_t)(pairs[i % 6] | pairs[i / 7 % 6] << 4);
+  upload(&codes);
+  codes.host.layout = codes.device.layout = HY_LAYOUT_SPARSE_2_4;
+  check(name, HY_OP_linear_sparse_2_4, &attrs, 4,
+        (twin[]){x, values, codes, random_tensor(dtype, 1, &n, -1, 1)}, dtype == HY_F32 ? 64 : 2,
+        1.0 * (double)(m * n * k), 0);
+}
+
 static void moe(hy_dtype dtype, int64_t tokens, int64_t size, int64_t hidden, int64_t experts,
                 int64_t chosen) {
   char name[96];
@@ -543,6 +562,8 @@ static void correctness(void) {
   attention(HY_F32, 1, 4, 2, 70, 100, 40, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
   attention(HY_F32, 1, 4, 2, 70, 100, 40, HY_CAUSAL_BOTTOM_RIGHT, 2, true);
   paged(HY_F32, 2, 3, 100, 4, 2, 32, 16);
+  sparse(HY_F16, 72, 96, 160);
+  sparse(HY_BF16, 136, 256, 1024);
   conv(HY_F32, 2, 20, 20, 70, 3, 2, 1, 1);
   conv(HY_F32, 3, 12, 15, 24, 5, 1, 2, 4);
   moe(HY_F32, 100, 48, 80, 5, 3);
@@ -595,8 +616,15 @@ static void speed(void) {
   paged(HY_BF16, 1, 1, 1024, 14, 2, 64, 16);
   paged(HY_BF16, 64, 1, 1024, 14, 2, 64, 16);
   paged(HY_BF16, 8, 512, 512, 14, 2, 64, 16);
-  conv(HY_BF16, 32, 64, 56, 64, 3, 1, 1, 1);
-  conv(HY_F32, 32, 64, 56, 64, 3, 1, 1, 1);
+  for (int64_t m = 64; m <= 4096; m *= 8) sparse(HY_BF16, m, 4096, 4096);
+  sparse(HY_BF16, 4096, 14336, 4096);
+  static const hy_dtype image_types[] = {HY_BF16, HY_F16, HY_F32};
+  for (int i = 0; i < 3; i++) {  // layers of a ResNet-50
+    conv(image_types[i], 32, 3, 224, 64, 7, 2, 3, 1);
+    conv(image_types[i], 32, 64, 56, 64, 3, 1, 1, 1);
+    conv(image_types[i], 32, 256, 56, 64, 1, 1, 0, 1);
+    conv(image_types[i], 32, 256, 14, 256, 3, 1, 1, 1);
+  }
   moe(HY_BF16, 1024, 1024, 512, 32, 4);
 }
 

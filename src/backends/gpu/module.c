@@ -27,12 +27,12 @@ static uint64_t hash_text(uint64_t hash, const char* text) {
 // The caller holds the device's mutex, here and below.
 static hy_status load_image(hy__gpu_device* device, hy__gpu_module* m) {
   const hy__gpu_driver* driver = &device->api->driver;
-  void* image = NULL;
-  HY_TRY(hy__gpu_compile(device, m->file, m->options, false, &image));
+  void* image = hy__gpu_compiled_ahead(device, m->file, m->options);
+  if (!image) HY_TRY(hy__gpu_compile(device, m->file, m->options, false, &image));
   int error = driver->module_load(&m->handle, image);
   free(image);
   if (!error) return HY_OK;
-  // The cache's file may be damaged.
+  // The file may be damaged, or a cubin of a toolkit that is newer than the driver.
   HY_TRY(hy__gpu_compile(device, m->file, m->options, true, &image));
   error = driver->module_load(&m->handle, image);
   free(image);

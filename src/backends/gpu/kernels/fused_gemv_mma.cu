@@ -11,6 +11,7 @@
 // has tiles of its own. CHUNK steps of a warp are under way at once, the first before the kernel waits
 // for the one that makes x (see dependent.cuh), and the next ones where there are more.
 //
+// needs: mma.sync
 // options: -DW=i8 -DDEPTH=896 -DROWS=1 -DGATED=1 -DNORM=1 -DGROUP=128 -DTILE=16 -DWARPS=4 -DSPLIT=4 -DCHUNK=4
 // options: -DW=i4 -DDEPTH=896 -DROWS=1 -DGATED=1 -DNORM=1 -DGROUP=32 -DTILE=16 -DWARPS=4 -DSPLIT=4 -DCHUNK=2
 // options: -DW=i8 -DDEPTH=4864 -DROWS=4 -DGATED=0 -DNORM=0 -DGROUP=128 -DTILE=8 -DWARPS=8 -DSPLIT=8 -DCHUNK=10
