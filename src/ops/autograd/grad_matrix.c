@@ -65,8 +65,8 @@ HY__RULE(linear_sparse_2_4, IN(1) | IN(2), NO_GRADIENT, NO_GRADIENT, 0) {
 HY__RULE(sdpa, IN(0) | IN(1) | IN(2) | IN(3) | OUT(0) | OUT(1),
          IN(0) | IN(1) | IN(2) | IN(3) | OUT(0) | OUT(1),
          IN(0) | IN(1) | IN(2) | IN(3) | OUT(0) | OUT(1), NO_GRADIENT) {
-  hy_array* in[] = {g_dense(g, g->dy), g_in(g, 0),  g_in(g, 1), g_in(g, 2),
-                    g_out(g, 0),       g_out(g, 1), g_in(g, 3)};
+  hy_array* in[] = {g->dy,       g_in(g, 0),  g_in(g, 1), g_in(g, 2),
+                    g_out(g, 0), g_out(g, 1), g_in(g, 3)};
   g_give_all(g, HY_OP_sdpa_backward, g_attrs(g), in, 7);
 }
 
