@@ -482,6 +482,7 @@ static void correctness(void) {
     product(h, 256, 264, 136, true, false);
     product(h, 96, 100, 4000, true, false);  // split-K
     product(h, 24, 200, 2000, true, true);
+    product(h, 16, 136, 4096, true, false);  // a gradient's
     linear(h, 500, 16, 896, false);  // few columns
     product(h, 300, 40, 520, false, true);
     for (int t = 0; t < 4; t++) product(h, 1104, 1208, 200, t & 1, t & 2);  // Hopper's own tiles
@@ -558,6 +559,8 @@ static void correctness(void) {
   product(HY_F32, 200, 130, 77, false, false);
   product(HY_F32, 600, 700, 130, true, false);
   product(HY_F64, 100, 130, 77, false, true);
+  product(HY_F32, 16, 200, 4000, true, false);  // split-K, a gradient's
+  product(HY_F64, 9, 70, 1100, true, true);
   quantized(HY_F32, HY_I8, 32, 5, 80, 160);
   attention(HY_F32, 1, 4, 2, 70, 100, 40, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
   attention(HY_F32, 1, 4, 2, 70, 100, 40, HY_CAUSAL_BOTTOM_RIGHT, 2, true);

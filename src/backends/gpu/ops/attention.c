@@ -193,6 +193,15 @@ static bool backward_fits(const hy__gpu_task* task, const hy_attention* a) {
   return s.key_bytes <= most && s.query_bytes <= most;
 }
 
+// Whether each query head of a group gets its own blocks: a few times the device, and their sums in
+// f32 cost less than half of it standing idle.
+static bool sums_by_query_head(const hy__gpu_task* task, const hy_attention* a,
+                               unsigned key_tiles) {
+  int64_t blocks = (int64_t)key_tiles * a->kv_heads * a->batches;
+  return a->heads > a->kv_heads && a->keys > 0 && a->heads <= 65535 &&
+         blocks < 4 * (int64_t)task->device->multiprocessors;
+}
+
 static void run_flash_backward(hy__gpu_task* task, hy_attention* a, hy_dtype dtype) {
   backward_shape s = shape_of_backward(a);
   int64_t rows = (int64_t)a->queries * (a->heads / a->kv_heads);
@@ -201,10 +210,22 @@ static void run_flash_backward(hy__gpu_task* task, hy_attention* a, hy_dtype dty
   snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DBQ=64 -DBKV=%d -DMASKED=%d",
            hy__gpu_type_name(dtype), s.head, s.keys, a->mask != NULL);
   if (a->dk.data || a->dv.data) {
-    hy__gpu_launch(
-        task, hy__gpu_kernel(task, "attention_backward", "attention_backward_key", options),
-        (hy__gpu_dim3){tiles(a->keys, 64) * parts, (unsigned)a->kv_heads, (unsigned)a->batches},
-        (hy__gpu_dim3){threads, 1, 1}, s.key_bytes, HY__GPU_ARGS(a));
+    unsigned key_tiles = tiles(a->keys, 64) * parts, by_head = (unsigned)a->kv_heads;
+    if (sums_by_query_head(task, a, key_tiles)) {
+      by_head = (unsigned)a->heads;
+      size_t sums = (size_t)a->batches * (size_t)a->heads * (size_t)a->keys * (size_t)s.head;
+      a->partial = (float*)(uintptr_t)hy__gpu_workspace(task, 2 * sums * sizeof(float));
+    }
+    hy__gpu_launch(task,
+                   hy__gpu_kernel(task, "attention_backward", "attention_backward_key", options),
+                   (hy__gpu_dim3){key_tiles, by_head, (unsigned)a->batches},
+                   (hy__gpu_dim3){threads, 1, 1}, s.key_bytes, HY__GPU_ARGS(a));
+    int64_t pairs = (int64_t)a->batches * a->kv_heads * a->keys * s.head;
+    if (a->partial)
+      hy__gpu_launch(task,
+                     hy__gpu_kernel(task, "attention_backward", "attention_backward_sum", options),
+                     (hy__gpu_dim3){hy__gpu_blocks(task, pairs, 256, 1), 1, 1},
+                     (hy__gpu_dim3){256, 1, 1}, 0, HY__GPU_ARGS(a));
   }
   if (a->dq.data) {
     hy__gpu_launch(task,
