@@ -45,6 +45,17 @@ if [ "$1" = test ]; then
   missing gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
   missing libc6-dev-arm64-cross /usr/aarch64-linux-gnu/include/stdio.h
   missing qemu-user qemu-aarch64
+  # For GPU kernels of AMD's targets; not every release of Debian has them.
+  for package in clang-19 rocm-device-libs; do
+    if apt-cache policy $package 2>/dev/null | grep -q 'Candidate: [0-9]'; then
+      case $package in
+        clang-19) missing clang-19 clang-19 ;;
+        *) missing rocm-device-libs /usr/lib/*/amdgcn/bitcode/ocml.bc ;;
+      esac
+    else
+      echo "setup: this release has no $package: kernels are not compiled for AMD's targets"
+    fi
+  done
   # Debian keeps ensurepip, which a virtual environment needs, in a package of its own.
   python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || packages="$packages python3-venv"
 fi

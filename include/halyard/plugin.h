@@ -397,7 +397,7 @@ typedef struct hy_backend {
   // Collectives are enqueued on the stream and ordered with its other work; every rank makes the
   // same ones in the same order. `count` is in elements of `dtype`; addresses are the device's.
   // Calls that name the same communicator are never concurrent, but for comm_abort and
-  // comm_async_error.
+  // comm_async_error. Ranks may be threads, unless the device's properties say "ranks=processes".
   hy_status (*comm_unique_id)(void* device, hy_comm_id* id);
   // Waits until all `n_ranks` ranks have called it with the same id; rank is 0 to n_ranks - 1.
   // HY_UNSUPPORTED where ranks may not share a device, or there are too many.

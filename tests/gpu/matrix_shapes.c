@@ -535,6 +535,9 @@ static void correctness(void) {
     }
     fused(h, h, 1, 3000, 896, true, true);  // several rounds of a warp
     fused(h, h, 1, 20000, 128, true, false);
+    fused(h, HY_I8, 1, 20000, 128, true, false);  // tiles of a warp alone
+    fused(h, HY_I4, 2, 20000, 256, true, false);
+    fused(h, HY_I8, 1, 40, 14336, false, false);  // more lines than fit under way at once
     decode(h, 1, 1, 14, 2, 64);
     decode(h, 1, 64, 14, 2, 64);
     decode(h, 1, 65, 14, 2, 64);

@@ -69,6 +69,7 @@ struct emu_thread {
   uint3 thread;
   unsigned lane, warp, id;
   unsigned char (*slots)[EMU_SLOT];  // of the warp's lanes: what they show each other
+  unsigned char (*wave)[EMU_SLOT];   // of the 64 lanes that a wavefront of AMD's has: two warps'
 };
 struct emu_grid {
   dim3 grid, block;
@@ -80,6 +81,7 @@ extern emu_thread* emu_now;
 extern emu_grid emu_launch;
 void emu_barrier_block(void);
 void emu_barrier_warp(unsigned mask);
+void emu_barrier_wave(void);  // of 64 lanes
 }
 
 #define threadIdx (emu_now->thread)
@@ -161,6 +163,90 @@ inline int __syncthreads_or(int p) {
 inline int __syncthreads_and(int p) {
   return emu_count(p == 0) == 0;
 }
+
+// ---- HIP, as compiled for AMD's GPUs ----
+
+#ifdef EMU_HIP
+#define __HIP__ 1
+#undef __CUDA_ARCH__
+#define __HIP_DEVICE_COMPILE__ 1
+
+template <class T>
+T emu_exchange_wave(T value, unsigned from) {
+  unsigned lane = emu_now->id % 64;
+  memcpy(emu_now->wave[lane], &value, sizeof value);
+  emu_barrier_wave();
+  T got;
+  memcpy(&got, emu_now->wave[from & 63], sizeof got);
+  emu_barrier_wave();
+  return got;
+}
+template <class T>
+T __shfl_xor(T v, int bits, int width) {
+  if (width == 64) return emu_exchange_wave(v, emu_now->id % 64 ^ (unsigned)bits);
+  return __shfl_xor_sync(0xffffffffu, v, bits, width);
+}
+template <class T>
+T __shfl(T v, int lane, int width) {
+  return __shfl_sync(0xffffffffu, v, lane, width);
+}
+template <class T>
+T __shfl_up(T v, unsigned delta, int width) {
+  return __shfl_up_sync(0xffffffffu, v, delta, width);
+}
+template <class T>
+T __shfl_down(T v, unsigned delta, int width) {
+  return __shfl_down_sync(0xffffffffu, v, delta, width);
+}
+inline void __builtin_amdgcn_fence(int, const char*) {}
+inline void __builtin_amdgcn_wave_barrier() {
+  emu_barrier_warp(0xffffffffu);
+}
+inline int __builtin_amdgcn_sdot4(int a, int b, int c, bool) {
+  for (int i = 0; i < 32; i += 8) c += (int)(signed char)(a >> i) * (signed char)(b >> i);
+  return c;
+}
+
+// v_mfma_f32_16x16x16: lane l has a[l % 16][4 (l / 16) + i] and b[4 (l / 16) + i][l % 16], and gets
+// c[4 (l / 16) + i][l % 16].
+typedef _Float16 emu_four_f16 __attribute__((vector_size(8)));
+typedef short emu_four_bf16 __attribute__((vector_size(8)));
+typedef float emu_four_f32 __attribute__((vector_size(16)));
+inline float emu_wide(_Float16 x) {
+  return (float)x;
+}
+inline float emu_wide(short x) {
+  unsigned bits = (unsigned)(unsigned short)x << 16;
+  float wide;
+  memcpy(&wide, &bits, sizeof wide);
+  return wide;
+}
+template <class V>
+emu_four_f32 emu_mfma(V a, V b, emu_four_f32 c) {
+  struct operands {
+    V a, b;
+  } mine = {a, b}, all[64];
+  unsigned lane = emu_now->id % 64;
+  memcpy(emu_now->wave[lane], &mine, sizeof mine);
+  emu_barrier_wave();
+  for (int l = 0; l < 64; l++) memcpy(&all[l], emu_now->wave[l], sizeof mine);
+  emu_barrier_wave();
+  for (int i = 0; i < 4; i++) {
+    unsigned row = 4 * (lane / 16) + i, column = lane % 16;
+    for (int k = 0; k < 16; k++)
+      c[i] += emu_wide(all[row + k / 4 * 16].a[k % 4]) * emu_wide(all[column + k / 4 * 16].b[k % 4]);
+  }
+  return c;
+}
+inline emu_four_f32 __builtin_amdgcn_mfma_f32_16x16x16f16(emu_four_f16 a, emu_four_f16 b,
+                                                          emu_four_f32 c, int, int, int) {
+  return emu_mfma(a, b, c);
+}
+inline emu_four_f32 __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(emu_four_bf16 a, emu_four_bf16 b,
+                                                              emu_four_f32 c, int, int, int) {
+  return emu_mfma(a, b, c);
+}
+#endif
 
 // ---- atomics: fibers switch nowhere else, so that plain arithmetic is atomic ----
 

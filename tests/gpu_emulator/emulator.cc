@@ -1,4 +1,5 @@
-// A GPU of fibers: libcuda.so.1 and libnvrtc.so.13 in one file, on host memory. The compiler is the
+// A GPU of fibers: libcuda.so.1 and libnvrtc.so.13 in one file, on host memory. Told a target of
+// AMD's, the compiler speaks HIP, with MFMA over wavefronts of 64 lanes. The compiler is the
 // host's C++ compiler, a module is a shared library, a launch runs every block to its end before it
 // returns. For tests of kernels and of the host side where there is no GPU; time means nothing here.
 //
@@ -45,7 +46,7 @@ struct fiber {
   emu_thread self;
   void* stack_pointer;
   state now;
-  unsigned mask;
+  uint64_t mask;  // whom it waits for, of the 64 lanes of two warps
   int vote;
   std::vector<copy> open;                // copies of the group that is not committed
   std::vector<std::vector<copy>> groups;  // committed, not waited for
@@ -102,6 +103,7 @@ void prepare(fiber* f, int id, const dim3& block) {
   f->self.lane = (unsigned)id % 32;
   f->self.warp = (unsigned)id / 32;
   f->self.slots = slots[id / 32];
+  f->self.wave = slots[id / 64 * 2];
   f->now = READY;
   f->open.clear();
   f->groups.clear();
@@ -117,21 +119,23 @@ void run_fiber(fiber* f) {
   emu_switch(&scheduler, f->stack_pointer);
 }
 
-// A warp's barrier opens when all lanes of its mask that still run are there.
+// A warp's barrier opens when all lanes of its mask that still run are there. A wavefront of 64
+// lanes has barriers of its own, which a half that waits for itself has not reached.
 bool open_warp_barriers(int n) {
   bool opened = false;
-  for (int base = 0; base < n; base += 32) {
-    for (int l = 0; l < 32 && base + l < n; l++) {
+  for (int base = 0; base < n; base += 64) {
+    for (int l = 0; l < 64 && base + l < n; l++) {
       fiber* f = &fibers[base + l];
       if (f->now != AT_WARP) continue;
-      bool all = true;
-      for (int o = 0; o < 32 && base + o < n; o++) {
+      bool all = true, whole = f->mask == ~(uint64_t)0;
+      for (int o = 0; o < 64 && base + o < n; o++) {
         fiber* other = &fibers[base + o];
-        if (f->mask >> o & 1) all = all && (other->now == AT_WARP || other->now == DONE);
+        bool there = other->now == AT_WARP && (other->mask == ~(uint64_t)0) == whole;
+        if (f->mask >> o & 1) all = all && (there || other->now == DONE);
       }
       if (!all) continue;
-      unsigned mask = f->mask;
-      for (int o = 0; o < 32 && base + o < n; o++) {
+      uint64_t mask = f->mask;
+      for (int o = 0; o < 64 && base + o < n; o++) {
         if ((mask >> o & 1) && fibers[base + o].now == AT_WARP) fibers[base + o].now = READY;
       }
       opened = true;
@@ -178,7 +182,7 @@ unsigned char* shared_memory;
 void ready_machine() {
   if (fibers) return;
   fibers = new fiber[MOST_THREADS];
-  slots = (decltype(slots))calloc(MOST_THREADS / 32, sizeof *slots);
+  slots = (decltype(slots))calloc(MOST_THREADS / 32, sizeof *slots);  // neighbours, as emu_thread says
   stacks = (char*)mmap(nullptr, STACK * MOST_THREADS, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   shared_memory = (unsigned char*)aligned_alloc(1024, 256 << 10);
@@ -202,7 +206,12 @@ int emu_count(int predicate) {
 }
 
 void emu_barrier_warp(unsigned mask) {
-  current()->mask = mask;
+  current()->mask = (uint64_t)mask << (current()->self.id & 32);
+  yield(AT_WARP);
+}
+
+void emu_barrier_wave(void) {
+  current()->mask = ~(uint64_t)0;
   yield(AT_WARP);
 }
 
@@ -530,12 +539,17 @@ API nvrtcCompileProgram(void* handle, int n, const char* const* options) {
   const char* home = getenv("GPU_EMULATOR_HOME");
   std::string folder = "/tmp/gpu-emulator-XXXXXX", flags;
   if (!home || !mkdtemp(&folder[0])) return 11;
+  bool hip = false;
   for (int i = 0; i < n; i++) {
     if (strncmp(options[i], "-D", 2) == 0) flags += std::string(" '") + options[i] + "'";
+    if (strncmp(options[i], "--offload-arch=", 15) == 0) {
+      flags += std::string(" -DEMU_HIP=1 '-D__") + (options[i] + 15) + "__=1'";
+      hip = true;
+    }
   }
   for (size_t i = 0; i < p->headers.size(); i++) {
     std::string own = read_file(std::string(home) + "/" + p->header_names[i]);
-    bool replaced = p->header_names[i] == "tensor_core.cuh" && !own.empty();
+    bool replaced = p->header_names[i] == "tensor_core.cuh" && !own.empty() && !hip;
     write_file(folder + "/" + p->header_names[i], replaced ? own : translate(p->headers[i]));
   }
   Dl_info own;

@@ -68,6 +68,21 @@ inline void mma(T kind, float (&c)[4], const unsigned (&a)[4], unsigned b0, unsi
   }
 }
 
+#define MMA_LANES 32
+#define MMA_ROWS 2
+#define MMA_REGISTERS 4
+#define MMA_ROW_XOR(value, bit) SHFL_XOR(value, 1 << (bit))
+inline int mma_row(int lane) { return lane / 4; }
+inline int mma_column(int lane, int pair) { return 8 * pair + lane % 4 * 2; }
+inline bool mma_first_of_row(int lane) { return lane % 4 == 0; }
+
+template <class T>
+inline void mma_16x16(T kind, float (&first)[4], float (&second)[4], const unsigned (&a)[4],
+                      const unsigned (&b)[4]) {
+  mma(kind, first, a, b[0], b[2]);
+  mma(kind, second, a, b[1], b[3]);
+}
+
 inline void mma(i8, int (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   emu_operands mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}}, all[32];
   memcpy(emu_now->slots[emu_now->lane], &mine, sizeof mine);

@@ -26,9 +26,10 @@ MAY_INCLUDE = {
     "backends/common": ["base"],
     # A backend knows the public headers, what all backends share, and itself.
     "backends/cpu": ["base", "backends/common", "backends/cpu"],
-    "backends/cuda": ["base", "backends/common", "backends/gpu"],  # what CUDA and its likes share
     "backends/*": ["base", "backends/common"],
     "backends/cuda": ["base", "backends/common", "backends/gpu"],  # one set of kernels for all GPUs
+    "backends/hip": ["base", "backends/common", "backends/gpu"],
+    "backends/hygon": ["base", "backends/common", "backends/gpu", "backends/hip"],  # HIP under another name
 }
 
 # The folders of the cpu backend, from the lowest up: each may include those before it.

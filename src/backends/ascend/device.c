@@ -118,6 +118,7 @@ const hy__vendor hy__ascend_vendor = {
     .event_query = event_query,
     .event_sync = event_sync,
     .event_elapsed = event_elapsed,
+    .ccl = &hy__ascend_ccl,
 };
 
 // ---- Devices ----

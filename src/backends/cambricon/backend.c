@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backends/cambricon/cambricon.h"
+#include "backends/common/collectives.h"
 #include "backends/common/smoke_test.h"
 #include "halyard/device.h"
 
@@ -124,6 +125,7 @@ const hy__vendor hy__cambricon_vendor = {
     .event_query = event_query,
     .event_sync = event_sync,
     .event_elapsed = event_elapsed,
+    .ccl = &hy__cambricon_ccl,
 };
 
 // ---- Devices and streams ----
@@ -253,6 +255,7 @@ static hy_status device_info(int index, hy_device_info* info) {
                  (bf16 ? HY_DTYPE_BIT(HY_BF16) : 0);
   snprintf(info->sdk_version, sizeof info->sdk_version, "CNRT %d.%d.%d", version[0], version[1],
            version[2]);
+  snprintf(info->properties, sizeof info->properties, HY__CCL_PROPERTY);
   return HY_OK;
 }
 
@@ -289,6 +292,20 @@ static hy_backend backend = {
     .event_elapsed = hy__vendor_event_elapsed,
     .stream_wait_event = hy__vendor_stream_wait_event,
     .stream_native = hy__vendor_stream_native,
+    .comm_unique_id = hy__ccl_unique_id,
+    .comm_init_rank = hy__ccl_init_rank,
+    .comm_destroy = hy__ccl_destroy,
+    .comm_abort = hy__ccl_abort,
+    .comm_async_error = hy__ccl_async_error,
+    .all_reduce = hy__ccl_all_reduce,
+    .all_gather = hy__ccl_all_gather,
+    .reduce_scatter = hy__ccl_reduce_scatter,
+    .broadcast = hy__ccl_broadcast,
+    .send = hy__ccl_send,
+    .recv = hy__ccl_recv,
+    .barrier = hy__ccl_barrier,
+    .group_begin = hy__ccl_group_begin,
+    .group_end = hy__ccl_group_end,
     .providers = providers,
     .n_providers = 1,
 };

@@ -15,7 +15,6 @@ hy__cnnl_enumerators hy__cnnl_enum = {
 #include "backends/cambricon/enumerators.def"
 };
 
-#define FOLDERS "$NEUWARE_HOME/lib64 $NEUWARE_HOME/lib /usr/local/neuware/lib64"
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
 
 static const hy__symbol runtime[] = {
@@ -61,12 +60,13 @@ hy_status hy__cambricon_bind(hy_probe* report) {
   static bool read;
   void* library = NULL;
   hy_probe base = *report;
-  HY_TRY(hy__backend_host->open_library("libcnrt.so", FOLDERS, report, &library));
+  HY_TRY(hy__backend_host->open_library("libcnrt.so", HY__NEUWARE_FOLDERS, report, &library));
   HY_TRY(hy__dlsym_bind(library, runtime, COUNT(runtime), &hy__cnrt, report));
-  HY_TRY(hy__backend_host->open_library("libcnnl.so", FOLDERS, &base, &library));
+  HY_TRY(hy__backend_host->open_library("libcnnl.so", HY__NEUWARE_FOLDERS, &base, &library));
   HY_TRY(hy__dlsym_bind(library, core, COUNT(core), &hy__cnnl, &base));
   bind_ops(library);
-  if (hy__backend_host->open_library("libcnnl_extra.so", FOLDERS, NULL, &library) == HY_OK)
+  if (hy__backend_host->open_library("libcnnl_extra.so", HY__NEUWARE_FOLDERS, NULL, &library) ==
+      HY_OK)
     bind_ops(library);
   if (!read) read_header();
   read = true;

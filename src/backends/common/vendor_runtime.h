@@ -37,6 +37,7 @@ typedef struct hy__vendor {
   int (*event_query)(void* event, bool* done);
   int (*event_sync)(void* event);
   int (*event_elapsed)(float* milliseconds, void* start, void* stop);
+  const struct hy__ccl* ccl;  // collectives.h
 } hy__vendor;
 
 typedef struct hy__vendor_device {

@@ -7,9 +7,17 @@
 #include "halyard/device.h"
 #include "use_providers.h"
 
-static void arch_option(int major, int minor, char* option, size_t size) {
+static void ahead_option(int major, int minor, char* option, size_t size) {
   // The instructions that Hopper has and its successors lack are in a target of their own.
   snprintf(option, size, "--gpu-architecture=sm_%d%d%s", major, minor, major == 9 ? "a" : "");
+}
+
+static void arch_option(const hy__gpu_api* api, int index, char* option, size_t size) {
+  enum { MAJOR = 75, MINOR = 76 };  // attributes
+  int major = 0, minor = 0;
+  api->driver.device_attribute(&major, MAJOR, index);
+  api->driver.device_attribute(&minor, MINOR, index);
+  ahead_option(major, minor, option, size);
 }
 
 static void* open_nccl(char* path, size_t size) {
@@ -22,13 +30,16 @@ hy__gpu_api hy__cuda_api = {
     .name = "cuda",
     .compiler_name = "NVRTC",
     .visible_variable = "CUDA_VISIBLE_DEVICES",
+    .driver_tool = "nvidia-smi",
     .least_driver = 12000,
     .capabilities = HY_CAP_FP32 | HY_CAP_FP16 | HY_CAP_BF16 | HY_CAP_FP64 | HY_CAP_FP8 |
                     HY_CAP_INT8 | HY_CAP_INT4 | HY_CAP_SPARSE_2_4 | HY_CAP_FLASH_ATTENTION |
                     HY_CAP_PAGED_ATTENTION | HY_CAP_FUSED_MOE,
     .bind_compiler = hy__cuda_bind_nvrtc,
     .arch_option = arch_option,
+    .parallel_option = "--split-compile=0",
     .ahead_compiler = "nvcc",
+    .ahead_option = ahead_option,
     .nccl_name = "NCCL",
     .nccl_remedy = "pip install nvidia-nccl-cu13, or NVIDIA's packages",
     .open_nccl = open_nccl,
@@ -122,61 +133,8 @@ static const hy_backend backend = {
     .probe = probe,
     .device_info = device_info,
     .device_open = device_open,
-    .device_close = hy__gpu_device_close,
-    .device_sync = hy__gpu_device_sync,
-    .memory_alloc = hy__gpu_memory_alloc,
-    .memory_free = hy__gpu_memory_free,
-    .memory_info = hy__gpu_memory_info,
-    .host_alloc = hy__gpu_host_alloc,
-    .host_free = hy__gpu_host_free,
-    .copy = hy__gpu_copy_bytes,
-    .set = hy__gpu_set_bytes,
-    .stream_create = hy__gpu_stream_create,
-    .stream_destroy = hy__gpu_stream_destroy,
-    .stream_sync = hy__gpu_stream_sync,
-    .stream_query = hy__gpu_stream_query,
-    .stream_error = hy__gpu_stream_error,
-    .event_create = hy__gpu_event_create,
-    .event_destroy = hy__gpu_event_destroy,
-    .event_record = hy__gpu_event_record,
-    .event_query = hy__gpu_event_query,
-    .event_sync = hy__gpu_event_sync,
-    .event_elapsed = hy__gpu_event_elapsed,
-    .stream_wait_event = hy__gpu_stream_wait_event,
-    .stream_native = hy__gpu_stream_native,
-    .stream_wrap = hy__gpu_stream_wrap,
-    .stream_priority_range = hy__gpu_stream_priority_range,
-    .stream_create_with_priority = hy__gpu_stream_create_with_priority,
     .pointer_device = pointer_device,
-    .capture_begin = hy__gpu_capture_begin,
-    .capture_end = hy__gpu_capture_end,
-    .graph_launch = hy__gpu_graph_launch,
-    .graph_destroy = hy__gpu_graph_destroy,
-    .peer_access = hy__gpu_peer_access,
-    .copy_peer = hy__gpu_copy_peer,
-    .memory_export = hy__gpu_memory_export,
-    .memory_import = hy__gpu_memory_import,
-    .memory_close = hy__gpu_memory_close,
-    .compile = hy__gpu_user_compile,
-    .compile_flags = hy__gpu_compile_flags,
-    .module_kernel = hy__gpu_module_kernel,
-    .kernel_launch = hy__gpu_kernel_launch,
-    .module_destroy = hy__gpu_module_destroy,
-    .comm_unique_id = hy__gpu_comm_unique_id,
-    .comm_init_rank = hy__gpu_comm_init_rank,
-    .comm_destroy = hy__gpu_comm_destroy,
-    .comm_abort = hy__gpu_comm_abort,
-    .comm_async_error = hy__gpu_comm_async_error,
-    .all_reduce = hy__gpu_all_reduce,
-    .all_gather = hy__gpu_all_gather,
-    .reduce_scatter = hy__gpu_reduce_scatter,
-    .broadcast = hy__gpu_broadcast,
-    .send = hy__gpu_send,
-    .recv = hy__gpu_recv,
-    .barrier = hy__gpu_barrier,
-    .group_begin = hy__gpu_group_begin,
-    .group_end = hy__gpu_group_end,
-    .peak = hy__gpu_peak,
+    HY__GPU_BACKEND_SLOTS,
     .providers = providers,
     .n_providers = (int)(sizeof providers / sizeof providers[0]),
 };

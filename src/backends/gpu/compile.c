@@ -162,7 +162,7 @@ static bool shipped_path(const hy__gpu_device* device, const char* file, const c
   const hy__gpu_api* api = device->api;
   if (!cubins[0] || !api->ahead_compiler) return false;
   char arch[64], name[128];
-  api->arch_option(device->compute_major, exact ? device->compute_minor : 0, arch, sizeof arch);
+  api->ahead_option(device->compute_major, exact ? device->compute_minor : 0, arch, sizeof arch);
   hy__gpu_image_name(file, options, arch, api->ahead_compiler, name, sizeof name);
   return (size_t)snprintf(path, size, "%s/%s", cubins, name) < size;
 }
@@ -213,9 +213,9 @@ static hy_status compile(hy__gpu_device* device, const char* file, const char* o
       compiler->create(&program, text, name, n_headers, hy__gpu_header_texts, hy__gpu_header_names);
   // Several threads optimise the kernels of a file; compilers that cannot do it say so.
   enum { INVALID_OPTION = 5 };
-  list[count] = "--split-compile=0";
-  if (!error) error = compiler->compile(program, count + 1, list);
-  if (error == INVALID_OPTION) error = compiler->compile(program, count, list);
+  list[count] = device->api->parallel_option;
+  if (!error) error = compiler->compile(program, count + (list[count] != NULL), list);
+  if (error == INVALID_OPTION && list[count]) error = compiler->compile(program, count, list);
   if (!error) error = compiler->code_size(program, size);
   *image = error ? NULL : malloc(*size);
   if (*image) error = compiler->code(program, *image);
@@ -237,7 +237,7 @@ bool hy__gpu_is_compiled(hy__gpu_device* device, const char* file, const char* o
   for (int exact = 1; exact >= 0; exact--)
     if (shipped_path(device, file, options, exact, path, sizeof path) && access(path, R_OK) == 0)
       return true;
-  device->api->arch_option(device->compute_major, device->compute_minor, arch, sizeof arch);
+  device->api->arch_option(device->api, device->index, arch, sizeof arch);
   return cache_path(device, file, options, arch, path, sizeof path) && access(path, R_OK) == 0;
 }
 
@@ -251,7 +251,7 @@ hy_status hy__gpu_compile(hy__gpu_device* device, const char* file, const char* 
     if (shipped_path(device, file, options, exact, path, sizeof path))
       *image = hy__gpu_read_image(path);
   if (*image) return HY_OK;
-  device->api->arch_option(device->compute_major, device->compute_minor, arch, sizeof arch);
+  device->api->arch_option(device->api, device->index, arch, sizeof arch);
   bool cached = cache_path(device, file, options, arch, path, sizeof path);
   if (cached && !fresh) *image = hy__gpu_read_image(path);
   if (*image) return HY_OK;

@@ -139,10 +139,11 @@ static hy_status smoke(hy__gpu_api* api) {
 hy_status hy__gpu_probe(hy__gpu_api* api, hy_probe* report, int* device_count) {
   const hy__gpu_driver* driver = &api->driver;
   *device_count = 0;
+  char remedy[96];
+  snprintf(remedy, sizeof remedy, "see that the kernel module runs and fits the library: %s tells",
+           api->driver_tool);
   int error = driver->init(0);
-  if (error)
-    return probe_fail(api, report, error, "the driver does not start",
-                      "see that the kernel module runs and fits the library: nvidia-smi tells");
+  if (error) return probe_fail(api, report, error, "the driver does not start", remedy);
   error = driver->driver_version(&api->driver_number);
   if (error) return probe_fail(api, report, error, "the driver's version", "");
   if (api->driver_number < api->least_driver) {
@@ -227,7 +228,7 @@ hy_status hy__gpu_device_info(hy__gpu_api* api, int index, hy_device_info* info)
            (unsigned)attribute(api, ordinal, ATTRIBUTE_PCI_BUS) & 0xff,
            (unsigned)attribute(api, ordinal, ATTRIBUTE_PCI_DEVICE) & 0xff);
   char arch[64];
-  api->arch_option(info->compute_major, info->compute_minor, arch, sizeof arch);
+  api->arch_option(api, index, arch, sizeof arch);
   const char* target = strrchr(arch, '=');
   snprintf(info->properties, sizeof info->properties,
            "compiler=%.200s\ntarget=%s\nl2_bytes=%d\nmemory_bus_bits=%d\nwarp=%d\n",
@@ -241,6 +242,7 @@ hy_status hy__gpu_device_info(hy__gpu_api* api, int index, hy_device_info* info)
 static pthread_mutex_t open_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static hy_status create(hy__gpu_api* api, int index, hy__gpu_device** device) {
+  enum { WARP = 32 };  // HY_WARP of the kernels
   hy__gpu_device* fresh = calloc(1, sizeof *fresh);
   if (!fresh) return hy__backend_host->fail(HY_OUT_OF_MEMORY, "%s: no host memory", api->name);
   int ordinal = index;
@@ -249,7 +251,8 @@ static hy_status create(hy__gpu_api* api, int index, hy__gpu_device** device) {
   fresh->compute_major = attribute(api, ordinal, ATTRIBUTE_MAJOR);
   fresh->compute_minor = attribute(api, ordinal, ATTRIBUTE_MINOR);
   fresh->multiprocessors = attribute(api, ordinal, ATTRIBUTE_MULTIPROCESSORS);
-  fresh->warp_size = attribute(api, ordinal, ATTRIBUTE_WARP);
+  fresh->warp_size = WARP;
+  fresh->mma_lanes = api->mma_lanes ? api->mma_lanes(api, ordinal) : WARP;
   fresh->max_threads = attribute(api, ordinal, ATTRIBUTE_MAX_THREADS);
   fresh->max_shared = attribute(api, ordinal, ATTRIBUTE_MAX_SHARED);
   fresh->l2_bytes = attribute(api, ordinal, ATTRIBUTE_L2);

@@ -59,14 +59,19 @@ struct hy__gpu_api {
   const char* name;              // of the backend, "cuda"
   const char* compiler_name;     // "NVRTC"
   const char* visible_variable;  // "CUDA_VISIBLE_DEVICES"
+  const char* driver_tool;       // what tells whether the driver runs, "nvidia-smi"
   int least_driver;              // 12000 is 12.0
   uint32_t capabilities;         // hy_capability bits
   // Finds and binds the run-time compiler that fits driver_number.
   hy_status (*bind_compiler)(hy__gpu_api* api, hy_probe* report);
   // The compiler's option for a device, such as --gpu-architecture=sm_90a.
-  void (*arch_option)(int major, int minor, char* option, size_t size);
-  const char* ahead_compiler;           // "nvcc", which makes cubins at build time; NULL: none does
-  const char *nccl_name, *nccl_remedy;  // "NCCL", and how to come by it
+  void (*arch_option)(const hy__gpu_api* api, int index, char* option, size_t size);
+  const char* parallel_option;  // of a compiler that uses several threads when told to, or NULL
+  // Lanes that share a tile of kernels/mma_tile.cuh; 0 where kernels do without. NULL: 32.
+  int (*mma_lanes)(const hy__gpu_api* api, int index);
+  const char* ahead_compiler;  // "nvcc", which makes cubins at build time; NULL: none does
+  void (*ahead_option)(int major, int minor, char* option, size_t size);  // its arch_option
+  const char *nccl_name, *nccl_remedy;          // "NCCL", and how to come by it
   void* (*open_nccl)(char* path, size_t size);  // NULL where it is not found
 
   hy__gpu_driver driver;
@@ -89,7 +94,9 @@ typedef struct hy__gpu_device {
   int index;      // the driver's ordinal
   void* context;  // the primary one, shared with whoever else uses this GPU in the process
   int compute_major, compute_minor;
-  int multiprocessors, warp_size, max_threads;
+  int multiprocessors, max_threads;
+  int warp_size;   // what kernels call a warp; wider wavefronts hold several
+  int mma_lanes;   // see hy__gpu_api
   int max_shared;  // bytes a block can have when the launch asks for them
   int l2_bytes;
   bool lost;  // by an error that sticks to the context; nothing works from then on
@@ -176,6 +183,11 @@ typedef struct hy__gpu_task {
   int launches;      // so far, of either kind
   bool independent;  // one of them was of the usual kind
 } hy__gpu_task;
+
+// Whether the device has NVIDIA's tensor cores, for kernels that are written in their terms.
+static inline bool hy__gpu_mma_sync(const hy__gpu_task* task) {
+  return task->device->mma_lanes == 32;
+}
 
 typedef hy_support (*hy__gpu_family)(hy__gpu_task* task, const hy_call* call);
 
@@ -352,5 +364,35 @@ hy_status hy__gpu_group_begin(void* device);
 hy_status hy__gpu_group_end(void* device);
 hy_status hy__gpu_peak(void* device, hy_peak kind, hy_dtype dtype, void* dst, const void* src,
                        size_t bytes, double* per_second);
+
+// The slots of a backend's table that do not depend on the vendor.
+#define HY__GPU_BACKEND_SLOTS                                                                     \
+  .device_close = hy__gpu_device_close, .device_sync = hy__gpu_device_sync,                       \
+  .memory_alloc = hy__gpu_memory_alloc, .memory_free = hy__gpu_memory_free,                       \
+  .memory_info = hy__gpu_memory_info, .host_alloc = hy__gpu_host_alloc,                           \
+  .host_free = hy__gpu_host_free, .copy = hy__gpu_copy_bytes, .set = hy__gpu_set_bytes,           \
+  .stream_create = hy__gpu_stream_create, .stream_destroy = hy__gpu_stream_destroy,               \
+  .stream_sync = hy__gpu_stream_sync, .stream_query = hy__gpu_stream_query,                       \
+  .stream_error = hy__gpu_stream_error, .event_create = hy__gpu_event_create,                     \
+  .event_destroy = hy__gpu_event_destroy, .event_record = hy__gpu_event_record,                   \
+  .event_query = hy__gpu_event_query, .event_sync = hy__gpu_event_sync,                           \
+  .event_elapsed = hy__gpu_event_elapsed, .stream_wait_event = hy__gpu_stream_wait_event,         \
+  .stream_native = hy__gpu_stream_native, .stream_wrap = hy__gpu_stream_wrap,                     \
+  .stream_priority_range = hy__gpu_stream_priority_range,                                         \
+  .stream_create_with_priority = hy__gpu_stream_create_with_priority,                             \
+  .capture_begin = hy__gpu_capture_begin, .capture_end = hy__gpu_capture_end,                     \
+  .graph_launch = hy__gpu_graph_launch, .graph_destroy = hy__gpu_graph_destroy,                   \
+  .peer_access = hy__gpu_peer_access, .copy_peer = hy__gpu_copy_peer,                             \
+  .memory_export = hy__gpu_memory_export, .memory_import = hy__gpu_memory_import,                 \
+  .memory_close = hy__gpu_memory_close, .compile = hy__gpu_user_compile,                          \
+  .compile_flags = hy__gpu_compile_flags, .module_kernel = hy__gpu_module_kernel,                 \
+  .kernel_launch = hy__gpu_kernel_launch, .module_destroy = hy__gpu_module_destroy,               \
+  .comm_unique_id = hy__gpu_comm_unique_id, .comm_init_rank = hy__gpu_comm_init_rank,             \
+  .comm_destroy = hy__gpu_comm_destroy, .comm_abort = hy__gpu_comm_abort,                         \
+  .comm_async_error = hy__gpu_comm_async_error, .all_reduce = hy__gpu_all_reduce,                 \
+  .all_gather = hy__gpu_all_gather, .reduce_scatter = hy__gpu_reduce_scatter,                     \
+  .broadcast = hy__gpu_broadcast, .send = hy__gpu_send, .recv = hy__gpu_recv,                     \
+  .barrier = hy__gpu_barrier, .group_begin = hy__gpu_group_begin, .group_end = hy__gpu_group_end, \
+  .peak = hy__gpu_peak
 
 #endif  // HALYARD_BACKENDS_GPU_GPU_H_

@@ -14,7 +14,7 @@ static hy_status no_memory(const hy__gpu_device* d) {
 hy_status hy__gpu_compile_flags(void* device, char* text, size_t size) {
   hy__gpu_device* d = device;
   char arch[64];
-  d->api->arch_option(d->compute_major, d->compute_minor, arch, sizeof arch);
+  d->api->arch_option(d->api, d->index, arch, sizeof arch);
   snprintf(text, size, "%s %s --std=c++17", d->api->name, arch);
   return HY_OK;
 }
@@ -38,7 +38,7 @@ static hy_status compile(hy__gpu_device* d, const char* source, char* flags, cha
   char arch[64], *rest = NULL;
   const char* list[MAX_FLAGS + 2] = {arch, "--std=c++17"};
   int count = 2;
-  d->api->arch_option(d->compute_major, d->compute_minor, arch, sizeof arch);
+  d->api->arch_option(d->api, d->index, arch, sizeof arch);
   for (char* word = strtok_r(flags, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
     if (count == MAX_FLAGS + 2)
       return hy__backend_host->fail(HY_INVALID_ARGUMENT, "there are more than %d flags", MAX_FLAGS);

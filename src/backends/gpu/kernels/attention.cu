@@ -1,6 +1,7 @@
 // Scaled dot product attention of f16 and bf16: FlashAttention forward. Options: T, HEAD, BQ, BKV,
 // MASKED (0 or 1).
 //
+// needs: mma
 // options: -DT=bf16 -DHEAD=32 -DBQ=64 -DBKV=64 -DMASKED=0
 // options: -DT=bf16 -DHEAD=64 -DBQ=128 -DBKV=64 -DMASKED=0
 // options: -DT=f16 -DHEAD=128 -DBQ=128 -DBKV=64 -DMASKED=0

@@ -5,6 +5,7 @@
 // attention_delta): dv = p^T dout, ds = p (dout v^T - delta), dk = scale ds^T q, dq = scale ds k.
 // Options: T, HEAD, MASKED, and BQ, BKV: rows and keys of a tile of attention_backward_query.
 //
+// needs: mma
 // options: -DT=bf16 -DHEAD=32 -DBQ=64 -DBKV=64 -DMASKED=0
 // options: -DT=bf16 -DHEAD=64 -DBQ=64 -DBKV=64 -DMASKED=1
 // options: -DT=f16 -DHEAD=128 -DBQ=64 -DBKV=64 -DMASKED=0
@@ -12,7 +13,7 @@
 #include "attention_rows.cuh"
 #include "flash.cuh"
 
-#define THREADS 128
+#define THREADS (4 * MMA_LANES)
 #define KEYS 64                      // of attention_backward_key: 16 a warp
 #define ROWS (HEAD <= 64 ? 64 : 32)  // of its steps
 #define COLUMNS (HEAD <= 128 ? HEAD : 128)
@@ -61,7 +62,7 @@ KERNEL void __launch_bounds__(THREADS) attention_backward_key(hy_attention a) {
   extern __shared__ __align__(128) char shared[];
   const int parts = HEAD / COLUMNS, key0 = blockIdx.x / parts * KEYS;
   const int column0 = blockIdx.x % parts * COLUMNS;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / MMA_LANES, lane = threadIdx.x % MMA_LANES;
   packed_rows p = {a, (i64)blockIdx.z, (int)blockIdx.y, a.heads / a.kv_heads};
   const int rows = a.queries * p.group, first = first_query(a, key0) * p.group;
   char *k_at = shared, *v_at = shared + keys_tile::BYTES;
@@ -95,11 +96,11 @@ KERNEL void __launch_bounds__(THREADS) attention_backward_key(hy_attention a) {
   if (steps > 0) copy(0);
   copy_async_commit();
 
-  f32 dk[COLUMNS / 8][4], dv[COLUMNS / 8][4];
+  f32 dk[COLUMNS / 8][2 * MMA_ROWS], dv[COLUMNS / 8][2 * MMA_ROWS];
 #pragma unroll
   for (int i = 0; i < COLUMNS / 8; i++)
 #pragma unroll
-    for (int e = 0; e < 4; e++) dk[i][e] = dv[i][e] = 0;
+    for (int e = 0; e < 2 * MMA_ROWS; e++) dk[i][e] = dv[i][e] = 0;
 
   for (int j = 0; j < steps; j++) {
     copy_async_wait<0>();
@@ -108,14 +109,15 @@ KERNEL void __launch_bounds__(THREADS) attention_backward_key(hy_attention a) {
     copy_async_commit();
     const char *q = q_at(j), *dout = q + rows_tile::BYTES;
     const f32* own = stats + j % 2 * 2 * ROWS;
-    f32 s[ROWS / 8][4], ds[ROWS / 8][4];
+    f32 s[ROWS / 8][2 * MMA_ROWS], ds[ROWS / 8][2 * MMA_ROWS];
     product_of_rows<T, keys_tile, rows_tile>(s, k_at, warp * 16, q);
     product_of_rows<T, keys_tile, rows_tile>(ds, v_at, warp * 16, dout);
 #pragma unroll
     for (int i = 0; i < ROWS / 8; i++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) {
-        int key = key0 + warp * 16 + lane / 4 + e / 2 * 8, line = 8 * i + lane % 4 * 2 + e % 2;
+      for (int e = 0; e < 2 * MMA_ROWS; e++) {
+        int key = key0 + warp * 16 + mma_row(lane) + e / 2 * 8;
+        int line = mma_column(lane, i) + e % 2;
         bool seen = key < limits[j % 2 * ROWS + line];
         f32 share = seen ? p.probability(first + j * ROWS + line, key, s[i][e], own[line]) : 0;
         s[i][e] = share;
@@ -126,12 +128,12 @@ KERNEL void __launch_bounds__(THREADS) attention_backward_key(hy_attention a) {
   }
   copy_async_wait<0>();
 #pragma unroll
-  for (int h = 0; h < 2; h++) {
-    int key = key0 + warp * 16 + lane / 4 + 8 * h;
+  for (int h = 0; h < MMA_ROWS; h++) {
+    int key = key0 + warp * 16 + mma_row(lane) + 8 * h;
     if (key >= a.keys) continue;
 #pragma unroll
     for (int i = 0; i < COLUMNS / 8; i++) {
-      int column = column0 + 8 * i + lane % 4 * 2;
+      int column = column0 + mma_column(lane, i);
       if (a.dk.data)
         put_pair(head_row<u16>(a.dk, p.batch, p.kv_head, key), column, a.size,
                  dk[i][2 * h] * (f32)a.scale, dk[i][2 * h + 1] * (f32)a.scale);
@@ -149,7 +151,7 @@ typedef mma_tile<HEAD, BKV, false> k_across;
 // Shared: q, dout, two stages of keys and values.
 KERNEL void __launch_bounds__(FLASH_THREADS) attention_backward_query(hy_attention a) {
   extern __shared__ __align__(128) char shared[];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / MMA_LANES, lane = threadIdx.x % MMA_LANES;
   const int row0 = (int)(gridDim.x - 1 - blockIdx.x) * BQ;
   packed_rows p = {a, (i64)blockIdx.z, (int)blockIdx.y, a.heads / a.kv_heads};
   const int rows = a.queries * p.group, last = min(row0 + BQ, rows) - 1;
@@ -175,11 +177,11 @@ KERNEL void __launch_bounds__(FLASH_THREADS) attention_backward_query(hy_attenti
   if (steps > 0) copy(0);
   copy_async_commit();
 
-  const int mine = row0 + warp * 16 + lane / 4;  // and 8 rows below
-  int limit[2];
-  f32 lse[2], delta[2], dq[HEAD / 8][4];
+  const int mine = row0 + warp * 16 + mma_row(lane);  // and 8 rows below
+  int limit[MMA_ROWS];
+  f32 lse[MMA_ROWS], delta[MMA_ROWS], dq[HEAD / 8][2 * MMA_ROWS];
 #pragma unroll
-  for (int h = 0; h < 2; h++) {
+  for (int h = 0; h < MMA_ROWS; h++) {
     bool there = mine + 8 * h < rows;
     lse[h] = there ? ((const f32*)a.lse)[p.index(mine + 8 * h)] : 0;
     delta[h] = there ? ((const f32*)a.delta)[p.index(mine + 8 * h)] : 0;
@@ -188,21 +190,21 @@ KERNEL void __launch_bounds__(FLASH_THREADS) attention_backward_query(hy_attenti
 #pragma unroll
   for (int i = 0; i < HEAD / 8; i++)
 #pragma unroll
-    for (int e = 0; e < 4; e++) dq[i][e] = 0;
+    for (int e = 0; e < 2 * MMA_ROWS; e++) dq[i][e] = 0;
 
   for (int j = 0; j < steps; j++) {
     copy_async_wait<0>();
     __syncthreads();
     if (j + 1 < steps) copy(j + 1);
     copy_async_commit();
-    f32 s[BKV / 8][4], ds[BKV / 8][4];
+    f32 s[BKV / 8][2 * MMA_ROWS], ds[BKV / 8][2 * MMA_ROWS];
     product_of_rows<T, q_tile, k_tile>(s, q, warp * 16, k_at(j));
     product_of_rows<T, q_tile, k_tile>(ds, dout, warp * 16, k_at(j) + k_tile::BYTES);
 #pragma unroll
     for (int i = 0; i < BKV / 8; i++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) {
-        int row = mine + e / 2 * 8, key = j * BKV + 8 * i + lane % 4 * 2 + e % 2;
+      for (int e = 0; e < 2 * MMA_ROWS; e++) {
+        int row = mine + e / 2 * 8, key = j * BKV + mma_column(lane, i) + e % 2;
         f32 share = key < limit[e / 2] ? p.probability(row, key, s[i][e], lse[e / 2]) : 0;
         ds[i][e] = share * (ds[i][e] - delta[e / 2]);
       }
@@ -210,11 +212,11 @@ KERNEL void __launch_bounds__(FLASH_THREADS) attention_backward_query(hy_attenti
   }
   copy_async_wait<0>();
 #pragma unroll
-  for (int h = 0; h < 2; h++) {
+  for (int h = 0; h < MMA_ROWS; h++) {
     if (mine + 8 * h >= rows) continue;
 #pragma unroll
     for (int i = 0; i < HEAD / 8; i++)
-      put_pair(p.at(a.dq, mine + 8 * h), 8 * i + lane % 4 * 2, a.size,
+      put_pair(p.at(a.dq, mine + 8 * h), mma_column(lane, i), a.size,
                dq[i][2 * h] * (f32)a.scale, dq[i][2 * h + 1] * (f32)a.scale);
   }
 }

@@ -4,6 +4,7 @@
 // values, and the softmax runs beside both. Options: T (f16, bf16), HEAD (64 or 128, the padded
 // head size), CONSUMERS.
 //
+// needs: mma.sync
 // options: -DT=bf16 -DHEAD=64 -DCONSUMERS=3
 // options: -DT=f16 -DHEAD=128 -DCONSUMERS=2
 #include "attention_rows.cuh"

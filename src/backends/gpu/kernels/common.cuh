@@ -5,12 +5,7 @@
 // ---- CUDA and HIP ----
 
 #if defined(__HIP__) || defined(__HIPCC__)
-#define HY_HIP 1
-#define HY_WARP 64
-#define SHFL_XOR(value, mask) __shfl_xor(value, mask, HY_WARP)
-#define SHFL_UP(value, delta) __shfl_up(value, delta, HY_WARP)
-#define SHFL_DOWN(value, delta) __shfl_down(value, delta, HY_WARP)
-#define SHFL(value, lane) __shfl(value, lane, HY_WARP)
+#include "hip.cuh"
 #else
 #define HY_HIP 0
 #define HY_WARP 32

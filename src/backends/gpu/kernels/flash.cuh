@@ -1,4 +1,4 @@
-// FlashAttention on tensor cores (mma.sync): a block goes through keys in tiles of BKV with an
+// FlashAttention on tensor cores (mma.sync, MFMA): a block goes through keys in tiles of BKV with an
 // online softmax and keeps its rows' output in registers. Rows are packed for grouped query heads:
 // row r of a key head is query r / group of its query head r % group, so that one pass over the
 // keys serves the whole group, in decoding too. Four things come from a problem P: where rows lie,
@@ -11,7 +11,7 @@
 
 #include "mma_tile.cuh"
 
-#define FLASH_THREADS (BQ / 16 * 32)
+#define FLASH_THREADS (BQ / 16 * MMA_LANES)
 #define LOG2_E 1.44269504f
 #define LN_2 0.69314718f
 
@@ -39,47 +39,47 @@ DEVICE void copy_rows(char* tile, int width, const RowOf& row_of) {
 
 // Columns 16 k.. of a warp's 16 x N product as the left operand of the next one.
 template <class T, int N>
-DEVICE void pack_left(unsigned (&a)[4], const f32 (&s)[N][4], int k) {
-  a[0] = pack_pair(T(), s[2 * k][0], s[2 * k][1]);
-  a[1] = pack_pair(T(), s[2 * k][2], s[2 * k][3]);
-  a[2] = pack_pair(T(), s[2 * k + 1][0], s[2 * k + 1][1]);
-  a[3] = pack_pair(T(), s[2 * k + 1][2], s[2 * k + 1][3]);
+DEVICE void pack_left(unsigned (&a)[MMA_REGISTERS], const f32 (&s)[N][2 * MMA_ROWS], int k) {
+#pragma unroll
+  for (int h = 0; h < MMA_ROWS; h++) {
+    a[h] = pack_pair(T(), s[2 * k][2 * h], s[2 * k][2 * h + 1]);
+    a[MMA_ROWS + h] = pack_pair(T(), s[2 * k + 1][2 * h], s[2 * k + 1][2 * h + 1]);
+  }
 }
 
 // s[16, 8 N] = x[16 rows from `row`] y^T, for tiles whose rows are HEAD long.
 template <class T, class X, class Y, int N>
-DEVICE void product_of_rows(f32 (&s)[N][4], const char* x, int row, const char* y) {
+DEVICE void product_of_rows(f32 (&s)[N][2 * MMA_ROWS], const char* x, int row, const char* y) {
 #pragma unroll
   for (int j = 0; j < N; j++)
 #pragma unroll
-    for (int e = 0; e < 4; e++) s[j][e] = 0;
+    for (int e = 0; e < 2 * MMA_ROWS; e++) s[j][e] = 0;
 #pragma unroll
   for (int k = 0; k < HEAD; k += 16) {
-    unsigned a[4];
+    unsigned a[MMA_REGISTERS];
     X::load(a, x, row, k);
 #pragma unroll
     for (int j = 0; j < N / 2; j++) {
-      unsigned b[4];
+      unsigned b[MMA_REGISTERS];
       Y::load(b, y, 16 * j, k);
-      mma(T(), s[2 * j], a, b[0], b[2]);
-      mma(T(), s[2 * j + 1], a, b[1], b[3]);
+      mma_16x16(T(), s[2 * j], s[2 * j + 1], a, b);
     }
   }
 }
 
 // sum[16, 8 M] += s[16, 8 N] y, for columns column0.. of a tile with 8 N rows.
 template <class T, class Y, int N, int M>
-DEVICE void add_product(f32 (&sum)[M][4], const f32 (&s)[N][4], const char* y, int column0) {
+DEVICE void add_product(f32 (&sum)[M][2 * MMA_ROWS], const f32 (&s)[N][2 * MMA_ROWS],
+                        const char* y, int column0) {
 #pragma unroll
   for (int k = 0; k < N / 2; k++) {
-    unsigned a[4];
+    unsigned a[MMA_REGISTERS];
     pack_left<T>(a, s, k);
 #pragma unroll
     for (int i = 0; i < M / 2; i++) {
-      unsigned b[4];
+      unsigned b[MMA_REGISTERS];
       Y::load(b, y, column0 + 16 * i, 16 * k);
-      mma(T(), sum[2 * i], a, b[0], b[2]);
-      mma(T(), sum[2 * i + 1], a, b[1], b[3]);
+      mma_16x16(T(), sum[2 * i], sum[2 * i + 1], a, b);
     }
   }
 }
@@ -88,7 +88,7 @@ DEVICE void add_product(f32 (&sum)[M][4], const f32 (&s)[N][4], const char* y, i
 template <class T, bool masked, class P>
 DEVICE void flash_forward(const P& p, char* shared, int row0, int rows, int key_begin,
                           int key_end) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / MMA_LANES, lane = threadIdx.x % MMA_LANES;
   const int last = (row0 + BQ < rows ? row0 + BQ : rows) - 1;
   int visible = p.visible(last), every = p.visible(row0);  // by the last row, and by all rows
   if (visible < key_end) key_end = visible;
@@ -110,16 +110,19 @@ DEVICE void flash_forward(const P& p, char* shared, int row0, int rows, int key_
     });
   };
 
-  const int mine = row0 + warp * 16 + lane / 4;  // and 8 rows below
-  int limit[2];
-  f32 top[2] = {-INF_F32, -INF_F32}, total[2] = {0, 0}, out[HEAD / 8][4];
+  const int mine = row0 + warp * 16 + mma_row(lane);  // and 8 rows below
+  int limit[MMA_ROWS];
+  f32 top[MMA_ROWS], total[MMA_ROWS], out[HEAD / 8][2 * MMA_ROWS];
 #pragma unroll
-  for (int h = 0; h < 2; h++)
+  for (int h = 0; h < MMA_ROWS; h++) {
+    top[h] = -INF_F32;
+    total[h] = 0;
     limit[h] = mine + 8 * h < rows ? min(p.visible(mine + 8 * h), key_end) : 0;
+  }
 #pragma unroll
   for (int j = 0; j < HEAD / 8; j++)
 #pragma unroll
-    for (int e = 0; e < 4; e++) out[j][e] = 0;
+    for (int e = 0; e < 2 * MMA_ROWS; e++) out[j][e] = 0;
 
   const int tiles = key_end > key_begin ? (key_end - key_begin + BKV - 1) / BKV : 0;
   const f32 scale = p.scale() * LOG2_E;
@@ -137,7 +140,7 @@ DEVICE void flash_forward(const P& p, char* shared, int row0, int rows, int key_
     __syncthreads();       // and all have left the tile before
     if (j + 1 < tiles) copy_keys(j + 1);
     copy_async_commit();
-    f32 s[BKV / 8][4];
+    f32 s[BKV / 8][2 * MMA_ROWS];
     product_of_rows<T, q_tile, k_tile>(s, q_at, warp * 16, k_at(j));
 
     const int key0 = key_begin + j * BKV;
@@ -145,8 +148,8 @@ DEVICE void flash_forward(const P& p, char* shared, int row0, int rows, int key_
 #pragma unroll
       for (int i = 0; i < BKV / 8; i++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-          int key = key0 + 8 * i + lane % 4 * 2 + e % 2, h = e / 2;
+        for (int e = 0; e < 2 * MMA_ROWS; e++) {
+          int key = key0 + mma_column(lane, i) + e % 2, h = e / 2;
           f32 x = s[i][e] * scale;
           bool seen = key < limit[h];
           if (masked && seen) {
@@ -159,17 +162,17 @@ DEVICE void flash_forward(const P& p, char* shared, int row0, int rows, int key_
 #pragma unroll
       for (int i = 0; i < BKV / 8; i++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) s[i][e] *= scale;
+        for (int e = 0; e < 2 * MMA_ROWS; e++) s[i][e] *= scale;
     }
 
-    // Online softmax: the four lanes of a quad share their rows.
+    // Online softmax: four lanes share their rows.
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
+    for (int h = 0; h < MMA_ROWS; h++) {
       f32 high = top[h];
 #pragma unroll
       for (int i = 0; i < BKV / 8; i++) high = fmaxf(high, fmaxf(s[i][2 * h], s[i][2 * h + 1]));
-      high = fmaxf(high, SHFL_XOR(high, 1));
-      high = fmaxf(high, SHFL_XOR(high, 2));
+      high = fmaxf(high, MMA_ROW_XOR(high, 0));
+      high = fmaxf(high, MMA_ROW_XOR(high, 1));
       f32 base = high == -INF_F32 ? 0 : high, keep = exp2_approx(top[h] - base), sum = 0;
       top[h] = high;
 #pragma unroll
@@ -192,19 +195,19 @@ DEVICE void flash_forward(const P& p, char* shared, int row0, int rows, int key_
   copy_async_wait<0>();
 
 #pragma unroll
-  for (int h = 0; h < 2; h++) {
+  for (int h = 0; h < MMA_ROWS; h++) {
     int row = mine + 8 * h;
-    f32 sum = total[h] + SHFL_XOR(total[h], 1);
-    sum += SHFL_XOR(sum, 2);
+    f32 sum = total[h] + MMA_ROW_XOR(total[h], 0);
+    sum += MMA_ROW_XOR(sum, 1);
     if (row >= rows) continue;
     f32 share = sum == 0 ? 0 : 1 / sum;
 #pragma unroll
     for (int i = 0; i < HEAD / 8; i++) {
-      int column = 8 * i + lane % 4 * 2;
+      int column = mma_column(lane, i);
       if (column < p.value_size())
         p.put(row, column, out[i][2 * h] * share, out[i][2 * h + 1] * share);
     }
-    if (lane % 4 == 0) p.put_lse(row, sum == 0 ? -INF_F32 : (top[h] + log2f(sum)) * LN_2);
+    if (mma_first_of_row(lane)) p.put_lse(row, sum == 0 ? -INF_F32 : (top[h] + log2f(sum)) * LN_2);
   }
 }
 

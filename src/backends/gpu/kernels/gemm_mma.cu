@@ -1,9 +1,10 @@
-// GEMM on tensor cores by mma.sync, for f16 and bf16 on every GPU since sm_80: tiles of BM x BN x
-// BK, a ring of STAGES filled by cp.async, 8 warps (4 for tiles of 64), accumulators and epilogue
-// in f32. Where the output alone does not fill the device, blocks split k and gemm_mma_sum adds
+// GEMM on tensor cores by mma.sync, for f16 and bf16 on every GPU since sm_80, and by MFMA: tiles of
+// BM x BN x BK, a ring of STAGES filled by cp.async, 8 warps (4 for tiles of 64), accumulators and
+// epilogue in f32. Where the output alone does not fill the device, blocks split k and gemm_mma_sum adds
 // their parts in order. Options: T, A_K and B_K (1 where the operand's neighbours in memory are
 // along k), BM, BN. Lines of both operands begin at multiples of 16 bytes.
 //
+// needs: mma
 // options: -DT=bf16 -DA_K=1 -DB_K=1 -DBM=128 -DBN=128
 // options: -DT=f16 -DA_K=1 -DB_K=0 -DBM=128 -DBN=128
 // options: -DT=bf16 -DA_K=0 -DB_K=0 -DBM=64 -DBN=64
@@ -12,10 +13,10 @@
 #include "mma_tile.cuh"
 
 #define BK 64
-#define STAGES 3
+#define STAGES (HY_HIP ? 2 : 3)
 #define WARPS_M 2
 #define WARPS_N (BN / 32)
-#define THREADS (WARPS_M * WARPS_N * 32)
+#define THREADS (WARPS_M * WARPS_N * MMA_LANES)
 #define WM (BM / WARPS_M)
 #define WN (BN / WARPS_N)
 
@@ -67,16 +68,16 @@ KERNEL void __launch_bounds__(THREADS, 2) gemm_mma(hy_gemm g) {
   const int row0 = tile_m * BM, column0 = tile_n * BN, all = (g.k + BK - 1) / BK;
   const int part = (all + g.splits - 1) / g.splits, first = min((int)blockIdx.y * part, all);
   const int steps = min(first + part, all) - first;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / MMA_LANES, lane = threadIdx.x % MMA_LANES;
   const int warp_m = warp / WARPS_N * WM, warp_n = warp % WARPS_N * WN;
 
-  f32 sum[WM / 16][WN / 8][4];
+  f32 sum[WM / 16][WN / 8][2 * MMA_ROWS];
 #pragma unroll
   for (int i = 0; i < WM / 16; i++)
 #pragma unroll
     for (int j = 0; j < WN / 8; j++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) sum[i][j][e] = 0;
+      for (int e = 0; e < 2 * MMA_ROWS; e++) sum[i][j][e] = 0;
 
   auto stage = [&](int s) { return shared + s % STAGES * (a_tile::BYTES + b_tile::BYTES); };
   auto copy = [&](int s) {
@@ -97,7 +98,7 @@ KERNEL void __launch_bounds__(THREADS, 2) gemm_mma(hy_gemm g) {
     const char *at_a = stage(s), *at_b = stage(s) + a_tile::BYTES;
 #pragma unroll
     for (int k = 0; k < BK; k += 16) {
-      unsigned x[WM / 16][4], y[WN / 16][4];
+      unsigned x[WM / 16][MMA_REGISTERS], y[WN / 16][MMA_REGISTERS];
 #pragma unroll
       for (int i = 0; i < WM / 16; i++) a_tile::load(x[i], at_a, warp_m + 16 * i, k);
 #pragma unroll
@@ -105,8 +106,8 @@ KERNEL void __launch_bounds__(THREADS, 2) gemm_mma(hy_gemm g) {
 #pragma unroll
       for (int i = 0; i < WM / 16; i++)
 #pragma unroll
-        for (int j = 0; j < WN / 8; j++)
-          mma(T(), sum[i][j], x[i], y[j / 2][j % 2], y[j / 2][j % 2 + 2]);
+        for (int j = 0; j < WN / 16; j++)
+          mma_16x16(T(), sum[i][2 * j], sum[i][2 * j + 1], x[i], y[j]);
     }
   }
   copy_async_wait<0>();
@@ -118,9 +119,9 @@ KERNEL void __launch_bounds__(THREADS, 2) gemm_mma(hy_gemm g) {
 #pragma unroll
       for (int j = 0; j < WN / 8; j++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-          int m = row0 + warp_m + 16 * i + lane / 4 + e / 2 * 8;
-          int n = column0 + warp_n + 8 * j + lane % 4 * 2 + e % 2;
+        for (int e = 0; e < 2 * MMA_ROWS; e++) {
+          int m = row0 + warp_m + 16 * i + mma_row(lane) + e / 2 * 8;
+          int n = column0 + warp_n + mma_column(lane, j) + e % 2;
           if (m < g.m && n < g.n) partial[(i64)m * g.n + n] = sum[i][j][e];
         }
     return;
@@ -131,9 +132,10 @@ KERNEL void __launch_bounds__(THREADS, 2) gemm_mma(hy_gemm g) {
   for (int i = 0; i < WM / 16; i++)
 #pragma unroll
     for (int j = 0; j < WN / 8; j++) {
-      int m = row0 + warp_m + 16 * i + lane / 4, n = column0 + warp_n + 8 * j + lane % 4 * 2;
-      e.put(m, n, sum[i][j][0], sum[i][j][1]);
-      e.put(m + 8, n, sum[i][j][2], sum[i][j][3]);
+      int m = row0 + warp_m + 16 * i + mma_row(lane), n = column0 + warp_n + mma_column(lane, j);
+#pragma unroll
+      for (int h = 0; h < MMA_ROWS; h++)
+        e.put(m + 8 * h, n, sum[i][j][2 * h], sum[i][j][2 * h + 1]);
     }
 }
 

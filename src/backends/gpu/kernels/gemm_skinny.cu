@@ -9,6 +9,7 @@
 // WN and WK (warps along n and k), KS (k of a stage, a multiple of 32 WK), STAGES, GROUPED (0: at
 // most one scale for a row; 1: groups of a power of 2, 32 or more).
 //
+// needs: mma.sync
 // options: -DX=bf16 -DQ=bf16 -DTM=8 -DWN=1 -DWK=4 -DKS=256 -DSTAGES=4 -DGROUPED=0
 // options: -DX=f16 -DQ=i4 -DTM=16 -DWN=2 -DWK=2 -DKS=256 -DSTAGES=4 -DGROUPED=1
 // options: -DX=bf16 -DQ=i8 -DTM=64 -DWN=4 -DWK=1 -DKS=64 -DSTAGES=4 -DGROUPED=1

@@ -6,6 +6,7 @@
 // Options: T (of the result), Q (i8, i4), TM, WN, WK, KS, STAGES as gemm_skinny.cu says. Groups of
 // both sides are multiples of 32.
 //
+// needs: mma.sync
 // options: -DT=bf16 -DQ=i8 -DTM=8 -DWN=1 -DWK=4 -DKS=256 -DSTAGES=4
 // options: -DT=f16 -DQ=i4 -DTM=16 -DWN=2 -DWK=2 -DKS=256 -DSTAGES=4
 // options: -DT=f32 -DQ=i8 -DTM=64 -DWN=4 -DWK=1 -DKS=128 -DSTAGES=4

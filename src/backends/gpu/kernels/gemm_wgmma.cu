@@ -5,6 +5,7 @@
 // accumulators and epilogue. Options: T (f16, bf16), A_K and B_K (1 where the operand's neighbours
 // in memory are along k), BN (128 or 256), STAGES.
 //
+// needs: mma.sync
 // options: -DT=bf16 -DA_K=1 -DB_K=1 -DBN=256 -DSTAGES=4
 // options: -DT=f16 -DA_K=1 -DB_K=0 -DBN=128 -DSTAGES=6
 // options: -DT=bf16 -DA_K=0 -DB_K=0 -DBN=256 -DSTAGES=4

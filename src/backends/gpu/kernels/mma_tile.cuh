@@ -38,6 +38,26 @@ struct mma_tile {
     }
   }
 
+#if HY_HIP
+  // The 16 x 16 block at (row, k): four elements along k of one row.
+  static __device__ __forceinline__ void load(unsigned (&r)[2], const char* tile, int row, int k) {
+    int lane = threadIdx.x % MMA_LANES;
+    row += lane % 16;
+    k += lane / 16 * 4;
+    if (k_first) {
+      vec<unsigned, 2> four = *(const vec<unsigned, 2>*)(tile + offset(row, k / 8) + k % 8 * 2);
+      r[0] = four.at[0];
+      r[1] = four.at[1];
+      return;
+    }
+    unsigned h[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      h[i] = *(const u16*)(tile + offset(k + i, row / 8) + row % 8 * 2);
+    r[0] = h[0] | h[1] << 16;
+    r[1] = h[2] | h[3] << 16;
+  }
+#else
   // The 16 x 16 block at (row, k): its 8x8 matrices (0, 0), (8, 0), (0, 8), (8, 8) by (row, k).
   static __device__ __forceinline__ void load(unsigned (&r)[4], const char* tile, int row, int k) {
     int lane = threadIdx.x % 32, half = lane / 8 % 2 * 8, other = lane / 16 * 8;
@@ -46,6 +66,7 @@ struct mma_tile {
     else
       load_matrices<true>(r, tile + offset(k + other + lane % 8, (row + half) / 8));
   }
+#endif
 };
 
 #endif  // HALYARD_BACKENDS_GPU_KERNELS_MMA_TILE_CUH_

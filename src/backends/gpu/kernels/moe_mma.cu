@@ -4,14 +4,15 @@
 // so that what lies between the layers is written once, in T. Option: T. Rows begin at multiples of
 // 16 bytes.
 //
+// needs: mma
 // types: f16 bf16
 #include "params.h"
 #include "mma_tile.cuh"
 #include "moe_tiles.cuh"
 
 #define BK 64
-#define STAGES 3
-#define THREADS 128  // 4 warps of 32 x 32
+#define STAGES (HY_HIP ? 2 : 3)
+#define THREADS (4 * MMA_LANES)  // warps of 32 x 32
 typedef mma_tile<TILE, BK, true> tile;
 
 // Starts the copy of 64 rows of `width` from k0 on; row_of(line) gives an address, or NULL for
@@ -31,9 +32,9 @@ DEVICE void copy_tile(char* to_tile, int k0, int width, const RowOf& row_of) {
 
 // PRODUCTS products of the same 64 rows with 64 columns each: sums[p] of this warp's 32 x 32.
 template <int PRODUCTS, class RowOf, class WeightOf>
-DEVICE void multiply(f32 (&sum)[PRODUCTS][2][4][4], char* shared, int k, const RowOf& row_of,
+DEVICE void multiply(f32 (&sum)[PRODUCTS][2][4][2 * MMA_ROWS], char* shared, int k, const RowOf& row_of,
                      const WeightOf& weight_of) {
-  const int warp = threadIdx.x / 32, warp_m = warp / 2 * 32, warp_n = warp % 2 * 32;
+  const int warp = threadIdx.x / MMA_LANES, warp_m = warp / 2 * 32, warp_n = warp % 2 * 32;
   const int steps = (k + BK - 1) / BK;
 #pragma unroll
   for (int p = 0; p < PRODUCTS; p++)
@@ -42,7 +43,7 @@ DEVICE void multiply(f32 (&sum)[PRODUCTS][2][4][4], char* shared, int k, const R
 #pragma unroll
       for (int j = 0; j < 4; j++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) sum[p][i][j][e] = 0;
+        for (int e = 0; e < 2 * MMA_ROWS; e++) sum[p][i][j][e] = 0;
   auto stage = [&](int s) { return shared + s % STAGES * (1 + PRODUCTS) * tile::BYTES; };
   auto copy = [&](int s) {
     if (s < steps) {
@@ -62,20 +63,18 @@ DEVICE void multiply(f32 (&sum)[PRODUCTS][2][4][4], char* shared, int k, const R
     copy(s + STAGES - 1);
 #pragma unroll
     for (int d = 0; d < BK; d += 16) {
-      unsigned x[2][4];
+      unsigned x[2][MMA_REGISTERS];
 #pragma unroll
       for (int i = 0; i < 2; i++) tile::load(x[i], stage(s), warp_m + 16 * i, d);
 #pragma unroll
       for (int p = 0; p < PRODUCTS; p++)
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-          unsigned y[4];
+          unsigned y[MMA_REGISTERS];
           tile::load(y, stage(s) + (1 + p) * tile::BYTES, warp_n + 16 * j, d);
 #pragma unroll
-          for (int i = 0; i < 2; i++) {
-            mma(T(), sum[p][i][2 * j], x[i], y[0], y[2]);
-            mma(T(), sum[p][i][2 * j + 1], x[i], y[1], y[3]);
-          }
+          for (int i = 0; i < 2; i++)
+            mma_16x16(T(), sum[p][i][2 * j], sum[p][i][2 * j + 1], x[i], y);
         }
     }
   }
@@ -85,15 +84,15 @@ DEVICE void multiply(f32 (&sum)[PRODUCTS][2][4][4], char* shared, int k, const R
 // Each pair of neighbours of a warp's 32 x 32: put(row, column, i, j, e), e being 0 or 2.
 template <class Put>
 DEVICE void each_pair(const Put& put) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / MMA_LANES, lane = threadIdx.x % MMA_LANES;
 #pragma unroll
   for (int i = 0; i < 2; i++)
 #pragma unroll
     for (int j = 0; j < 4; j++)
 #pragma unroll
-      for (int e = 0; e < 4; e += 2)
-        put(warp / 2 * 32 + 16 * i + lane / 4 + e / 2 * 8, warp % 2 * 32 + 8 * j + lane % 4 * 2, i,
-            j, e);
+      for (int e = 0; e < 2 * MMA_ROWS; e += 2)
+        put(warp / 2 * 32 + 16 * i + mma_row(lane) + e / 2 * 8,
+            warp % 2 * 32 + mma_column(lane, j), i, j, e);
 }
 
 DEVICE f32 gated(f32 gate, f32 up) { return gate / (1 + expf(-gate)) * up; }
@@ -105,7 +104,7 @@ KERNEL void __launch_bounds__(THREADS) moe_gate_up_mma(hy_moe p) {
   const int* choice = p.order + p.first[expert];
   const u16* weight = (const u16*)p.gate_up + (i64)expert * 2 * p.hidden * p.size;
   const int column0 = blockIdx.y * TILE;
-  f32 sum[2][2][4][4];
+  f32 sum[2][2][4][2 * MMA_ROWS];
   multiply<2>(
       sum, shared, p.size,
       [&](int line) {
@@ -135,7 +134,7 @@ KERNEL void __launch_bounds__(THREADS) moe_down_mma(hy_moe p) {
   const int* choice = p.order + p.first[expert];
   const u16* weight = (const u16*)p.down + (i64)expert * p.size * p.hidden;
   const int column0 = blockIdx.y * TILE;
-  f32 sum[1][2][4][4];
+  f32 sum[1][2][4][2 * MMA_ROWS];
   multiply<1>(
       sum, shared, p.hidden,
       [&](int line) {

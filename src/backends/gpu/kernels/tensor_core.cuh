@@ -1,7 +1,33 @@
-// Tensor cores by PTX: ldmatrix, mma.sync and cp.async, which every GPU since sm_80 has. Half
-// values travel in pairs, two to a 32-bit register; accumulators are f32 (s32 for bytes).
+// Tensor cores by PTX: ldmatrix, mma.sync and cp.async, which every GPU since sm_80 has; and the
+// same for AMD's, where there is MFMA. Half values travel in pairs, two to a 32-bit register;
+// accumulators are f32 (s32 for bytes).
+//
+// What kernels are written against, so that they need not know whose GPU it is: a product of 16 x
+// 16 is shared by MMA_LANES lanes. A lane has MMA_ROWS of its rows, the first being mma_row and the
+// others 8 below each, and in each row two pairs of neighbours: pair j of a row of many such
+// products is at mma_column(lane, j), and its elements are sums[j][2 h] and sums[j][2 h + 1].
 #ifndef HALYARD_BACKENDS_GPU_KERNELS_TENSOR_CORE_CUH_
 #define HALYARD_BACKENDS_GPU_KERNELS_TENSOR_CORE_CUH_
+
+#if HY_HIP
+#include "mfma.cuh"
+#else
+
+#define MMA_LANES 32
+#define MMA_ROWS 2
+#define MMA_REGISTERS 4  // of an operand of 16 x 16
+
+DEVICE int mma_row(int lane) {
+  return lane / 4;
+}
+DEVICE int mma_column(int lane, int pair) {
+  return 8 * pair + lane % 4 * 2;
+}
+// The lanes of a row differ in these two bits of their numbers.
+#define MMA_ROW_XOR(value, bit) SHFL_XOR(value, 1 << (bit))
+DEVICE bool mma_first_of_row(int lane) {
+  return lane % 4 == 0;
+}
 
 // The address of shared memory as PTX takes it.
 DEVICE unsigned shared_address(const void* p) {
@@ -73,6 +99,14 @@ DEVICE void mma(bf16, float (&c)[4], const unsigned (&a)[4], unsigned b0, unsign
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// sums[16, 16] += a[16, 16] b[16, 16]^T, pairs 0 and 1 of its rows.
+template <class T>
+DEVICE void mma_16x16(T kind, float (&first)[4], float (&second)[4], const unsigned (&a)[4],
+                      const unsigned (&b)[4]) {
+  mma(kind, first, a, b[0], b[2]);
+  mma(kind, second, a, b[1], b[3]);
+}
+
 // The same of bytes, 32 of k: lane l holds four neighbours (l / 4, 4 (l % 4)) where halves have
 // two.
 DEVICE void mma(i8, int (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
@@ -116,4 +150,5 @@ DEVICE float exp2_approx(float x) {
   return y;
 }
 
+#endif  // !HY_HIP
 #endif  // HALYARD_BACKENDS_GPU_KERNELS_TENSOR_CORE_CUH_

@@ -99,8 +99,9 @@ static void set_mask(hy__gpu_task* task, const hy_tensor* mask, const hy_tensor*
 
 // ---- FlashAttention's shapes ----
 
-static bool on_tensor_cores(hy_dtype dtype, const hy_attention* a) {
-  return (dtype == HY_F16 || dtype == HY_BF16) && a->size <= 256 && a->value_size <= 256;
+static bool on_tensor_cores(const hy__gpu_task* task, hy_dtype dtype, const hy_attention* a) {
+  return task->device->mma_lanes > 0 && (dtype == HY_F16 || dtype == HY_BF16) && a->size <= 256 &&
+         a->value_size <= 256;
 }
 
 static int padded_head(const hy_attention* a) {
@@ -137,14 +138,15 @@ static void run_flash(hy__gpu_task* task, hy_attention* a, hy_dtype dtype) {
   int64_t rows = (int64_t)a->queries * (a->heads / a->kv_heads);
   int64_t blocks = (int64_t)tiles(rows, 128) * a->kv_heads * a->batches;
   if (head <= 128 && blocks >= 2 * (int64_t)task->device->multiprocessors) bq = 128;
+  while (bkv > 16 && (bq + 4 * bkv) * head * 2 > task->device->max_shared) bkv /= 2;
   char options[96];
   snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DBQ=%d -DBKV=%d -DMASKED=%d",
            hy__gpu_type_name(dtype), head, bq, bkv, a->mask != NULL);
   hy__gpu_function* kernel = hy__gpu_kernel(task, "attention", "attention", options);
   size_t shared = (size_t)(bq + 4 * bkv) * (size_t)head * 2;
-  hy__gpu_launch(task, kernel,
-                 (hy__gpu_dim3){tiles(rows, bq), (unsigned)a->kv_heads, (unsigned)a->batches},
-                 (hy__gpu_dim3){(unsigned)bq * 2, 1, 1}, shared, HY__GPU_ARGS(a));
+  hy__gpu_launch(
+      task, kernel, (hy__gpu_dim3){tiles(rows, bq), (unsigned)a->kv_heads, (unsigned)a->batches},
+      (hy__gpu_dim3){(unsigned)(bq / 16 * task->device->mma_lanes), 1, 1}, shared, HY__GPU_ARGS(a));
 }
 
 hy_support hy__gpu_sdpa(hy__gpu_task* task, const hy_call* call) {
@@ -153,7 +155,7 @@ hy_support hy__gpu_sdpa(hy__gpu_task* task, const hy_call* call) {
   HY__GPU_NEED(describe(call, q, &a) && head_fits(task, &a), NO_SHAPE);
   int64_t rows = product(q, 0, q->ndim - 1);
   if (!task->stream || rows == 0) return HY_SUPPORT_YES;
-  bool cores = on_tensor_cores(q->dtype, &a);
+  bool cores = on_tensor_cores(task, q->dtype, &a);
   hy_tensor held, held_lse = hy__gpu_held(task, lse);
   a.q = input_heads(task, &q[0], cores);
   a.k = input_heads(task, &q[1], cores);
@@ -171,27 +173,44 @@ hy_support hy__gpu_sdpa(hy__gpu_task* task, const hy_call* call) {
 
 // ---- backward ----
 
+typedef struct backward_shape {
+  int head, keys, step;           // padded head; keys of a tile of queries; rows of a step of keys
+  size_t key_bytes, query_bytes;  // of shared memory, for either kernel
+} backward_shape;
+
+static backward_shape shape_of_backward(const hy_attention* a) {
+  backward_shape s = {.head = padded_head(a)};
+  s.keys = s.head <= 128 ? 64 : 32;
+  s.step = s.head <= 64 ? 64 : 32;
+  s.key_bytes = (size_t)(2 * 64 + 4 * s.step) * (size_t)s.head * 2 + (size_t)(6 * s.step) * 4;
+  s.query_bytes = (size_t)(2 * 64 + 4 * s.keys) * (size_t)s.head * 2;
+  return s;
+}
+
+static bool backward_fits(const hy__gpu_task* task, const hy_attention* a) {
+  backward_shape s = shape_of_backward(a);
+  size_t most = (size_t)task->device->max_shared;
+  return s.key_bytes <= most && s.query_bytes <= most;
+}
+
 static void run_flash_backward(hy__gpu_task* task, hy_attention* a, hy_dtype dtype) {
-  int head = padded_head(a), bkv = head <= 128 ? 64 : 32, step = head <= 64 ? 64 : 32;
+  backward_shape s = shape_of_backward(a);
   int64_t rows = (int64_t)a->queries * (a->heads / a->kv_heads);
-  unsigned parts = head > 128 ? 2 : 1;
+  unsigned parts = s.head > 128 ? 2 : 1, threads = 4 * (unsigned)task->device->mma_lanes;
   char options[96];
   snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DBQ=64 -DBKV=%d -DMASKED=%d",
-           hy__gpu_type_name(dtype), head, bkv, a->mask != NULL);
+           hy__gpu_type_name(dtype), s.head, s.keys, a->mask != NULL);
   if (a->dk.data || a->dv.data) {
-    size_t tile_rows = (size_t)(2 * 64 + 4 * step);
-    size_t shared = tile_rows * (size_t)head * 2 + (size_t)(6 * step) * 4;
     hy__gpu_launch(
         task, hy__gpu_kernel(task, "attention_backward", "attention_backward_key", options),
         (hy__gpu_dim3){tiles(a->keys, 64) * parts, (unsigned)a->kv_heads, (unsigned)a->batches},
-        (hy__gpu_dim3){128, 1, 1}, shared, HY__GPU_ARGS(a));
+        (hy__gpu_dim3){threads, 1, 1}, s.key_bytes, HY__GPU_ARGS(a));
   }
   if (a->dq.data) {
-    size_t shared = (size_t)(2 * 64 + 4 * bkv) * (size_t)head * 2;
     hy__gpu_launch(task,
                    hy__gpu_kernel(task, "attention_backward", "attention_backward_query", options),
                    (hy__gpu_dim3){tiles(rows, 64), (unsigned)a->kv_heads, (unsigned)a->batches},
-                   (hy__gpu_dim3){128, 1, 1}, shared, HY__GPU_ARGS(a));
+                   (hy__gpu_dim3){threads, 1, 1}, s.query_bytes, HY__GPU_ARGS(a));
   }
 }
 
@@ -201,7 +220,7 @@ hy_support hy__gpu_sdpa_backward(hy__gpu_task* task, const hy_call* call) {
   HY__GPU_NEED(describe(call, q, &a) && head_fits(task, &a), NO_SHAPE);
   if (!task->stream) return HY_SUPPORT_YES;
   int64_t rows = product(q, 0, q->ndim - 1), keys = product(k, 0, k->ndim - 1);
-  bool cores = on_tensor_cores(q->dtype, &a);
+  bool cores = on_tensor_cores(task, q->dtype, &a) && backward_fits(task, &a);
   hy_tensor held[3], lse = hy__gpu_contiguous(task, &in[5]);
   a.dout = input_heads(task, &in[0], cores);
   a.q = input_heads(task, &in[1], cores);

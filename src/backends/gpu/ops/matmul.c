@@ -128,7 +128,8 @@ static void run_mma(hy__gpu_task* task, hy_gemm* g, const operand* a, const oper
                     const hy_tensor* out, const hy_tensor* addend) {
   int64_t large = (int64_t)tiles(g->m, 128) * tiles(g->n, 128) * g->batch;
   int tile = large < task->device->multiprocessors ? 64 : 128;
-  unsigned count = tiles(g->m, tile) * tiles(g->n, tile), threads = (unsigned)tile * 2;
+  unsigned count = tiles(g->m, tile) * tiles(g->n, tile);
+  unsigned threads = (unsigned)(tile / 16 * task->device->mma_lanes);
   g->splits = splits_for(task, g, (int64_t)count * g->batch);
   int64_t results = (int64_t)g->m * g->n * g->batch;
   if (g->splits > 1)
@@ -138,7 +139,8 @@ static void run_mma(hy__gpu_task* task, hy_gemm* g, const operand* a, const oper
   snprintf(options, sizeof options, "-DT=%s -DA_K=%d -DB_K=%d -DBM=%d -DBN=%d",
            hy__gpu_type_name(a->t.dtype), a->k_first, b->k_first, tile, tile);
   hy__gpu_function* kernel = hy__gpu_kernel(task, "gemm_mma", "gemm_mma", options);
-  size_t shared = (size_t)3 * 2 * (size_t)tile * 64 * 2;  // stages, operands, rows, depth, bytes
+  size_t stages = task->device->mma_lanes == 32 ? 3 : 2;
+  size_t shared = stages * 2 * (size_t)tile * 64 * 2;  // stages, operands, rows, depth, bytes
   launch(task, kernel, (hy__gpu_dim3){count, (unsigned)g->splits, 1}, threads, shared, *g, &a->t,
          &b->t, out, addend);
   if (g->splits > 1)
@@ -153,7 +155,9 @@ static bool run_skinny(hy__gpu_task* task, hy_gemm g, operand a, operand b, cons
                        const hy_tensor* addend) {
   if (g.m > 64 && g.n <= 64) swap_operands(&g, &a, &b);
   bool bias = !addend || (g.beta == 1 && g.addend_row == 0);
-  if (g.m > 64 || g.batch != 1 || !a.k_first || !b.k_first || g.alpha != 1 || !bias) return false;
+  if (!hy__gpu_mma_sync(task) || g.m > 64 || g.batch != 1 || !a.k_first || !b.k_first ||
+      g.alpha != 1 || !bias)
+    return false;
   hy_quantized_linear p = {.x = a.t.data, .q = b.t.data, .out = out->data};
   p.m = g.m;
   p.n = g.n;
@@ -228,7 +232,7 @@ hy_support hy__gpu_product(hy__gpu_task* task, const hy__gpu_matmul* m) {
   g.out = out->data;
   g.addend = addend ? addend->data : NULL;
   if (run_gemv(task, &g, &a, &b)) return HY_SUPPORT_YES;
-  if (!half)
+  if (!half || !task->device->mma_lanes)
     run_simt(task, &g, &a, &b, out, addend);
   else if (!run_skinny(task, g, a, b, out, addend) &&
            !hy__gpu_wgmma(task, &g, a.t.dtype, a.k_first, b.k_first))

@@ -49,8 +49,8 @@ hy_support hy__gpu_fused_moe(hy__gpu_task* task, const hy_call* call) {
   p.hidden = (int)(gate_up->shape[1] / 2);
   p.chosen = (int)id->shape[1];
   // On tensor cores where every row begins at a multiple of 16 bytes.
-  bool cores = (x->dtype == HY_F16 || x->dtype == HY_BF16) && p.size % 8 == 0 &&
-               p.hidden % 8 == 0 &&
+  bool cores = task->device->mma_lanes > 0 && (x->dtype == HY_F16 || x->dtype == HY_BF16) &&
+               p.size % 8 == 0 && p.hidden % 8 == 0 &&
                ((uintptr_t)p.x | (uintptr_t)p.gate_up | (uintptr_t)p.down) % 16 == 0;
   size_t acc = x->dtype == HY_F64 ? 8 : 4;
   p.first = workspace(task, p.experts + 1, sizeof(int));
@@ -63,9 +63,10 @@ hy_support hy__gpu_fused_moe(hy__gpu_task* task, const hy_call* call) {
   run(&one, "moe", "moe_scan", 1, 1, 1, 0);
   run(&one, "moe", "moe_order", experts, 1, (unsigned)task->device->warp_size, 0);
   if (cores) {
-    const size_t tile = (size_t)TILE * 64 * 2, stages = 3;
-    run(&one, "moe_mma", "moe_gate_up_mma", rows, tiles(p.hidden), 128, 3 * tile * stages);
-    run(&one, "moe_mma", "moe_down_mma", rows, tiles(p.size), 128, 2 * tile * stages);
+    const size_t tile = (size_t)TILE * 64 * 2, stages = hy__gpu_mma_sync(task) ? 3 : 2;
+    const unsigned threads = 4 * (unsigned)task->device->mma_lanes;
+    run(&one, "moe_mma", "moe_gate_up_mma", rows, tiles(p.hidden), threads, 3 * tile * stages);
+    run(&one, "moe_mma", "moe_down_mma", rows, tiles(p.size), threads, 2 * tile * stages);
   } else {
     run(&one, "moe", "moe_gate_up", rows, tiles(p.hidden), 256, 0);
     run(&one, "moe", "moe_down", rows, tiles(p.size), 256, 0);

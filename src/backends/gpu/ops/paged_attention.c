@@ -39,7 +39,8 @@ static void run_flash(hy__gpu_task* task, hy_paged* p, hy_dtype dtype) {
   int head = size <= 32 ? 32 : size <= 64 ? 64 : size <= 128 ? 128 : 256;
   int bkv = head <= 128 ? BKV : 32, group = p->heads / p->kv_heads;
   int64_t rows = (int64_t)p->tokens * group;
-  int bq = rows <= 16 * (int64_t)p->sequences ? 16 : 64;
+  int bq = rows <= 16 * (int64_t)p->sequences ? 16 : 64, lanes = task->device->mma_lanes;
+  while (bkv > 16 && (bq + 4 * bkv) * head * 2 > task->device->max_shared) bkv /= 2;
   unsigned row_tiles = tiles(rows, bq) + (unsigned)p->sequences;
   int64_t blocks = (bq == 16 ? (int64_t)p->sequences : tiles(rows, bq)) * p->kv_heads;
   p->splits = splits_for(task, p, blocks > 0 ? blocks : 1, bq);
@@ -54,7 +55,8 @@ static void run_flash(hy__gpu_task* task, hy_paged* p, hy_dtype dtype) {
            head, bq, bkv);
   hy__gpu_launch(task, hy__gpu_kernel(task, "paged_attention", "paged_attention", options),
                  (hy__gpu_dim3){row_tiles, (unsigned)p->kv_heads, (unsigned)p->splits},
-                 (hy__gpu_dim3){(unsigned)bq * 2, 1, 1}, (size_t)(bq + 4 * bkv) * (size_t)head * 2,
+                 (hy__gpu_dim3){(unsigned)(bq / 16 * lanes), 1, 1},
+                 (size_t)(bq + 4 * bkv) * (size_t)head * 2,
                  HY__GPU_ARGS(p, &task->stream->use.faults->address, &op));
   if (p->splits > 1)
     hy__gpu_launch(task, hy__gpu_kernel(task, "paged_attention", "paged_combine", options),
@@ -82,8 +84,8 @@ hy_support hy__gpu_paged_attention(hy__gpu_task* task, const hy_call* call) {
                    8 * (q->shape[2] + v->shape[3]) <= task->device->max_shared,
                NO_SHAPE);
   if (!task->stream || hy_tensor_numel(out) == 0) return HY_SUPPORT_YES;
-  bool cores =
-      (q->dtype == HY_F16 || q->dtype == HY_BF16) && q->shape[2] <= 256 && v->shape[3] <= 256;
+  bool cores = task->device->mma_lanes > 0 && (q->dtype == HY_F16 || q->dtype == HY_BF16) &&
+               q->shape[2] <= 256 && v->shape[3] <= 256;
   hy_tensor x = input_of(task, q, cores), keys = input_of(task, k, cores);
   hy_tensor values = input_of(task, v, cores), held = *out, index[3];
   if (!usable(out, cores)) held = hy__gpu_padded(task, out);

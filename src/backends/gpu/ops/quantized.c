@@ -93,7 +93,7 @@ static hy_support run_layer(hy__gpu_task* task, const layer* l) {
     p.bias = l->bias->data;
     p.bias_step = l->bias->stride[0];
   }
-  if (hy__gpu_skinny_takes(&p, x.dtype, weight.dtype)) {
+  if (hy__gpu_mma_sync(task) && hy__gpu_skinny_takes(&p, x.dtype, weight.dtype)) {
     hy__gpu_skinny(task, &p, x.dtype, weight.dtype, l->out->dtype);
     hy__gpu_finish(task, l->out, &held);
     return HY_SUPPORT_YES;

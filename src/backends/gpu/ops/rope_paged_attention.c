@@ -39,6 +39,14 @@ static int splits_for(const hy__gpu_task* task, const hy_decode* p, int64_t bloc
   return wanted < 1 ? 1 : wanted > MOST_SPLITS ? MOST_SPLITS : (int)wanted;
 }
 
+// Whether the smallest tile of such heads fits into shared memory.
+static bool head_fits(const hy__gpu_task* task, int64_t size, hy_dtype dtype) {
+  int head = size <= 32 ? 32 : size <= 64 ? 64 : size <= 128 ? 128 : 256;
+  shape least = {head, 32, WARPS};
+  return shared_bytes(&least, (int64_t)hy_dtype_size(dtype), dtype == HY_F64 ? 8 : 4) <=
+         (size_t)task->device->max_shared;
+}
+
 static void run(hy__gpu_task* task, hy_decode* p, hy_dtype dtype) {
   int64_t size = (int64_t)hy_dtype_size(dtype), wide = dtype == HY_F64 ? 8 : 4;
   shape s = shape_for(task, p, size);
@@ -75,9 +83,9 @@ static hy_tensor cache_of(hy__gpu_task* task, const hy_tensor* in, const hy_tens
 hy_support hy__gpu_rope_paged_attention(hy__gpu_task* task, const hy_call* call) {
   const hy_tensor *in = call->in, *k = &in[K_CACHE], *table = &in[TABLE];
   int64_t most = INT32_MAX / 2, size = k->shape[3], kv_heads = k->shape[2];
-  HY__GPU_NEED(size <= 256 && k->shape[0] < most && in[QKV].shape[0] <= 65535 &&
-                   in[QKV].shape[1] <= 65535 && table->shape[1] * k->shape[1] < most &&
-                   in[COSINE].shape[0] < most,
+  HY__GPU_NEED(size <= 256 && head_fits(task, size, in[QKV].dtype) && k->shape[0] < most &&
+                   in[QKV].shape[0] <= 65535 && in[QKV].shape[1] <= 65535 &&
+                   table->shape[1] * k->shape[1] < most && in[COSINE].shape[0] < most,
                NO_SHAPE);
   if (!task->stream) return HY_SUPPORT_YES;
   hy_tensor caches[2], index[5];
