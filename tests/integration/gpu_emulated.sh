@@ -59,6 +59,33 @@ fi
 for file in "$tree"/lib/halyard/kernels/rope-*; do echo damaged > "$file"; done
 ahead "$tree/none" && grep -q "compiled rope.cu" "$folder/log" || { cat "$folder/log"; exit 1; }
 echo "cubins beside the program are taken"
+# Kernels that Triton compiled, in stand-ins; the list must be whole.
+triton=$tree/lib/halyard/triton
+mkdir -p "$triton"
+echo "halyard-triton 1 0" > "$triton/list"
+stand_in() { # name, entry, parameters, options
+  "$folder/nvcc" --cubin -o "$triton/$1.sm_80.cubin" "$here/vendors/triton/kernels.cu" $4
+  echo "$1 sm_80 32 0 $3 $2" >> "$triton/list"
+}
+for row in "f32 0" "bf16 2"; do
+  set -- $row
+  stand_in softmax_$1_1024 softmax 5 -DTYPE=$2
+  stand_in rms_norm_$1_1024 rms_norm 7 -DTYPE=$2
+done
+for causal in 0 1; do
+  stand_in attention_bf16_64$([ $causal = 0 ] || echo _causal) attention 13 "-DTYPE=2 -DSIZE=64 -DCAUSAL=$causal"
+done
+mv "$triton/list" "$triton/kernels.txt"
+for op in softmax rms_norm sdpa; do
+  "$tree/bin/halyard" verify --backend triton --strict --size 64 --op $op > "$folder/log" 2>&1 || {
+    cat "$folder/log"
+    exit 1
+  }
+  grep -q "triton: .* runs" "$folder/log" || { echo "no case of $op reached Triton's kernel"; exit 1; }
+done
+echo "softmax_f32_1024 sm_80 damaged" >> "$triton/kernels.txt"
+"$tree/bin/halyard" info | grep -q "kernels.txt is not of format 1"
+echo "Triton's kernels are launched on the emulated GPU"
 # Communicators by NCCL: one rank, ranks on devices of their own, and what must be refused.
 rank=$(dirname "$halyard")/comm_rank
 if [ -x "$rank" ]; then

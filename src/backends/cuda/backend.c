@@ -120,6 +120,7 @@ static const hy_provider* const providers[] = {
     HY_IF_CUSPARSELT(&hy__cuda_cusparselt)
     HY_IF_MHA(&hy__cuda_mha)
     &own,
+    HY_IF_TRITON(&hy__cuda_triton)
 };
 // clang-format on
 

@@ -83,7 +83,7 @@ static bool cache_path(hy__gpu_device* device, const char* file, const char* opt
   return (size_t)snprintf(path, size, "%s/%s", folder, name) < size;
 }
 
-static void* read_file(const char* path) {
+void* hy__gpu_read_image(const char* path) {
   struct stat about;
   char* image = NULL;
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO is no reason to wait
@@ -126,40 +126,45 @@ static void write_file(const char* path, const char* image, size_t size) {
 
 // ---- Cubins that came with the library ----
 
-static char shipped_folder[MAX_PATH];  // empty where there is none
-
-// Beside the library, as it lies in a build and in an installed tree, or beside the program that
-// has it inside, whose name the loader has from an argument that the program may have changed.
-static void find_shipped_folder(void) {
-  static const char* const below[] = {"halyard/kernels", "../lib/halyard/kernels"};
+// As the library lies in a build and in an installed tree, or the program that has it inside, whose
+// name the loader has from an argument that the program may have changed.
+bool hy__gpu_shipped_folder(const char* name, char* folder, size_t size) {
+  static const char here = 0;
+  static const char* const below[] = {"halyard", "../lib/halyard"};
   Dl_info self = {0};
   struct stat about;
-  char file[MAX_PATH - 32] = "";
-  if (dladdr(shipped_folder, &self) && self.dli_fname && self.dli_fname[0] == '/')
+  char file[MAX_PATH - 48] = "";
+  if (dladdr(&here, &self) && self.dli_fname && self.dli_fname[0] == '/')
     snprintf(file, sizeof file, "%s", self.dli_fname);
   else if (readlink("/proc/self/exe", file, sizeof file - 1) < 0)
     file[0] = 0;
   char* slash = strrchr(file, '/');
   if (slash) *slash = 0;
   for (int i = 0; i < 2 && slash; i++) {
-    snprintf(shipped_folder, sizeof shipped_folder, "%s/%s", file, below[i]);
-    if (stat(shipped_folder, &about) == 0) return;
+    snprintf(folder, size, "%s/%s/%s", file, below[i], name);
+    if (stat(folder, &about) == 0) return true;
   }
-  snprintf(shipped_folder, sizeof shipped_folder, "%s/kernels", HALYARD_PLUGIN_FOLDER);
-  if (stat(shipped_folder, &about) != 0) shipped_folder[0] = 0;
+  snprintf(folder, size, "%s/%s", HALYARD_PLUGIN_FOLDER, name);
+  return stat(folder, &about) == 0;
+}
+
+static char cubins[MAX_PATH];  // empty where there are none
+
+static void find_cubins(void) {
+  if (!hy__gpu_shipped_folder("kernels", cubins, sizeof cubins)) cubins[0] = 0;
 }
 
 // Machine code for compute capability 8.0 runs on 8.6 and 8.9 too.
 static bool shipped_path(const hy__gpu_device* device, const char* file, const char* options,
                          bool exact, char* path, size_t size) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, find_shipped_folder);
+  pthread_once(&once, find_cubins);
   const hy__gpu_api* api = device->api;
-  if (!shipped_folder[0] || !api->ahead_compiler) return false;
+  if (!cubins[0] || !api->ahead_compiler) return false;
   char arch[64], name[128];
   api->ahead_option(device->compute_major, exact ? device->compute_minor : 0, arch, sizeof arch);
   hy__gpu_image_name(file, options, arch, api->ahead_compiler, name, sizeof name);
-  return (size_t)snprintf(path, size, "%s/%s", shipped_folder, name) < size;
+  return (size_t)snprintf(path, size, "%s/%s", cubins, name) < size;
 }
 
 // ---- Compiler ----
@@ -243,11 +248,12 @@ hy_status hy__gpu_compile(hy__gpu_device* device, const char* file, const char* 
     return hy__backend_host->fail(HY_INTERNAL, "there is no kernel source %s.cu", file);
   *image = NULL;
   for (int exact = 1; exact >= 0 && !fresh && !*image; exact--)
-    if (shipped_path(device, file, options, exact, path, sizeof path)) *image = read_file(path);
+    if (shipped_path(device, file, options, exact, path, sizeof path))
+      *image = hy__gpu_read_image(path);
   if (*image) return HY_OK;
   device->api->arch_option(device->api, device->index, arch, sizeof arch);
   bool cached = cache_path(device, file, options, arch, path, sizeof path);
-  if (cached && !fresh) *image = read_file(path);
+  if (cached && !fresh) *image = hy__gpu_read_image(path);
   if (*image) return HY_OK;
   size_t size = 0;
   char* code = NULL;

@@ -21,6 +21,11 @@ char* hy__gpu_whole_source(const char* file);
 void hy__gpu_image_name(const char* file, const char* options, const char* arch,
                         const char* compiler, char* name, size_t size);
 
+// The folder halyard/<name> beside the library; false where there is none.
+bool hy__gpu_shipped_folder(const char* name, char* folder, size_t size);
+// A file's content, to be freed; NULL where it cannot be read.
+void* hy__gpu_read_image(const char* path);
+
 // Machine code for the device: a cubin that came with the library, or one of the cache folder, or
 // from the compiler, which then fills the cache. To be freed. `fresh` compiles in any case.
 hy_status hy__gpu_compile(hy__gpu_device* device, const char* file, const char* options, bool fresh,

@@ -203,6 +203,8 @@ static inline hy__gpu_dim3 hy__gpu_1d(unsigned x) {
 // extern "C". One compilation makes all entries of a file: keep the number of option sets small.
 hy__gpu_function* hy__gpu_kernel(hy__gpu_task* task, const char* file, const char* entry,
                                  const char* options);
+// The same of a file with machine code, which somebody else compiled.
+hy__gpu_function* hy__gpu_kernel_of_file(hy__gpu_task* task, const char* path, const char* entry);
 // Starts to compile, in threads, the kernels of a language model in this type: its first op says
 // that the others will follow.
 void hy__gpu_expect_model(hy__gpu_task* task, hy_dtype dtype);
