@@ -478,7 +478,7 @@ static void correctness(void) {
     product(h, 96, 100, 4000, true, false);  // split-K
     product(h, 24, 200, 2000, true, true);
     product(h, 16, 136, 4096, true, false);  // a gradient's
-    linear(h, 500, 16, 896, false);  // few columns
+    linear(h, 500, 16, 896, false);          // few columns
     product(h, 300, 40, 520, false, true);
     for (int t = 0; t < 4; t++) product(h, 1104, 1208, 200, t & 1, t & 2);  // Hopper's own tiles
     product(h, 1100, 2200, 72, false, true);
