@@ -45,6 +45,30 @@ struct packed_rows {
   }
 };
 
+// A row of delta for each 8 columns' threads. Grid: rows of all heads.
+KERNEL void attention_delta(hy_attention a) {
+  const int lanes = HEAD / 8, column = (int)threadIdx.x % lanes * 8;
+  const i64 index = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / lanes;
+  const bool there = index < (i64)a.batches * a.heads * a.queries;
+  f32 sum = 0;
+  if (there && column < a.value_size) {
+    const i64 of = index / a.queries, batch = of / a.heads;
+    const int head = (int)(of % a.heads), query = (int)(index % a.queries);
+    const T* dout = (const T*)head_row<u16>(a.dout, batch, head, query) + column;
+    const T* out = (const T*)head_row<u16>(a.out, batch, head, query) + column;
+    if (column + 8 <= a.value_size) {
+      vec<T, 8> x = *(const vec<T, 8>*)dout, y = *(const vec<T, 8>*)out;
+#pragma unroll
+      for (int k = 0; k < 8; k++) sum += to<f32>(x.at[k]) * to<f32>(y.at[k]);
+    } else {
+      for (int k = 0; k < a.value_size - column; k++) sum += to<f32>(dout[k]) * to<f32>(out[k]);
+    }
+  }
+#pragma unroll
+  for (int mask = lanes / 2; mask > 0; mask /= 2) sum += SHFL_XOR(sum, mask);
+  if (there && column == 0) ((f32*)a.delta)[index] = sum;
+}
+
 DEVICE void put_pair(u16* row, int column, int width, f32 first, f32 second) {
   if (column + 1 < width)
     *(u32*)(row + column) = pack_pair(T(), first, second);
