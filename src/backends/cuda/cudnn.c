@@ -327,14 +327,15 @@ static int start(handle* h, plan* p, const void* a, const void* b, void* out, co
 // False where cuDNN does not support what its heuristics proposed; nothing has run then.
 static bool convolve(hy__gpu_task* task, handle* h, plan* p, const void* a, const void* b,
                      void* out, const void* bias) {
-  enum { NOT_SUPPORTED = 3000, AND_ITS_KIND = 3999 };
+  // Bad parameters too: a fused bias meets them with a dilation in few channels.
+  enum { BAD_PARAM = 2000, LAST_NOT_SUPPORTED = 3999 };
   size_t bytes = p->best.memory;
   void* workspace = bytes ? (void*)(uintptr_t)hy__gpu_workspace(task, bytes) : NULL;
   if (task->status != HY_OK) return true;
   pthread_mutex_lock(&h->mutex);  // the handle has one stream at a time
   int error = dnn.set_stream(h->dnn, task->stream->queue);
   if (!error) error = start(h, p, a, b, out, bias, workspace);
-  bool refused = error >= NOT_SUPPORTED && error <= AND_ITS_KIND;
+  bool refused = error >= BAD_PARAM && error <= LAST_NOT_SUPPORTED;
   if (refused) p->possible = false;
   pthread_mutex_unlock(&h->mutex);
   if (error && !refused) {

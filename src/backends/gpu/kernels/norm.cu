@@ -38,6 +38,9 @@ DEVICE void each_to(T* out, const T* row, i64 columns, bool vectors, F f) {
   }
 }
 
+// Of f64 nothing is to be lost where all of a row is far from 0: its mean is rounded once.
+enum { CORRECTS = same<M, f64>::value };
+
 KERNEL void norm_forward(const hy_gpu_norm p) {
   __shared__ M partial[32];
   for (i64 r = blockIdx.x; r < p.rows; r += gridDim.x) {
@@ -46,6 +49,11 @@ KERNEL void norm_forward(const hy_gpu_norm p) {
     if (p.centred) {
       each(x, p.columns, p.vectors, [&](i64, M v) { mean += v; });
       mean = block_reduce<add_op>(mean, partial) / (M)p.columns;
+      if (CORRECTS) {
+        M rest = 0;
+        each(x, p.columns, p.vectors, [&](i64, M v) { rest += v - mean; });
+        mean += block_reduce<add_op>(rest, partial) / (M)p.columns;
+      }
     }
     each(x, p.columns, p.vectors, [&](i64, M v) { squares += (v - mean) * (v - mean); });
     M scale = 1 / m_sqrt(block_reduce<add_op>(squares, partial) / (M)p.columns + (M)p.eps);
@@ -88,7 +96,7 @@ DEVICE numbers parameters(const char* p, bool wide, int i, M absent) {
 
 enum { HELD = 4 };
 KERNEL void __launch_bounds__(1024) norm_forward_held(const hy_gpu_norm p) {
-  __shared__ M partial[2][32];
+  __shared__ M partial[3][32];
   const i64 r = row_of_line();
   if (r >= p.rows) return;
   const int vectors = (int)(p.columns / N);
@@ -98,6 +106,11 @@ KERNEL void __launch_bounds__(1024) norm_forward_held(const hy_gpu_norm p) {
   if (p.centred) {
     each_held(held, vectors, [&](M v) { mean += v; });
     mean = row_reduce<add_op>(mean, partial[0]) / (M)p.columns;
+    if (CORRECTS) {
+      M rest = 0;
+      each_held(held, vectors, [&](M v) { rest += v - mean; });
+      mean += row_reduce<add_op>(rest, partial[2]) / (M)p.columns;
+    }
   }
   each_held(held, vectors, [&](M v) { squares += (v - mean) * (v - mean); });
   const M scale =

@@ -69,10 +69,12 @@ static bool takes_split(const hy__gpu_task* task, const hy_fused_linear* p, hy_d
          p->rows <= BLOCKS * task->device->multiprocessors;
 }
 
+// Bytes of few rows are faster by GEMV: unpacking them takes less than sharing out x to halves.
 static bool takes_mma(const hy__gpu_task* task, const hy_fused_linear* p, hy_dtype x, hy_dtype w) {
   int each = line_of(w);
   return (w == HY_I8 || w == HY_I4) && x == HY_BF16 && task->device->warp_size == WARP &&
-         p->k % (4 * each) == 0 && p->group * p->groups == p->k;
+         p->k % (4 * each) == 0 && p->group * p->groups == p->k &&
+         (w == HY_I4 || p->n > 8 * 16 * task->device->multiprocessors);
 }
 
 // Quantised weights on tensor cores. Few rows: small tiles, whose lines many warps share; very
