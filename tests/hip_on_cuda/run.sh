@@ -1,20 +1,28 @@
 #!/bin/sh
-# The hip backend on an NVIDIA GPU: conformance, gradients and decoding through HIP's entry points, with HIP over CUDA
-# below them.
-#   run.sh BUILD FOLDER [option of halyard verify ...]
+# The hip backend on an NVIDIA GPU: conformance, op by op on all cores, and decoding, through HIP's entry points with HIP
+# over CUDA below them.
+#   run.sh BUILD FOLDER [op ...]      (all ops where none is named)
 set -eu
-build=$1 folder=$2
+halyard=$1/bin/halyard build=$1 folder=$2
 shift 2
 here=$(cd "$(dirname "$0")" && pwd)
-mkdir -p "$folder"
+mkdir -p "$folder/logs"
 gcc -std=gnu11 -O2 -Wall -Wextra -Werror -shared -fPIC -o "$folder/libamdhip64.so.6" "$here/hip_on_cuda.c" -ldl \
   -Wl,-soname,libamdhip64.so.6
-nvrtc=$("$build/bin/halyard" info | sed -n 's/^ *compiler=\(.*libnvrtc.*\)/\1/p' | head -1)
+nvrtc=$("$halyard" info | sed -n 's/^ *compiler=\(.*libnvrtc.*\)/\1/p' | head -1)
 [ -n "$nvrtc" ] || { echo "no NVRTC: halyard info says why"; exit 1; }
 export HIP_ON_CUDA_NVRTC="$nvrtc" HALYARD_CACHE_DIR="$folder/cache"
 export LD_LIBRARY_PATH="$folder:$(dirname "$nvrtc")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-"$build/bin/halyard" info | grep -A 8 "^  hip "
-"$build/bin/halyard" verify --backend hip "$@"
+"$halyard" info | grep -A 8 "^  hip "
+[ $# -gt 0 ] || set -- $("$halyard" ops | awk '/^[a-z0-9_]+ / && $1 != "op" { print $1 }')
+echo "$@" | tr ' ' '\n' | xargs -P "$(nproc)" -I{} sh -c '
+  "$1" verify --backend hip --op "$3" > "$2/logs/$3" 2>&1; echo "$3 $?"' one "$halyard" "$folder" {} > "$folder/results"
+awk '$2 != 0 { print $1 }' "$folder/results" | while read -r op; do
+  echo "$op failed:"
+  grep -v '^{' "$folder/logs/$op" | head -12
+done
+awk '{ all++; good += $2 == 0 } END { print good " of " all " ops pass on hip"; exit good != all }' "$folder/results"
 if [ -x "$build/bin/test_generate" ]; then
-  HALYARD_TEST_DEVICE=hip "$build/bin/test_generate"
+  HALYARD_TEST_DEVICE=hip "$build/bin/test_generate" > "$folder/logs/generate" 2>&1 || { cat "$folder/logs/generate"; exit 1; }
+  echo "models generate on hip"
 fi
