@@ -326,6 +326,20 @@ static void attention(hy_dtype dtype, int64_t b, int64_t h, int64_t hkv, int64_t
         2.5 * flops, 0);
 }
 
+static void rope(hy_dtype dtype, int64_t tokens, int64_t heads, int64_t size, bool interleaved) {
+  char name[96];
+  snprintf(name, sizeof name, "rope %s %lldx%lldx%lld interleaved=%d", hy_dtype_name(dtype),
+           (long long)tokens, (long long)heads, (long long)size, interleaved);
+  if (!wanted(name)) return;
+  hy_attrs attrs = {0};
+  attrs.rope.interleaved = interleaved;
+  twin x = random_tensor(dtype, 3, (int64_t[]){tokens, heads, size}, -2, 2);
+  twin cosine = random_tensor(HY_F32, 3, (int64_t[]){tokens, 1, size / 2}, -1, 1);
+  twin sine = random_tensor(HY_F32, 3, (int64_t[]){tokens, 1, size / 2}, -1, 1);
+  check(name, HY_OP_rope, &attrs, 3, (twin[]){x, cosine, sine}, dtype == HY_F32 ? 64 : 2, 0,
+        2.0 * (double)(tokens * heads * size) * (double)hy_dtype_size(dtype));
+}
+
 static void paged(hy_dtype dtype, int64_t sequences, int64_t queries, int64_t context, int64_t h,
                   int64_t hkv, int64_t d, int64_t block) {
   char name[128];
@@ -482,7 +496,8 @@ static void correctness(void) {
     product(h, 256, 264, 136, true, false);
     product(h, 96, 100, 4000, true, false);  // split-K
     product(h, 24, 200, 2000, true, true);
-    linear(h, 500, 16, 896, false);  // few columns
+    product(h, 16, 136, 4096, true, false);  // a gradient's
+    linear(h, 500, 16, 896, false);          // few columns
     product(h, 300, 40, 520, false, true);
     for (int t = 0; t < 4; t++) product(h, 1104, 1208, 200, t & 1, t & 2);  // Hopper's own tiles
     product(h, 1100, 2200, 72, false, true);
@@ -548,6 +563,9 @@ static void correctness(void) {
     paged(h, 2, 5, 333, 8, 8, 128, 16);
     paged(h, 2, 100, 260, 14, 2, 64, 32);
     paged(h, 1, 1, 40, 4, 1, 80, 8);
+    rope(h, 100, 14, 64, false);  // whole vectors
+    rope(h, 30, 3, 72, false);
+    rope(h, 30, 2, 64, true);
     conv(h, 2, 16, 14, 24, 3, 1, 1, 1);
     moe(h, 70, 64, 96, 4, 2);
   }
@@ -558,6 +576,8 @@ static void correctness(void) {
   product(HY_F32, 200, 130, 77, false, false);
   product(HY_F32, 600, 700, 130, true, false);
   product(HY_F64, 100, 130, 77, false, true);
+  product(HY_F32, 16, 200, 4000, true, false);  // split-K, a gradient's
+  product(HY_F64, 9, 70, 1100, true, true);
   quantized(HY_F32, HY_I8, 32, 5, 80, 160);
   attention(HY_F32, 1, 4, 2, 70, 100, 40, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
   attention(HY_F32, 1, 4, 2, 70, 100, 40, HY_CAUSAL_BOTTOM_RIGHT, 2, true);

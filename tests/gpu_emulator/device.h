@@ -234,7 +234,8 @@ emu_four_f32 emu_mfma(V a, V b, emu_four_f32 c) {
   for (int i = 0; i < 4; i++) {
     unsigned row = 4 * (lane / 16) + i, column = lane % 16;
     for (int k = 0; k < 16; k++)
-      c[i] += emu_wide(all[row + k / 4 * 16].a[k % 4]) * emu_wide(all[column + k / 4 * 16].b[k % 4]);
+      c[i] +=
+          emu_wide(all[row + k / 4 * 16].a[k % 4]) * emu_wide(all[column + k / 4 * 16].b[k % 4]);
   }
   return c;
 }

@@ -72,15 +72,21 @@ static const __device__ offline_grid_size gridDim = {};
 
 typedef float offline_float4 __attribute__((ext_vector_type(4)));
 typedef offline_float4 float4;
-OFFLINE float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }
+OFFLINE float4 make_float4(float x, float y, float z, float w) {
+  return float4{x, y, z, w};
+}
 
 OFFLINE void __syncthreads() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
-OFFLINE void __threadfence() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
-OFFLINE void __threadfence_system() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, ""); }
+OFFLINE void __threadfence() {
+  __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent");
+}
+OFFLINE void __threadfence_system() {
+  __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "");
+}
 template <class T>
 OFFLINE T atomicAdd(T* at, T value) {
   return __hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
@@ -124,10 +130,18 @@ OFFLINE T __shfl_down(T value, unsigned delta, int width) {
 
 // ---- bits ----
 
-OFFLINE float __int_as_float(int v) { return __builtin_bit_cast(float, v); }
-OFFLINE float __uint_as_float(unsigned v) { return __builtin_bit_cast(float, v); }
-OFFLINE unsigned __float_as_uint(float v) { return __builtin_bit_cast(unsigned, v); }
-OFFLINE long long __double_as_longlong(double v) { return __builtin_bit_cast(long long, v); }
+OFFLINE float __int_as_float(int v) {
+  return __builtin_bit_cast(float, v);
+}
+OFFLINE float __uint_as_float(unsigned v) {
+  return __builtin_bit_cast(float, v);
+}
+OFFLINE unsigned __float_as_uint(float v) {
+  return __builtin_bit_cast(unsigned, v);
+}
+OFFLINE long long __double_as_longlong(double v) {
+  return __builtin_bit_cast(long long, v);
+}
 OFFLINE unsigned __byte_perm(unsigned a, unsigned b, unsigned which) {
   unsigned long long both = (unsigned long long)b << 32 | a;
   unsigned r = 0;

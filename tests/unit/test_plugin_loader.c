@@ -231,16 +231,16 @@ static void never_looks_in_the_current_folder(void** state) {
 static void a_plugin_gives_a_known_name_code(void** state) {
   (void)state;
   put("libhalyard_cpu.so", "the cpu is taken, so that this is not even looked at");
-  put("libhalyard_hygon.so", "this is no library");
+  put("libhalyard_nki.so", "this is no library");
   put("readme.txt", "not a plugin");
   setenv("HALYARD_PLUGIN_PATH", folder, 1);
   hy_device* device;
   CHECK_OK(hy_device_get("cpu", &device));
-  CHECK_FAILS(HY_UNAVAILABLE, "could not be loaded", hy_device_get("hygon", &device));
+  CHECK_FAILS(HY_UNAVAILABLE, "could not be loaded", hy_device_get("nki", &device));
   hy_backend_report report;
-  CHECK_OK(hy_backend_find("hygon", &report));
+  CHECK_OK(hy_backend_find("nki", &report));
   assert_int_equal(report.state, HY_BACKEND_FAILED);
-  assert_int_equal(report.priority, 70);
+  assert_int_equal(report.type, HY_BACKEND_TYPE_nki);
 }
 
 static hy_status load_and_open(void) {

@@ -233,19 +233,19 @@ static void lists_providers(void** state) {
   (void)state;
   hy_provider fast = stub_provider("fast"), faster = stub_provider("faster");
   const hy_provider* list[] = {&fast, &faster};
-  hy_backend backend = stub_backend("hip");
+  hy_backend backend = stub_backend("nki");
   backend.providers = list;
   backend.n_providers = 2;
   CHECK_OK(hy_register_backend(&backend));
   const char* expected[] = {"fast", "faster"};
   hy_provider_report report;
   for (int i = 0; i < 2; i++) {
-    CHECK_OK(hy_backend_provider_at("hip", i, &report));
+    CHECK_OK(hy_backend_provider_at("nki", i, &report));
     assert_string_equal(report.name, expected[i]);
     assert_true(report.available);
   }
-  CHECK_FAILS(HY_NOT_FOUND, "2", hy_backend_provider_at("hip", 2, &report));
-  CHECK_FAILS(HY_NOT_FOUND, "-1", hy_backend_provider_at("hip", -1, &report));
+  CHECK_FAILS(HY_NOT_FOUND, "2", hy_backend_provider_at("nki", 2, &report));
+  CHECK_FAILS(HY_NOT_FOUND, "-1", hy_backend_provider_at("nki", -1, &report));
 }
 
 // A backend's own come first, in its order; every known one is there once.
@@ -265,13 +265,13 @@ static void discovers_each_device_once(void** state) {
   (void)state;
   stub.device_count = 2;
   stub.pci = "0000:3b:00.0";
-  hy_backend first = stub_backend("hygon"), second = stub_backend("other");
+  hy_backend first = stub_backend("nki"), second = stub_backend("other");
   CHECK_OK(hy_register_backend(&second));
   CHECK_OK(hy_register_backend(&first));
   hy_found_device list[8];
   assert_int_equal(hy_discover_devices(list, 8), 4);
-  assert_string_equal(list[0].selector, "hygon:0");
-  assert_string_equal(list[1].selector, "hygon:1");
+  assert_string_equal(list[0].selector, "nki:0");
+  assert_string_equal(list[1].selector, "nki:1");
   assert_string_equal(list[2].selector, "other:1");
   assert_string_equal(list[3].selector, "cpu:0");
   assert_int_equal(hy_discover_devices(NULL, 0), 4);

@@ -114,7 +114,7 @@ def cambricon(folder):
             ours.append((path, "cnnl" + name, first + cambricon_kinds(arguments)))
     for name, arguments in re.findall(r"^CNNL_PLAN\([\w.]+, (\w+), \(([^()]*)\)", (library / "cnnl.def").read_text(), re.M):
         ours.append((library / "cnnl.def", "cnnl" + name, ["pointer"] + cambricon_kinds(arguments) + ["pointer"]))
-    for name, arguments in re.findall(r"^HY_CNRT\([\w \*]+, (\w+), \(([^()]*)\)", (backend / "cnrt.def").read_text(), re.M):
+    for name, arguments in re.findall(r"^HY_CNRT(?:_OPTIONAL)?\([\w \*]+, (\w+), \(([^()]*)\)", (backend / "cnrt.def").read_text(), re.M):
         ours.append((backend / "cnrt.def", name, cambricon_kinds(arguments)))
     wrong, compared = 0, 0
     for path, name, kinds_here in ours:

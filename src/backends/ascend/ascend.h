@@ -152,9 +152,5 @@ hy_status hy__ascend_device_open(int index, void** device);
 void hy__ascend_device_close(void* device);
 hy_status hy__ascend_stream_create(void* device, void** stream);
 void hy__ascend_stream_destroy(void* device, void* stream);
-hy_status hy__ascend_capture_begin(void* device, void* stream);
-hy_status hy__ascend_capture_end(void* device, void* stream, void** graph);
-hy_status hy__ascend_graph_launch(void* device, void* graph, void* stream);
-void hy__ascend_graph_destroy(void* device, void* graph);
 
 #endif  // HALYARD_BACKENDS_ASCEND_H_

@@ -66,7 +66,8 @@ static hy_status bind_ops(hy_probe* report) {
 hy_status hy__ascend_bind(hy_probe* report) {
   void* library = NULL;
   hy_probe base = *report;
-  HY_TRY(hy__backend_host->open_library("libascendcl.so libacl_rt.so", HY__CANN_FOLDERS, report, &library));
+  HY_TRY(hy__backend_host->open_library("libascendcl.so libacl_rt.so", HY__CANN_FOLDERS, report,
+                                        &library));
   HY_TRY(hy__dlsym_bind(library, runtime, COUNT(runtime), &hy__acl, report));
   for (int i = 0; i < COUNT(optional); i++)
     bind_optional(library, optional[i].name, (char*)&hy__acl + optional[i].offset);

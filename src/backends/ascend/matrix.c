@@ -211,36 +211,42 @@ hy_support hy__ascend_dequantize(hy__task* task, const hy_call* call) {
   return task->answer;
 }
 
-// One scale a row of the weight, in the type of x. What that loses of the f32 scale is made good on
-// the result: y * (scale / rounded scale).
+// Scales in the type of x: one a row of the weight, or one for each group of 32, 64, ... of it.
 static bool suits_fused(const hy_call* call) {
   const hy_tensor *x = &call->in[0], *w = &call->in[1], *scale = &call->in[2];
-  enum { ALIGNED = 64, MAX_SIZE = 65535 };
-  return (x->dtype == HY_F16 || x->dtype == HY_BF16) && w->dtype == HY_I8 &&
-         !hy__present(&call->in[3]) && scale->shape[1] == 1 && hy_tensor_is_contiguous(w) &&
-         w->shape[0] % ALIGNED == 0 && w->shape[1] % ALIGNED == 0 && w->shape[0] <= MAX_SIZE &&
-         w->shape[1] <= MAX_SIZE;
+  enum { ALIGNED = 64, GROUPS_OF = 32, MAX_SIZE = 65535 };
+  if (hy_tensor_numel(w) == 0) return false;
+  int64_t groups = scale->shape[1], group = w->shape[1] / groups;
+  return (x->dtype == HY_F16 || x->dtype == HY_BF16) && (w->dtype == HY_I8 || w->dtype == HY_I4) &&
+         !hy__present(&call->in[3]) && (groups == 1 || group % GROUPS_OF == 0) &&
+         hy_tensor_is_contiguous(w) && w->shape[0] % ALIGNED == 0 && w->shape[1] % ALIGNED == 0 &&
+         w->shape[0] <= MAX_SIZE && w->shape[1] <= MAX_SIZE;
 }
 
+// What rounding takes of one scale a row is given back on the result: y * (scale / rounded scale).
+// Of groups it stays.
 static void run_fused(hy__task* task, const hy_call* call) {
   const hy_tensor *x = &call->in[0], *w = &call->in[1], *out = &call->out[0];
   const hy_tensor none = hy_tensor_absent();
-  int64_t n = w->shape[0];
+  int64_t n = w->shape[0], groups = call->in[2].shape[1];
+  int group = groups == 1 ? 0 : (int)(w->shape[1] / groups);
   hy_tensor rows = as_rows(task, x, x->dtype), weight = hy__transposed(w);
-  hy_tensor whole = hy__task_contiguous(task, &call->in[2], HY_F32);
-  hy_tensor scale = hy__view(&whole, 2, (const int64_t[]){1, n});
-  hy_tensor rounded = hy__task_temporary(task, x->dtype, 2, scale.shape);
-  hy__task_copy(task, &rounded, &scale);
-  hy_tensor back = hy__task_as(task, &rounded, HY_F32);
-  hy_tensor correction = hy__task_binary(task, HY_OP_div, &scale, &back);
+  hy_tensor rounded = hy__task_contiguous(task, &call->in[2], x->dtype);
+  hy_tensor scale = hy__transposed(&rounded);  // as the weight is
   hy_tensor y = hy__task_temporary(task, x->dtype, 2, (const int64_t[]){rows.shape[0], n});
   if (rows.shape[0] > 0)
-    ASCEND_RUN(task, WeightQuantBatchMatmulV2, ASCEND_T(&rows), ASCEND_T(&weight),
-               ASCEND_T(&rounded), ASCEND_T(&none), ASCEND_T(&none), ASCEND_T(&none),
-               ASCEND_T(&none), 0, ASCEND_T(&y));
-  hy_tensor wide = hy__task_as(task, &y, HY_F32);
-  hy_tensor right = hy__task_binary(task, HY_OP_mul, &wide, &correction);
-  hy_tensor shaped = hy__view(&right, out->ndim, out->shape);
+    ASCEND_RUN(task, WeightQuantBatchMatmulV2, ASCEND_T(&rows), ASCEND_T(&weight), ASCEND_T(&scale),
+               ASCEND_T(&none), ASCEND_T(&none), ASCEND_T(&none), ASCEND_T(&none), group,
+               ASCEND_T(&y));
+  if (groups == 1) {
+    hy_tensor exact = hy__task_contiguous(task, &call->in[2], HY_F32);
+    hy_tensor back = hy__task_as(task, &rounded, HY_F32);
+    hy_tensor correction = hy__task_binary(task, HY_OP_div, &exact, &back);
+    correction = hy__view(&correction, 1, &n);
+    hy_tensor wide = hy__task_as(task, &y, HY_F32);
+    y = hy__task_binary(task, HY_OP_mul, &wide, &correction);
+  }
+  hy_tensor shaped = hy__view(&y, out->ndim, out->shape);
   hy__task_copy(task, out, &shaped);
 }
 

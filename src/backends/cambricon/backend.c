@@ -98,6 +98,27 @@ static int event_sync(void* notifier) {
 static int event_elapsed(float* milliseconds, void* start, void* stop) {
   return hy__cnrt.cnrtNotifierElapsedTime(start, stop, milliseconds);
 }
+static int capture_begin(void* queue) {
+  enum { RELAXED = 2 };  // cnrtQueueCaptureMode
+  return hy__cnrt.cnrtQueueBeginCapture(queue, RELAXED);
+}
+// A captured topology can be destroyed once it has an entity.
+static int capture_end(void* queue, void** graph, bool* ended) {
+  void* topology = NULL;
+  int error = hy__cnrt.cnrtQueueEndCapture(queue, &topology);
+  *ended = error == 0;
+  if (error) return error;
+  error = hy__cnrt.cnrtTaskTopoInstantiate(graph, topology, NULL, NULL, 0);
+  if (error) *graph = NULL;
+  hy__cnrt.cnrtTaskTopoDestroy(topology);
+  return error;
+}
+static int graph_launch(void* graph, void* queue) {
+  return hy__cnrt.cnrtTaskTopoEntityInvoke(graph, queue);
+}
+static int graph_destroy(void* graph) {
+  return hy__cnrt.cnrtTaskTopoEntityDestroy(graph);
+}
 
 const hy__vendor hy__cambricon_vendor = {
     .name = "cambricon",
@@ -125,6 +146,10 @@ const hy__vendor hy__cambricon_vendor = {
     .event_query = event_query,
     .event_sync = event_sync,
     .event_elapsed = event_elapsed,
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
+    .graph_launch = graph_launch,
+    .graph_destroy = graph_destroy,
     .ccl = &hy__cambricon_ccl,
 };
 
@@ -292,6 +317,10 @@ static hy_backend backend = {
     .event_elapsed = hy__vendor_event_elapsed,
     .stream_wait_event = hy__vendor_stream_wait_event,
     .stream_native = hy__vendor_stream_native,
+    .capture_begin = hy__vendor_capture_begin,
+    .capture_end = hy__vendor_capture_end,
+    .graph_launch = hy__vendor_graph_launch,
+    .graph_destroy = hy__vendor_graph_destroy,
     .comm_unique_id = hy__ccl_unique_id,
     .comm_init_rank = hy__ccl_init_rank,
     .comm_destroy = hy__ccl_destroy,
@@ -318,6 +347,15 @@ hy_status hy__backend_cambricon(uint32_t max_abi, const hy_host* services, const
   // probe's to tell. What a machine's first device has not is promised for none.
   hy_probe quiet = {.size = sizeof quiet};
   if (hy__cambricon_bind(&quiet) == HY_OK) hy__cambricon_declare(has_bf16(0));
+  // Older releases cannot capture: the library then replays calls one by one.
+  if (!hy__cnrt.cnrtQueueBeginCapture || !hy__cnrt.cnrtQueueEndCapture ||
+      !hy__cnrt.cnrtTaskTopoInstantiate || !hy__cnrt.cnrtTaskTopoEntityInvoke ||
+      !hy__cnrt.cnrtTaskTopoEntityDestroy || !hy__cnrt.cnrtTaskTopoDestroy) {
+    backend.capture_begin = NULL;
+    backend.capture_end = NULL;
+    backend.graph_launch = NULL;
+    backend.graph_destroy = NULL;
+  }
   *out = &backend;
   return HY_OK;
 }

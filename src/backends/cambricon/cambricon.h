@@ -26,6 +26,7 @@ typedef struct cnnlTensorStruct* cnnl_tensor;
 #define HY__BARE(...) __VA_ARGS__
 typedef struct hy__cnrt_api {
 #define HY_CNRT(type, name, arguments) type(*name) arguments;
+#define HY_CNRT_OPTIONAL(type, name, arguments) type(*name) arguments;
 #include "backends/cambricon/cnrt.def"
 } hy__cnrt_api;
 typedef struct hy__cnnl_api {
