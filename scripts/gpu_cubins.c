@@ -19,7 +19,7 @@
 enum { MAX_JOBS = 4096, MAX_PATH = 512, MAX_WORDS = 48 };
 
 typedef struct job {
-  char file[32], options[160], target[16], name[128];
+  char file[32], options[256], target[16], name[128];
 } job;
 
 static job jobs[MAX_JOBS];
@@ -122,7 +122,7 @@ static void path_of(const job* j, const char* where, char* path, size_t size) {
 static pid_t begin(const job* j) {
   pid_t child = fork();
   if (child != 0) return child;
-  char arch[32], source[MAX_PATH + 64], out[MAX_PATH + 160], words[160];
+  char arch[32], source[MAX_PATH + 64], out[MAX_PATH + 160], words[256];
   snprintf(arch, sizeof arch, "-arch=%s", j->target);
   snprintf(source, sizeof source, "%s/%s.cu", work, j->file);
   path_of(j, work, out, sizeof out);

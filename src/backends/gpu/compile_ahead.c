@@ -129,7 +129,7 @@ void* hy__gpu_compiled_ahead(hy__gpu_device* device, const char* file, const cha
 
 void hy__gpu_expect_model(hy__gpu_task* task, hy_dtype dtype) {
   // Those that do not depend on a model's shapes, the slowest to compile first.
-  static const char* const of_type[] = {"binary", "unary", "norm", "softmax", "rope"};
+  static const char* const of_type[] = {"binary", "unary", "norm", "rope"};
   hy__gpu_device* device = task->device;
   pthread_mutex_lock(&device->mutex);
   bool known = device->expects_model & HY_DTYPE_BIT(dtype);
