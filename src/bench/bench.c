@@ -26,8 +26,32 @@ double bench_now(void) {
   return 1e-9 * (double)hy__now_ns();
 }
 
+static char machine[800];
+static bool machine_printed;
+
+hy_status bench_machine(hy_device* device) {
+  hy_device_info info;
+  int threads = 0;
+  HY_TRY(hy_device_describe(device, &info));
+  if (hy_device_threads(device, &threads) != HY_OK) threads = 0;
+  int length = snprintf(machine, sizeof machine, "%s", info.name);
+  if (threads > 0)
+    length += snprintf(machine + length, sizeof machine - (size_t)length, ", %d thread%s", threads,
+                       threads > 1 ? "s" : "");
+  for (char *rest, *line = strtok_r(info.properties, "\n", &rest); line;
+       line = strtok_r(NULL, "\n", &rest)) {
+    if (strncmp(line, "features=", 9) == 0 || strncmp(line, "caches=", 7) == 0)
+      length += snprintf(machine + length, sizeof machine - (size_t)length, "; %s",
+                         strchr(line, '=') + 1);
+  }
+  machine_printed = false;
+  return HY_OK;
+}
+
 void bench_print(const bench_row* row) {
   if (!bench_options.json) {
+    if (!machine_printed) printf("%s\n", machine);
+    machine_printed = true;
     printf("%-18s %-18s %-5s %10.4g %-6s", row->name, row->shape, row->dtype, row->value,
            row->unit);
     if (row->peer) printf("  %10.4g %-16s %6.2fx", row->peer_value, row->peer, row->ratio);
@@ -65,6 +89,7 @@ void bench_print(const bench_row* row) {
     json_real(&j, "of_memcpy", row->value / row->memcpy);
   }
   if (row->seconds > 0) json_real(&j, "seconds", row->seconds);
+  json_text(&j, "machine", machine);
   json_end_object(&j);
   json_newline(&j);
   fflush(stdout);

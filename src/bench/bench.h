@@ -23,6 +23,9 @@ typedef struct bench_row {
 } bench_row;
 
 void bench_print(const bench_row* row);
+// Notes which machine the rows that follow are of: a line before them for people, a member of each
+// as JSON.
+hy_status bench_machine(hy_device* device);
 double bench_now(void);  // seconds, monotonic
 
 // Samples of the device's peaks (hy_device_peak); 0 where it measures none.

@@ -23,7 +23,8 @@ static int run_one(const char* what, hy_device* device) {
     if (all && b->run == bench_load && !bench_options.model) continue;  // of files alone
     if (all && b->run == bench_comm) continue;                          // of mpirun alone
     if (all && b->run == bench_npu && !hy_backend_is_available("echo")) continue;
-    hy_status status = b->run(device);
+    hy_status status = bench_machine(device);
+    if (status == HY_OK) status = b->run(device);
     if (status != HY_OK) return cli_fail(status);
   }
   return found ? CLI_DONE : cli_usage(&cli_bench, "no benchmark '%s'; there are " NAMES, what);

@@ -168,8 +168,22 @@ static void reads_the_host(void** state) {
   put("/proc/cpuinfo", "processor\t: 0\nmodel name\t: Test CPU 9000\nmodel name\t: Another\n");
   put("/proc/meminfo",
       "MemTotal:        8000 kB\nMemFree:         1000 kB\nMemAvailable:    6000 kB\n");
+#define CACHE "/sys/devices/system/cpu/cpu0/cache/index"
+  const char* caches[][3] = {
+      {"1", "Data", "48K"}, {"1", "Instruction", "32K"}, {"2", "Unified", "2M"}};
+  for (int i = 0; i < 3; i++) {
+    char path[80];
+    snprintf(path, sizeof path, CACHE "%d/level", i);
+    put(path, caches[i][0]);
+    snprintf(path, sizeof path, CACHE "%d/type", i);
+    put(path, caches[i][1]);
+    snprintf(path, sizeof path, CACHE "%d/size", i);
+    put(path, caches[i][2]);
+  }
+#undef CACHE
   hy__cpu_host host;
   hy__cpu_read_host(root, &host);
+  assert_string_equal(host.caches, "L1d 48K, L2 2M");
   assert_string_equal(host.model, "Test CPU 9000");
   assert_int_equal(host.memory_total, 8000 * 1024);
   assert_int_equal(host.memory_free, 6000 * 1024);

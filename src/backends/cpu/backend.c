@@ -30,6 +30,18 @@ static hy_status probe(hy_probe* report, int* device_count) {
   return hy__smoke_test(&backend, 0, report);
 }
 
+// The instruction sets in use, by name, a space between.
+static void name_isa(char* text, size_t size) {
+  uint32_t isa = hy__cpu_isa();
+  size_t length = 0;
+  text[0] = 0;
+#define AS_NAME(name, bit, word)             \
+  if (isa & HY__ISA_##name && length < size) \
+    length += (size_t)snprintf(text + length, size - length, "%s%s", length ? " " : "", word);
+  HY__ISA_MAP(AS_NAME)
+#undef AS_NAME
+}
+
 static hy_status device_info(int index, hy_device_info* info) {
   if (index != 0)
     return hy__backend_host->fail(HY_NOT_FOUND, "cpu: there is no device %d, only 0", index);
@@ -37,6 +49,10 @@ static hy_status device_info(int index, hy_device_info* info) {
   hy__cpu_read_host("", &h);
   snprintf(info->name, sizeof info->name, "%s", h.model);
   snprintf(info->driver_version, sizeof info->driver_version, "%s", h.kernel);
+  char features[160];
+  name_isa(features, sizeof features);
+  snprintf(info->properties, sizeof info->properties, "features=%s\ncaches=%s\n", features,
+           h.caches);
   info->memory_total = h.memory_total;
   info->memory_free = h.memory_free;
   info->core_count = h.cores;

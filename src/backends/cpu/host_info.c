@@ -170,6 +170,28 @@ int hy__cpu_usable_cores(const char* root) {
   return cores;
 }
 
+// The first word of a file of a cache of the first core; "" where there is none.
+static void read_cache(const char* root, int index, const char* file, char word[16]) {
+  word[0] = 0;
+  FILE* f = open_at(root, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, file);
+  if (!f) return;
+  if (fscanf(f, "%15s", word) != 1) word[0] = 0;
+  fclose(f);
+}
+
+static void read_caches(const char* root, char* text, size_t size) {
+  size_t length = 0;
+  for (int i = 0; i < 8; i++) {
+    char level[16], type[16], bytes[16];
+    read_cache(root, i, "level", level);
+    read_cache(root, i, "type", type);
+    read_cache(root, i, "size", bytes);
+    if (!level[0] || !bytes[0] || strcmp(type, "Instruction") == 0 || length >= size) continue;
+    length += (size_t)snprintf(text + length, size - length, "%sL%s%s %s", length ? ", " : "",
+                               level, strcmp(type, "Data") == 0 ? "d" : "", bytes);
+  }
+}
+
 void hy__cpu_read_host(const char* root, hy__cpu_host* host) {
   memset(host, 0, sizeof *host);
   FILE* f = open_at(root, "/proc/cpuinfo");
@@ -185,5 +207,6 @@ void hy__cpu_read_host(const char* root, hy__cpu_host* host) {
       snprintf(host->model, sizeof host->model, "%.60s processor", system.machine);
   }
   host->cores = hy__cpu_usable_cores(root);
+  read_caches(root, host->caches, sizeof host->caches);
   hy__cpu_read_memory(root, &host->memory_total, &host->memory_free);
 }

@@ -9,6 +9,7 @@ typedef struct hy__cpu_host {
   int cores;                           // this process may use, by affinity and quota
   uint64_t memory_total, memory_free;  // bytes, within the control group's limit
   char kernel[64];                     // of the operating system
+  char caches[80];                     // "L1d 32K, L2 1024K, L3 32768K", as a core sees them
 } hy__cpu_host;
 
 // `root` is "" but in tests. What cannot be read stays empty or 0.

@@ -16,7 +16,7 @@ typedef struct gemv_job {
   const float* x;
   int64_t ldx;
   const hy__gemm_kernel* packed;  // x is packed as its columns of B; NULL: rows of x
-  const uint16_t* halves;         // one row of x in bf16, as it is; NULL: one of the others
+  const uint16_t* halves;         // x in bf16, as it is; NULL: one of the others
 } gemv_job;
 
 static void gemv_task(void* context, int64_t task) {
@@ -32,7 +32,8 @@ static void gemv_task(void* context, int64_t task) {
     float* out = direct ? g->c + line * g->ldc + first : tile;
     int64_t stride = direct ? g->ldc : TASK_N;
     if (d->halves)
-      d->kernels->gemv_bf16(&d->w, first, rows, g->k, d->halves, out);
+      d->kernels->gemv_bf16(&d->w, first, rows, g->k, d->halves + line * d->ldx, d->ldx, lines, out,
+                            stride);
     else if (d->packed)
       d->packed->skinny(&d->w, first, rows, g->k, d->x, lines, out, stride);
     else
@@ -61,10 +62,11 @@ static bool run_gemv(const hy__gemm_kernels* kernels, const hy__gemm* g) {
   d.w.column = 1;
   const hy__gemm_kernel* halves = kernels->bf16;
   bool both = g->a.dtype == HY_BF16 && g->b.dtype == HY_BF16;
-  if (both && g->m == 1 && g->a.column == 1 && kernels->gemv_bf16) {
-    d.halves = g->a.data;
-  } else if (both && g->m >= MANY_ROWS && g->k <= INT_MAX && halves && halves->skinny) {
+  if (both && g->m >= MANY_ROWS && g->k <= INT_MAX && halves && halves->skinny) {
     if (!pack_rows(&d, halves)) return false;
+  } else if (both && g->a.column == 1 && kernels->gemv_bf16) {
+    d.halves = g->a.data;
+    d.ldx = g->a.row;
   } else if (g->a.dtype == HY_F32 && g->a.column == 1) {
     d.x = g->a.data;
     d.ldx = g->a.row;

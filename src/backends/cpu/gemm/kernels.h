@@ -10,9 +10,9 @@ enum { HY__GEMV_MAX_M = 16 };
 // to HY__GEMV_MAX_M), ldx apart, and n rows of w, whose column stride is 1.
 typedef void hy__gemv(const hy__matrix* w, int64_t first, int n, int64_t k, const float* x,
                       int64_t ldx, int m, float* out, int64_t ldo);
-// The same for one row of x, both of bf16; the column strides are 1.
+// The same for x and weights of bf16, the column strides of both 1.
 typedef void hy__gemv_bf16(const hy__matrix* w, int64_t first, int n, int64_t k, const uint16_t* x,
-                           float* out);
+                           int64_t ldx, int m, float* out, int64_t ldo);
 // The epilogue of a row: out = alpha * sums + beta * addend (may be NULL) for n elements of a type,
 // both with the given steps in elements.
 typedef void hy__epilogue(int64_t n, const float* sums, float alpha, float beta, const void* addend,

@@ -23,6 +23,7 @@ static void pack_b(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, 
 HY__INLINE void tile(int m, int lanes, const float* a, const float* b, float* c, int64_t stride,
                      int n, bool accumulate) {
   __m512 low[MR], high[MR];
+#pragma GCC unroll 14
   for (int i = 0; i < m; i++) low[i] = high[i] = _mm512_setzero_ps();
   for (int k = 0; k < lanes; k++) {
     __m512bh b0 = (__m512bh)_mm512_loadu_ps(b + (int64_t)k * NR);
@@ -50,12 +51,26 @@ HY__INLINE void tile(int m, int lanes, const float* a, const float* b, float* c,
 static void multiply(int depth, const float* a, const float* b, float* c, int64_t stride, int m,
                      int n, bool accumulate) {
   int lanes = (depth + 1) / 2;
-  // The last rows of a product, one by one.
-  if (m == MR) {
-    tile(MR, lanes, a, b, c, stride, n, accumulate);
-    return;
+  switch (m) {
+#define AS_CASE(rows) \
+  case rows: tile(rows, lanes, a, b, c, stride, n, accumulate); return;
+    AS_CASE(1)
+    AS_CASE(2)
+    AS_CASE(3)
+    AS_CASE(4)
+    AS_CASE(5)
+    AS_CASE(6)
+    AS_CASE(7)
+    AS_CASE(8)
+    AS_CASE(9)
+    AS_CASE(10)
+    AS_CASE(11)
+    AS_CASE(12)
+    AS_CASE(13)
+    AS_CASE(14)
+#undef AS_CASE
+    default: return;
   }
-  for (int i = 0; i < m; i++) tile(1, lanes, a + i, b, c + i * stride, stride, n, accumulate);
 }
 
 HY__TARGET_END

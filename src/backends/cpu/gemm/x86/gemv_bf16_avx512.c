@@ -1,4 +1,5 @@
-// GEMV of bf16 in AVX-512 BF16: two products to a lane, each row of weights read in memory order.
+// GEMV and skinny GEMM of bf16 in AVX-512 BF16: two products to a lane. One row of x reads each row
+// of weights in memory order; more take four of both at once.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
@@ -6,7 +7,7 @@
 
 HY__TARGET_BF16
 
-enum { NR = 4, LANES = 32 };
+enum { NR = 4, MR = 4, LANES = 32 };
 enum { AHEAD = 2048 };  // bytes by which weights are asked for before they are used
 
 HY__INLINE __m512bh load32(const uint16_t* from, int64_t left) {
@@ -38,15 +39,76 @@ HY__INLINE __m128 sum_lanes(const __m512 v[NR]) {
   return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-void hy__gemv_bf16_avx512(const hy__matrix* w, int64_t first, int n, int64_t k, const uint16_t* x,
-                          float* out) {
-  for (int r = 0; r < n; r += NR) {
-    __m512 sums[NR];
-    int rows = n - r < NR ? n - r : NR;
+HY__INLINE void one_row(int n, const char* const w[NR], int64_t k, const uint16_t* x, float* out) {
+  __m512 sums[NR];
 #pragma GCC unroll 4
+  for (int i = 0; i < NR; i++) sums[i] = i < n ? dot_row(w[i], k, x) : _mm512_setzero_ps();
+  _mm_mask_storeu_ps(out, (__mmask8)((1 << n) - 1), sum_lanes(sums));
+}
+
+HY__INLINE void step(int m, const char* const w[NR], int64_t at, int64_t left, const uint16_t* x,
+                     int64_t ldx, __m512 sums[MR][NR]) {
+  __m512bh weights[NR];
+#pragma GCC unroll 4
+  for (int r = 0; r < NR; r++) weights[r] = load32((const uint16_t*)w[r] + at, left);
+#pragma GCC unroll 4
+  for (int l = 0; l < m; l++) {
+    __m512bh value = load32(x + l * ldx + at, left);
+#pragma GCC unroll 4
+    for (int r = 0; r < NR; r++) sums[l][r] = _mm512_dpbf16_ps(sums[l][r], value, weights[r]);
+  }
+}
+
+// `ahead`: how far the next four rows are, which are asked for beside these; 0: not at all.
+HY__INLINE void block(int n, int m, const char* const w[NR], int64_t ahead, int64_t k,
+                      const uint16_t* x, int64_t ldx, float* out, int64_t ldo) {
+  __m512 sums[MR][NR];
+#pragma GCC unroll 4
+  for (int l = 0; l < MR; l++) {
+#pragma GCC unroll 4
+    for (int r = 0; r < NR; r++) sums[l][r] = _mm512_setzero_ps();
+  }
+  int64_t at = 0;
+  for (; at + LANES <= k; at += LANES) {
+    if (ahead) {
+#pragma GCC unroll 4
+      for (int r = 0; r < NR; r++)
+        _mm_prefetch(w[r] + ahead + at * (int64_t)sizeof *x, _MM_HINT_T1);
+    }
+    step(m, w, at, LANES, x, ldx, sums);
+  }
+  if (at < k) step(m, w, at, k - at, x, ldx, sums);
+#pragma GCC unroll 4
+  for (int l = 0; l < m; l++)
+    _mm_mask_storeu_ps(out + l * ldo, (__mmask8)((1 << n) - 1), sum_lanes(sums[l]));
+}
+
+static void rows_of(int n, const char* const w[NR], int64_t ahead, int64_t k, const uint16_t* x,
+                    int64_t ldx, int m, float* out, int64_t ldo) {
+  int l = 0;
+  for (; l + MR <= m; l += MR, ahead = 0)
+    block(n, MR, w, ahead, k, x + l * ldx, ldx, out + l * ldo, ldo);
+  x += l * ldx;
+  out += l * ldo;
+  switch (m - l) {
+    case 1: block(n, 1, w, ahead, k, x, ldx, out, ldo); return;
+    case 2: block(n, 2, w, ahead, k, x, ldx, out, ldo); return;
+    case 3: block(n, 3, w, ahead, k, x, ldx, out, ldo); return;
+    default: return;
+  }
+}
+
+void hy__gemv_bf16_avx512(const hy__matrix* w, int64_t first, int n, int64_t k, const uint16_t* x,
+                          int64_t ldx, int m, float* out, int64_t ldo) {
+  for (int r = 0; r < n; r += NR) {
+    int rows = n - r < NR ? n - r : NR;
+    const char* four[NR];  // past the last row the last one again
     for (int i = 0; i < NR; i++)
-      sums[i] = i < rows ? dot_row(hy__matrix_at(w, first + r + i, 0), k, x) : _mm512_setzero_ps();
-    _mm_mask_storeu_ps(out + r, (__mmask8)((1 << rows) - 1), sum_lanes(sums));
+      four[i] = hy__matrix_at(w, first + r + (i < rows ? i : rows - 1), 0);
+    if (m == 1)
+      one_row(rows, four, k, x, out + r);
+    else
+      rows_of(rows, four, NR * w->row * (int64_t)sizeof *x, k, x, ldx, m, out + r, ldo);
   }
 }
 
