@@ -2,7 +2,7 @@
 """The signatures in our tables against the vendor's own headers, where those are installed.
 
     headers.py [FOLDER]     FOLDER, $ASCEND_HEADERS or $ASCEND_HOME_PATH holds acl/ and aclnnop/ somewhere below, or
-                            FOLDER or $NEUWARE_HOME holds cnnl.h and cnrt.h
+                            FOLDER or $NEUWARE_HOME holds cnnl.h and cnrt.h (and cncl.h)
 
 A backend and its test library each have a table; both are compared, argument by argument, so that neither can be wrong
 with the other. The test library's arguments have the vendor's names, which are compared too for ascend: two of one type
@@ -88,12 +88,12 @@ def cambricon_kinds(arguments):
     """int, bool, float, size or pointer, for each argument."""
     found = []
     for argument in arguments.split(","):
-        text = re.sub(r"\b(const|struct)\b", "", argument)
+        text = re.sub(r"\b(const|struct|enum)\b", "", argument)
         words = text.replace("*", " ").replace("[", " ").split()
         if not words or words == ["void"]:
             continue
         if "*" in text or "[" in text or re.fullmatch(r"[DOPQVCWUXALM]|cnnl_tensor|cnnl\w*(Descriptor|Handle|Algo|Result|Prefer)_t|"
-                                                     r"cn\w*(Queue|Notifier)_t", words[0]):
+                                                     r"cn\w*(Queue|Notifier|Comm|CliqueId|TaskTopo|TaskTopoEntity|TaskTopoNode)_t", words[0]):
             found.append("pointer")
         else:
             found.append(CAMBRICON_KINDS.get(words[0], "int" if words[0].startswith("cn") else words[0]))
@@ -103,9 +103,9 @@ def cambricon_kinds(arguments):
 def cambricon(folder):
     """Compares the tables of cambricon with the headers below the folder."""
     header = ""
-    for path in [*folder.rglob("cnnl*.h"), *folder.rglob("cnrt*.h")]:
+    for path in [*folder.rglob("cnnl*.h"), *folder.rglob("cnrt*.h"), *folder.rglob("cncl*.h")]:
         header += re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(errors="ignore"), flags=re.S)
-    truth = {name: cambricon_kinds(arguments) for name, arguments in re.findall(r"\b(cn(?:nl|rt)\w+)\s*\(([^()]*)\)\s*;", header)}
+    truth = {name: cambricon_kinds(arguments) for name, arguments in re.findall(r"\b(cn(?:nl|rt|cl)\w+)\s*\(([^()]*)\)\s*;", header)}
     backend, library = ROOT / "src/backends/cambricon", ROOT / "tests/vendors/cambricon"
     ours = []
     for macro, path, first in (("HY_CNNL_CORE", backend / "cnnl.def", []), ("HY_CNNL", backend / "cnnl.def", ["pointer"]),
@@ -116,6 +116,11 @@ def cambricon(folder):
         ours.append((library / "cnnl.def", "cnnl" + name, ["pointer"] + cambricon_kinds(arguments) + ["pointer"]))
     for name, arguments in re.findall(r"^HY_CNRT(?:_OPTIONAL)?\([\w \*]+, (\w+), \(([^()]*)\)", (backend / "cnrt.def").read_text(), re.M):
         ours.append((backend / "cnrt.def", name, cambricon_kinds(arguments)))
+    for name, arguments in re.findall(r"^HY_CNCL\([\w \*]+, (\w+), \(([^()]*)\)", (backend / "cncl.def").read_text(), re.M):
+        ours.append((backend / "cncl.def", name, cambricon_kinds(arguments)))
+    for path in (library / "cnrt.c", library / "cncl.c"):
+        for name, arguments in re.findall(r"VENDOR_API [\w \*]+?(cn(?:rt|cl)\w+)\(([^()]*)\) \{", path.read_text()):
+            ours.append((path, name, cambricon_kinds(arguments)))
     wrong, compared = 0, 0
     for path, name, kinds_here in ours:
         if name not in truth:

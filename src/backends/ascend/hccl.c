@@ -42,6 +42,10 @@ static hy_status fail(int error, const char* what) {
                                 said ? said : "no message", error);
 }
 
+static bool has(const hy__vendor_device* device, hy_dtype dtype) {
+  return dtype != HY_BF16 || ((const hy__ascend_device*)device)->chip->bf16;
+}
+
 // ---- joining and leaving ----
 
 static int unique_id(void* id) {
@@ -175,6 +179,7 @@ const hy__ccl hy__ascend_ccl = {
             [HY_REDUCE_PROD] = PROD,
             [HY_REDUCE_MIN] = MIN,
             [HY_REDUCE_MAX] = MAX},
+    .has = has,
     .unique_id = unique_id,
     .init_rank = init_rank,
     .destroy = destroy,

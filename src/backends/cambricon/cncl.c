@@ -50,6 +50,10 @@ static hy_status check(void) {
   return HY_OK;
 }
 
+static bool has(const hy__vendor_device* device, hy_dtype dtype) {
+  return dtype != HY_BF16 || ((const hy__cambricon_device*)device)->bf16;
+}
+
 // ---- joining and leaving ----
 
 static int unique_id(void* id) {
@@ -131,6 +135,7 @@ const hy__ccl hy__cambricon_ccl = {
             [HY_REDUCE_PROD] = PROD,
             [HY_REDUCE_MIN] = MIN,
             [HY_REDUCE_MAX] = MAX},
+    .has = has,
     .unique_id = unique_id,
     .init_rank = init_rank,
     .destroy = destroy,

@@ -67,6 +67,7 @@ hy_support hy__cambricon_cast(hy__task* task, const hy_call* call) {
   const hy_tensor* out = &call->out[0];
   hy_tensor x = call->in[0];
   // A cast by way of another type rounds there.
+  TASK_NEED(hy__cambricon_dtype(x.dtype) >= 0 && hy__cambricon_dtype(out->dtype) >= 0, NO_DTYPE);
   TASK_NEED(call->op != HY_OP_cast || call->attrs.cast.dtype == out->dtype, NO_DTYPE);
   if (x.dtype == out->dtype) {
     hy_tensor wide = hy__widened(&x, out);

@@ -190,14 +190,56 @@ hy_support hy__cambricon_linear(hy__task* task, const hy_call* call) {
   return task->answer;
 }
 
-// ---- Weights of i8: made whole in f32 ----
+// ---- Weights of i8 and i4: made whole in f32 ----
+
+// floor(t / by), of whole numbers by a power of two.
+static hy_tensor divided(hy__task* task, const hy_tensor* t, double by) {
+  hy_tensor quotient = hy__task_temporary(task, HY_F32, t->ndim, t->shape);
+  hy__task_copy(task, &quotient, t);
+  hy__task_scale(task, &quotient, 1 / by);
+  hy__task_unary(task, HY_OP_floor, &quotient, &quotient);
+  return quotient;
+}
+
+// t - factor * of, to `out`; `of` is scaled in place.
+static void subtract(hy__task* task, const hy_tensor* t, double factor, const hy_tensor* of,
+                     const hy_tensor* out) {
+  hy__task_scale(task, of, factor);
+  hy__task_binary_to(task, HY_OP_sub, t, of, out);
+}
+
+// The numbers of packed i4, two a byte and the even one low, in f32: CNNL's type for them is not
+// public. A nibble v stands for v - 16 * floor(v / 8).
+static void unpack(hy__task* task, const hy_tensor* q, const hy_tensor* values) {
+  int last = q->ndim - 1;
+  int64_t shape[HY_MAX_DIMS];
+  for (int d = 0; d < last; d++) shape[d] = q->shape[d];
+  shape[last] = q->shape[last] / 2;
+  shape[last + 1] = 2;
+  hy_tensor packed = {.data = q->data, .dtype = HY_U8};
+  hy_tensor bytes = hy__view(&packed, q->ndim, shape), pairs = hy__view(values, q->ndim + 1, shape);
+  hy_tensor whole = hy__task_as(task, &bytes, HY_F32), high = divided(task, &whole, 16);
+  hy_tensor times16 = hy__task_temporary(task, HY_F32, high.ndim, high.shape);
+  hy__task_copy(task, &times16, &high);
+  subtract(task, &whole, 16, &times16, &whole);  // the low ones
+  for (int odd = 0; odd < 2; odd++) {
+    const hy_tensor* nibbles = odd ? &high : &whole;
+    hy_tensor negative = divided(task, nibbles, 8), place = hy__slice(&pairs, last + 1, odd, 1);
+    subtract(task, nibbles, 16, &negative, nibbles);
+    place.ndim = q->ndim;
+    hy__task_copy(task, &place, nibbles);
+  }
+}
 
 // q [..., K] times scale [..., K / group].
 static hy_tensor dequantized(hy__task* task, const hy_tensor* q, const hy_tensor* scale) {
   hy_tensor values = hy__task_temporary(task, HY_F32, q->ndim, q->shape);
   int last = q->ndim - 1;
   int64_t shape[HY_MAX_DIMS];
-  hy__task_copy(task, &values, q);
+  if (q->dtype == HY_I4 && hy_tensor_numel(q) > 0)
+    unpack(task, q, &values);
+  else if (q->dtype == HY_I8)
+    hy__task_copy(task, &values, q);
   if (hy_tensor_numel(q) == 0) return values;
   for (int d = 0; d < last; d++) shape[d] = q->shape[d];
   shape[last] = scale->shape[last];
@@ -210,9 +252,13 @@ static hy_tensor dequantized(hy__task* task, const hy_tensor* q, const hy_tensor
   return values;
 }
 
+static bool is_quantized(const hy_tensor* t) {
+  return t->dtype == HY_I8 || t->dtype == HY_I4;
+}
+
 hy_support hy__cambricon_dequantize(hy__task* task, const hy_call* call) {
   const hy_tensor *q = &call->in[0], *scale = &call->in[1], *out = &call->out[0];
-  TASK_NEED(q->dtype == HY_I8 && scale->dtype == HY_F32 && hy__is_half_or_f32(out), NO_DTYPE);
+  TASK_NEED(is_quantized(q) && scale->dtype == HY_F32 && hy__is_half_or_f32(out), NO_DTYPE);
   TASK_NEED(q->ndim < HY_MAX_DIMS && q->ndim > 0, NO_SHAPE);
   hy_tensor values = dequantized(task, q, scale);
   hy__task_copy(task, out, &values);
@@ -221,7 +267,7 @@ hy_support hy__cambricon_dequantize(hy__task* task, const hy_call* call) {
 
 hy_support hy__cambricon_linear_quantized(hy__task* task, const hy_call* call) {
   const hy_tensor *x = &call->in[0], *w = &call->in[1], *out = &call->out[0];
-  TASK_NEED(hy__is_half_or_f32(x) && out->dtype == x->dtype && w->dtype == HY_I8, NO_DTYPE);
+  TASK_NEED(hy__is_half_or_f32(x) && out->dtype == x->dtype && is_quantized(w), NO_DTYPE);
   TASK_NEED(call->in[2].dtype == HY_F32, NO_DTYPE);
   PRODUCTS_KNOWN;
   hy_tensor weight = dequantized(task, w, &call->in[2]);

@@ -37,6 +37,9 @@ void hy__cambricon_declare(bool bf16) {
 }
 
 static hy_support gate(const hy__vendor_device* device, const hy_tensor* t) {
+  // Of the families, those of quantised weights look for it.
+  if (t->dtype == HY_I4)
+    return t->layout == HY_LAYOUT_PACKED_I4 ? HY_SUPPORT_YES : HY_SUPPORT_NO_LAYOUT;
   if (hy__cambricon_dtype(t->dtype) < 0) return HY_SUPPORT_NO_DTYPE;
   if (t->dtype == HY_BF16 && !((const hy__cambricon_device*)device)->bf16)
     return HY_SUPPORT_NO_HARDWARE;

@@ -177,8 +177,9 @@ hy_status hy__ccl_async_error(void* device, void* handle, hy_async_error* error)
 static _Thread_local int group_depth;
 
 // What only moves: as itself, or as bytes.
-static int moving(const hy__ccl* ccl, hy_dtype dtype, uint64_t* count) {
-  if (ccl->types[dtype] >= 0) return ccl->types[dtype];
+static int moving(const hy__vendor_device* d, hy_dtype dtype, uint64_t* count) {
+  const hy__ccl* ccl = ccl_of(d);
+  if (ccl->types[dtype] >= 0 && ccl->has(d, dtype)) return ccl->types[dtype];
   *count *= (uint64_t)hy_dtype_size(dtype);
   return ccl->types[HY_U8];
 }
@@ -187,6 +188,9 @@ static hy_status reducible(const hy__vendor_device* d, hy_dtype dtype, hy_reduce
   if (!(ccl_of(d)->reducible & HY_DTYPE_BIT(dtype)))
     return hy__backend_host->fail(HY_UNSUPPORTED, "%s: %s does not reduce %s", d->vendor->name,
                                   ccl_of(d)->name, hy_dtype_name(dtype));
+  if (!ccl_of(d)->has(d, dtype))
+    return hy__backend_host->fail(HY_UNSUPPORTED, "%s:%d: this device has no %s", d->vendor->name,
+                                  d->index, hy_dtype_name(dtype));
   if (op == HY_REDUCE_AVG && group_depth > 0)
     return hy__backend_host->fail(HY_UNSUPPORTED,
                                   "%s: an average is a sum that is divided after it, which a group "
@@ -298,7 +302,7 @@ hy_status hy__ccl_all_gather(void* device, void* handle, void* stream, const voi
   hy__vendor_device* d = device;
   hy__vendor_stream* s = stream;
   comm* c = handle;
-  int type = moving(ccl_of(d), dtype, &count);
+  int type = moving(d, dtype, &count);
   ENQUEUE("all_gather", all_gather(send, recv, count, type, c->handle, s->queue));
   return HY_OK;
 }
@@ -322,7 +326,7 @@ hy_status hy__ccl_broadcast(void* device, void* handle, void* stream, void* buff
   hy__vendor_device* d = device;
   hy__vendor_stream* s = stream;
   comm* c = handle;
-  int type = moving(ccl_of(d), dtype, &count);
+  int type = moving(d, dtype, &count);
   ENQUEUE("broadcast", broadcast(buffer, count, type, root, c->handle, s->queue));
   return HY_OK;
 }
@@ -332,7 +336,7 @@ hy_status hy__ccl_send(void* device, void* handle, void* stream, const void* buf
   hy__vendor_device* d = device;
   hy__vendor_stream* s = stream;
   comm* c = handle;
-  int type = moving(ccl_of(d), dtype, &count);
+  int type = moving(d, dtype, &count);
   ENQUEUE("send", send(buffer, count, type, peer, c->handle, s->queue));
   return HY_OK;
 }
@@ -342,7 +346,7 @@ hy_status hy__ccl_recv(void* device, void* handle, void* stream, void* buffer, u
   hy__vendor_device* d = device;
   hy__vendor_stream* s = stream;
   comm* c = handle;
-  int type = moving(ccl_of(d), dtype, &count);
+  int type = moving(d, dtype, &count);
   ENQUEUE("recv", recv(buffer, count, type, peer, c->handle, s->queue));
   return HY_OK;
 }

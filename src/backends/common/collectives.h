@@ -30,6 +30,7 @@ typedef struct hy__ccl {
   uint32_t reducible;         // types
   uint32_t no_product;        // those among them whose product it does not make
   int ops[HY_REDUCE_AVG];     // the library's numbers, by reduction
+  bool (*has)(const hy__vendor_device* device, hy_dtype dtype);  // the device, of those types
   int (*unique_id)(void* id);
   int (*init_rank)(void** comm, int n_ranks, void* id, int rank, int device);
   int (*destroy)(void* comm);
