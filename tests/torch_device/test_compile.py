@@ -196,6 +196,44 @@ def test_accelerator_graph_errors(tmp_path):
     assert x.tolist() == [3, 3]
 
 
+# ---- patterns ----
+
+def spelt_out_norm(x, weight, eps=1e-5):
+    wide = x.float()
+    scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+    return weight * (wide * scale).to(x.dtype), scale
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+def test_norms_that_are_spelt_out_become_one_op(dtype, tolerance):
+    x, weight = torch.randn(3, 5, 16).to(dtype).to("npu"), torch.randn(16).to(dtype).to("npu")
+    norm = compiled(lambda x, w: spelt_out_norm(x, w)[0].relu())
+    want = spelt_out_norm(x, weight)[0].relu()
+    for _ in range(3):
+        torch.testing.assert_close(norm(x, weight), want, rtol=tolerance, atol=tolerance)
+    assert torch_halyard.native_report()["aten::_fused_rms_norm"] > 0
+
+
+def test_a_norm_whose_parts_are_used_stays():
+    x, weight = torch.randn(4, 16, device="npu"), torch.randn(16, device="npu")
+    torch_halyard.clear_report()
+    for got, want in zip(compiled(spelt_out_norm)(x, weight), spelt_out_norm(x, weight)):
+        torch.testing.assert_close(got, want)
+    assert "aten::_fused_rms_norm" not in torch_halyard.native_report()
+
+
+def test_heads_are_not_repeated_for_attention():
+    def attend(q, k, v):
+        k, v = (t[:, :, None].expand(2, 2, 3, 5, 8).reshape(2, 6, 5, 8) for t in (k, v))
+        return F.scaled_dot_product_attention(q, k, v)
+
+    q, k, v = (torch.randn(2, heads, 5, 8, device="npu") for heads in (6, 2, 2))
+    fast = compiled(attend)
+    for _ in range(3):
+        torch.testing.assert_close(fast(q, k, v), attend(q, k, v))
+    assert [graph["nodes"] for graph in torch_halyard.compile_report()] == [2]  # attention, and its first result
+
+
 # ---- torch.profiler ----
 
 @since(2, 13)

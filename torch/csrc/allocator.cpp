@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include <torch/headeronly/version.h>
+#include <torch/csrc/api/include/torch/version.h>
 
 #include "runtime.h"
 

@@ -1,7 +1,7 @@
 // Graphs: capture on the calling thread's current stream.
 #pragma once
 
-#include <torch/headeronly/version.h>
+#include <torch/csrc/api/include/torch/version.h>
 
 #include <string>
 

@@ -1,6 +1,6 @@
 // Device guard: current device, streams and events, as c10 asks for them.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <torch/headeronly/version.h>
+#include <torch/csrc/api/include/torch/version.h>
 
 #include "allocator.h"
 #include "runtime.h"

@@ -2,7 +2,7 @@
 #include "profiler.h"
 
 #include <c10/util/ApproximateClock.h>
-#include <torch/headeronly/version.h>
+#include <torch/csrc/api/include/torch/version.h>
 
 #if TORCH_VERSION_MINOR >= 13
 #define USE_KINETO

@@ -16,7 +16,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import map_arg
-from torch_halyard import npu
+from torch_halyard import npu, patterns
 from torch_halyard._library import native_ops, shim
 
 MAX_SHAPES = 8  # of one dynamic graph that are captured; further ones run node by node
@@ -300,6 +300,7 @@ def _decompositions():
 
 def _compiler(kind):
     def compiler(module, inputs):
+        patterns.replace(module.graph)
         graph = _Compiled(module, f"{kind} {next(_numbers)}")
 
         def run(inputs):
