@@ -182,7 +182,7 @@ static bool sums_by_query_head(const hy__gpu_task* task, const hy_attention* a,
 
 static void run_flash_backward(hy__gpu_task* task, hy_attention* a, hy_dtype dtype,
                                int64_t all_rows) {
-  int head = padded_head(a), bkv = head <= 128 ? 64 : 32, step = head <= 64 ? 64 : 32;
+  int head = padded_head(a), bkv = 32, step = 32;
   int64_t rows = (int64_t)a->queries * (a->heads / a->kv_heads);
   unsigned parts = head > 128 ? 2 : 1;
   char options[96];
