@@ -378,6 +378,9 @@ static void print_memory(const model_bench* b, hy_device* device, const train_sh
 static hy_status train_row(model_bench* b, hy_device* device, const train_shape* sizes) {
   double rate;
   char shape[96];
+  // Each way has its own peak.
+  HY_TRY(hy_empty_cache(device));
+  HY_TRY(hy_memory_reset_peak(device));
   HY_TRY(train(b, sizes, &rate));
   snprintf(shape, sizeof shape, "%s, LoRA 16, %lldx%lld%s", b->shape, (long long)sizes->batch,
            (long long)sizes->length, sizes->graph ? ", captured" : "");

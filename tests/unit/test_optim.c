@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "halyard/graph.h"
 #include "support/arrays.h"
 
 enum { N = 5, STEPS = 4 };
@@ -243,6 +244,109 @@ static void a_step_counts_as_a_change(void** state) {
   bench_close(&b);
 }
 
+// ---- parameters that lie one behind another ----
+
+// Leaves of 2, 2 and 1 elements, as parts of one array or each by itself, and their gradients.
+typedef struct trio {
+  hy_array *all, *grads, *p[3];
+} trio;
+
+static hy_array* part(hy_array* all, int64_t from, int64_t to) {
+  hy_array* piece;
+  CHECK_OK(hy_array_slice(NULL, &piece, all, 0, from, to, 1));
+  return piece;
+}
+
+static trio make_trio(bench* b, bool together) {
+  trio t = {.all = make_parameter(b)};
+  hy_tape_set_recording(b->tape, false);
+  CHECK_OK(hy_array_set_requires_grad(t.all, false));
+  t.grads = make_f64(b, (double[N]){3, -1, 0.25, 4, -2}, SHAPE(N));
+  for (int i = 0; i < 3; i++) {
+    int64_t from = 2 * i, to = i < 2 ? from + 2 : N;
+    hy_array *p = part(t.all, from, to), *g = part(t.grads, from, to);
+    if (!together) {
+      hy_array *own_p, *own_g;
+      CHECK_OK(hy_array_clone(b->tape, &own_p, p));
+      CHECK_OK(hy_array_clone(b->tape, &own_g, g));
+      hy_array_release(p);
+      hy_array_release(g);
+      p = own_p;
+      g = own_g;
+    }
+    CHECK_OK(hy_array_set_requires_grad(p, true));
+    CHECK_OK(hy_array_set_grad(p, g));
+    hy_array_release(g);
+    t.p[i] = p;
+  }
+  return t;
+}
+
+static void check_same(bench* b, const trio* x, const trio* y) {
+  for (int i = 0; i < 3; i++) {
+    double xs[2] = {0}, ys[2] = {0};
+    read_f64(b, x->p[i], xs);
+    read_f64(b, y->p[i], ys);
+    assert_memory_equal(xs, ys, sizeof xs);
+  }
+}
+
+static int steps_captured(bench* b, hy_optimizer* o) {
+  hy_graph* graph;
+  CHECK_OK(hy_capture_begin(b->stream));
+  CHECK_OK(hy_optimizer_step(o));
+  CHECK_OK(hy_capture_end(b->stream, &graph));
+  int nodes = hy_graph_node_count(graph);
+  CHECK_OK(hy_graph_launch(graph, b->stream));
+  CHECK_OK(hy_stream_sync(b->stream));
+  hy_graph_destroy(graph);
+  return nodes;
+}
+
+static void neighbours_are_stepped_together(void** state) {
+  (void)state;
+  bench b = bench_open();
+  hy_attrs_adamw options = hy_adamw_defaults();
+  trio one = make_trio(&b, true), apart = make_trio(&b, false);
+  hy_optimizer *o, *q;
+  double norm, norm_apart;
+  CHECK_OK(hy_adamw_create(b.stream, one.p, 3, &options, &o));
+  CHECK_OK(hy_adamw_create(b.stream, apart.p, 3, &options, &q));
+  assert_int_equal(steps_captured(&b, o), 1);
+  assert_int_equal(steps_captured(&b, q), 3);
+  check_same(&b, &one, &apart);
+  CHECK_OK(hy_clip_grad_norm(b.stream, one.p, 3, 2, &norm));
+  CHECK_OK(hy_clip_grad_norm(b.stream, apart.p, 3, 2, &norm_apart));
+  assert_true(fabs(norm - norm_apart) < 1e-12);
+  // One without a gradient stands still, and falls behind the others.
+  hy_array_zero_grad(one.p[1]);
+  hy_array_zero_grad(apart.p[1]);
+  assert_int_equal(steps_captured(&b, o), 2);
+  CHECK_OK(hy_optimizer_step(q));
+  hy_array *back = part(one.grads, 2, 4), *own;
+  CHECK_OK(hy_array_clone(b.tape, &own, back));
+  CHECK_OK(hy_array_set_grad(one.p[1], back));
+  CHECK_OK(hy_array_set_grad(apart.p[1], own));
+  assert_int_equal(steps_captured(&b, o), 3);
+  CHECK_OK(hy_optimizer_step(q));
+  check_same(&b, &one, &apart);
+  snapshot s = {.b = &b};
+  CHECK_OK(hy_optimizer_export(o, keep_copy, &s));
+  assert_int_equal(s.n, 7);
+  assert_string_equal(s.names[3], "1.m");
+  assert_int_equal(hy_array_tensor(s.arrays[3])->shape[0], 2);
+  for (int i = 0; i < s.n; i++) hy_array_release(s.arrays[i]);
+  hy_optimizer_destroy(o);
+  hy_optimizer_destroy(q);
+  hy_array* rest[] = {one.all, one.grads, apart.all, apart.grads, back, own};
+  for (int i = 0; i < 6; i++) hy_array_release(rest[i]);
+  for (int i = 0; i < 3; i++) {
+    hy_array_release(one.p[i]);
+    hy_array_release(apart.p[i]);
+  }
+  bench_close(&b);
+}
+
 // ---- clipping and schedule ----
 
 static void clips_by_the_norm_of_all(void** state) {
@@ -360,6 +464,7 @@ int main(void) {
       cmocka_unit_test(sgd_equals_its_definition),
       cmocka_unit_test(resumes_bit_for_bit),
       cmocka_unit_test(a_step_counts_as_a_change),
+      cmocka_unit_test(neighbours_are_stepped_together),
       cmocka_unit_test(clips_by_the_norm_of_all),
       cmocka_unit_test(schedules_a_warm_cosine),
       cmocka_unit_test(trains_and_survives_faults),

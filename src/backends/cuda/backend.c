@@ -111,6 +111,8 @@ static hy_provider own = {
     .declares = hy__gpu_declarations,
     .supports = hy__gpu_supports,
     .run = hy__gpu_run,
+    .supports_chain = hy__gpu_supports_chain,
+    .run_chain = hy__gpu_run_chain,
 };
 
 // clang-format off

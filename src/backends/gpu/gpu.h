@@ -284,6 +284,8 @@ static inline bool hy__gpu_present(const hy_tensor* t) {
 // The kernels of ops.def, for a backend's table.
 hy_support hy__gpu_supports(void* device, const hy_call* call);
 hy_status hy__gpu_run(void* device, void* stream, const hy_call* call);
+hy_support hy__gpu_supports_chain(void* device, const hy_chain* chain);
+hy_status hy__gpu_run_chain(void* device, void* stream, const hy_chain* chain);
 extern const hy_declaration hy__gpu_declarations[];
 extern const int hy__gpu_n_declarations;
 // Asks `family` and runs it: what a provider's run function is made of.

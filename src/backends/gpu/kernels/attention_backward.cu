@@ -8,16 +8,16 @@
 // attention_backward_query.
 //
 // needs: mma
-// options: -DT=bf16 -DHEAD=32 -DBQ=64 -DBKV=64 -DMASKED=0
-// options: -DT=bf16 -DHEAD=64 -DBQ=64 -DBKV=64 -DMASKED=1
-// options: -DT=f16 -DHEAD=128 -DBQ=64 -DBKV=64 -DMASKED=0
+// options: -DT=bf16 -DHEAD=32 -DBQ=64 -DBKV=32 -DMASKED=0
+// options: -DT=bf16 -DHEAD=64 -DBQ=64 -DBKV=32 -DMASKED=1
+// options: -DT=f16 -DHEAD=128 -DBQ=64 -DBKV=32 -DMASKED=0
 // options: -DT=bf16 -DHEAD=256 -DBQ=64 -DBKV=32 -DMASKED=0
 #include "attention_rows.cuh"
 #include "flash.cuh"
 
 #define THREADS (4 * MMA_LANES)
-#define KEYS 64                      // of attention_backward_key: 16 a warp
-#define ROWS (HEAD <= 64 ? 64 : 32)  // of its steps
+#define KEYS 64  // of attention_backward_key: 16 a warp
+#define ROWS 32  // of its steps: small ones leave registers for more blocks
 #define COLUMNS (HEAD <= 128 ? HEAD : 128)
 
 struct packed_rows {
@@ -89,7 +89,7 @@ typedef mma_tile<HEAD, ROWS, false> rows_across;  // the same memory, summed ove
 
 // Grid: key tiles x column parts, key heads (query heads where there is `partial`), batch. Shared:
 // keys, values, two stages of q and dout, lse, delta and limits of their rows.
-KERNEL void __launch_bounds__(THREADS) attention_backward_key(hy_attention a) {
+KERNEL void __launch_bounds__(THREADS, HEAD <= 64 ? 3 : 1) attention_backward_key(hy_attention a) {
   extern __shared__ __align__(128) char shared[];
   const int parts = HEAD / COLUMNS, key0 = blockIdx.x / parts * KEYS;
   const int column0 = blockIdx.x % parts * COLUMNS;
@@ -211,7 +211,10 @@ KERNEL void attention_backward_sum(hy_attention a) {
 typedef mma_tile<HEAD, BKV, false> k_across;
 
 // Shared: q, dout, two stages of keys and values.
-KERNEL void __launch_bounds__(FLASH_THREADS) attention_backward_query(hy_attention a) {
+KERNEL void __launch_bounds__(FLASH_THREADS, HEAD <= 64    ? 4
+                                             : HEAD <= 128 ? 3
+                                                           : 1)
+    attention_backward_query(hy_attention a) {
   extern __shared__ __align__(128) char shared[];
   const int warp = threadIdx.x / MMA_LANES, lane = threadIdx.x % MMA_LANES;
   const int row0 = (int)(gridDim.x - 1 - blockIdx.x) * BQ;

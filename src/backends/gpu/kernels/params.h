@@ -100,6 +100,15 @@ typedef struct hy_moe {
   int weight_dtype, id_dtype;  // hy_dtype
 } hy_moe;
 
+// A chain of elementwise calls over contiguous tensors of n elements.
+#define HY_CHAIN_INPUTS 4
+#define HY_CHAIN_OUTPUTS 3
+typedef struct hy_chain_tensors {
+  const void* in[HY_CHAIN_INPUTS];
+  void* out[HY_CHAIN_OUTPUTS];
+  long long n;
+} hy_chain_tensors;
+
 // Heads of attention: q [batch, heads, queries, size], k and v [batch, kv_heads, keys, size or
 // value_size]; the last dimension has stride 1. The mask may be repeated by strides of 0.
 typedef struct hy_heads {

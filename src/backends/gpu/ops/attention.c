@@ -179,9 +179,7 @@ typedef struct backward_shape {
 } backward_shape;
 
 static backward_shape shape_of_backward(const hy_attention* a) {
-  backward_shape s = {.head = padded_head(a)};
-  s.keys = s.head <= 128 ? 64 : 32;
-  s.step = s.head <= 64 ? 64 : 32;
+  backward_shape s = {.head = padded_head(a), .keys = 32, .step = 32};
   s.key_bytes = (size_t)(2 * 64 + 4 * s.step) * (size_t)s.head * 2 + (size_t)(6 * s.step) * 4;
   s.query_bytes = (size_t)(2 * 64 + 4 * s.keys) * (size_t)s.head * 2;
   return s;
