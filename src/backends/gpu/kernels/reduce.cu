@@ -258,7 +258,9 @@ FUNCTIONS(AS_KERNEL)
 KERNEL void columns_sum(const hy_gpu_reduce r) { reduce_columns<sum_fn>(r); }
 KERNEL void columns_max(const hy_gpu_reduce r) { reduce_columns<max_fn>(r); }
 KERNEL void columns_min(const hy_gpu_reduce r) { reduce_columns<min_fn>(r); }
+#ifndef INTEGER
 KERNEL void columns_squares(const hy_gpu_reduce r) { reduce_columns<squares_fn>(r); }
+#endif
 
 // ---- Where the greatest or least element lies ----
 
