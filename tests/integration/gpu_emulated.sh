@@ -10,7 +10,7 @@ export GPU_EMULATOR_HOME="$here/gpu_emulator" HALYARD_CACHE_DIR="$folder/cache" 
 rm -rf "$folder/cache"
 "$halyard" info | grep -A 3 "^  cuda "
 if [ $# -eq 0 ]; then
-  set -- fused_linear rope_paged_attention dropout sample var sort softmax cross_entropy rms_norm_backward rope embedding_backward index_put adamw
+  set -- fused_linear rope_paged_attention dropout sample var sort softmax sum cross_entropy cross_entropy_backward rms_norm_backward rope embedding_backward index_put adamw
 fi
 for op in "$@"; do
   "$halyard" verify --backend cuda --strict --quick --op "$op" > "$folder/log" 2>&1 || {
