@@ -175,7 +175,6 @@ DEVICE void reduce_in_thread(const hy_gpu_reduce& r) {
     i64 out_at;
     region a = region_of(r, output, blockIdx.y, &out_at);
     M centre = centre_of(r, output), total = Fn::begin();
-#pragma unroll 4
     for (i64 j = a.first; j < a.last; j++)
       total = Fn::of(total, Fn::enter(to<M>(a.x[element(r, j)]), centre));
     if (r.splits > 1)
@@ -258,7 +257,9 @@ FUNCTIONS(AS_KERNEL)
 KERNEL void columns_sum(const hy_gpu_reduce r) { reduce_columns<sum_fn>(r); }
 KERNEL void columns_max(const hy_gpu_reduce r) { reduce_columns<max_fn>(r); }
 KERNEL void columns_min(const hy_gpu_reduce r) { reduce_columns<min_fn>(r); }
+#ifndef INTEGER
 KERNEL void columns_squares(const hy_gpu_reduce r) { reduce_columns<squares_fn>(r); }
+#endif
 
 // ---- Where the greatest or least element lies ----
 

@@ -68,7 +68,7 @@ typedef struct hy_gpu_cross_entropy {
   char *lane_loss, *lane_weight, *dlogits;
   const char *total_weight, *weight_sum;  // NULL: 1, and the number of classes
   int target_dtype, dloss_dtype, op, vectors;
-  int kept;  // vectors of a lane that a backward keeps in shared memory
+  int kept;              // vectors of a lane that a backward keeps in shared memory
   long long dloss_step;  // 0: one for all lanes
   long long lanes, classes, inner, ignore_index;
   double smoothing;

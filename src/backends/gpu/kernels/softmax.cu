@@ -68,8 +68,7 @@ struct number_max {
 };
 
 // A lane's vectors AHEAD at a time: a batch is in flight together, and the sum is scaled once for it.
-enum { AHEAD = 4 };
-template <class Batch>
+template <int AHEAD, class Batch>
 DEVICE online with_batch(online s, const V (&v)[AHEAD], Batch each_of) {
   M most = s.most;
   each_of([&](int u) {
@@ -92,6 +91,7 @@ DEVICE online with_batch(online s, const V (&v)[AHEAD], Batch each_of) {
 
 // Maximum and sum of a lane that a whole block has; vectors where they fit. The first `kept` vectors
 // are left in `shared`, each by the thread that has it.
+template <int AHEAD>
 DEVICE online measure(const T* x, i64 length, i64 inner, bool vectors, V* shared, int kept) {
   online s = {lowest(), 0};
   if (vectors) {
@@ -107,7 +107,7 @@ DEVICE online measure(const T* x, i64 length, i64 inner, bool vectors, V* shared
       each_of([&](int u) {
         if (first + u * step < kept) shared[first + u * step] = v[u];
       });
-      s = with_batch(s, v, each_of);
+      s = with_batch<AHEAD>(s, v, each_of);
     }
     if (is_nan(s.sum)) s.most = s.sum;
   } else {
@@ -124,7 +124,7 @@ KERNEL void __launch_bounds__(1024) softmax_block(T* out, const T* x, i64 lanes,
                                                   i64 inner, int log_form, int vectors) {
   for (i64 lane = blockIdx.x; lane < lanes; lane += gridDim.x) {
     i64 base = lane / inner * length * inner + lane % inner;
-    online s = measure(x + base, length, inner, vectors, nullptr, 0);
+    online s = measure<4>(x + base, length, inner, vectors, nullptr, 0);
     M log_sum = log_form ? m_log(s.sum) : (M)0;
     if (vectors) {
       for (i64 i = threadIdx.x; i < length / N; i += blockDim.x) {
@@ -178,7 +178,7 @@ KERNEL void __launch_bounds__(1024) softmax_held(T* out, const T* x, i64 lanes, 
 
 // Lanes of at most 1024 elements that lie together: each warp has one in registers.
 enum { WARP_LANE = 1024 / HY_WARP };
-KERNEL void softmax_warp(T* out, const T* x, i64 lanes, i64 length, int log_form) {
+KERNEL void __launch_bounds__(128) softmax_warp(T* out, const T* x, i64 lanes, i64 length, int log_form) {
   int in_warp = threadIdx.x % HY_WARP;
   i64 warps = (i64)gridDim.x * (blockDim.x / HY_WARP);
   for (i64 lane = (i64)blockIdx.x * (blockDim.x / HY_WARP) + threadIdx.x / HY_WARP; lane < lanes;
@@ -299,7 +299,7 @@ KERNEL void __launch_bounds__(1024) cross_entropy_lanes(const hy_gpu_cross_entro
     M loss = 0;
     if (t.target >= 0) {
       const T* x = (const T*)e.logits + lane / e.inner * e.classes * e.inner + lane % e.inner;
-      online s = measure(x, e.classes, e.inner, e.vectors, nullptr, 0);
+      online s = measure<4>(x, e.classes, e.inner, e.vectors, nullptr, 0);
       M log_sum = m_log(s.sum);
       loss = -t.weight * (to<M>(x[t.target * e.inner]) - s.most - log_sum);
       if (e.smoothing > 0) {
@@ -323,9 +323,12 @@ KERNEL void cross_entropy_mean(char* loss, int dtype, const char* sum, const cha
   store_any(dtype, loss, 0, weight ? total / *(const M*)weight : total);
 }
 
-// A block for each lane. The first `kept` vectors stay in shared memory between the two passes; few
-// blocks run at once, so that the rest comes from the cache the second time.
-KERNEL void __launch_bounds__(1024) cross_entropy_backward(const hy_gpu_cross_entropy e) {
+// A block for each lane. The first `kept` vectors stay in shared memory between the two passes; that
+// leaves room for few blocks at once, whose other vectors come from the cache the second time and whose
+// few threads have many in flight.
+enum { BACKWARD_THREADS = 512, BACKWARD_AHEAD = 8 };
+KERNEL void __launch_bounds__(BACKWARD_THREADS) cross_entropy_backward(const hy_gpu_cross_entropy e) {
+  enum { AHEAD = BACKWARD_AHEAD };
   extern __shared__ __align__(16) char kept_memory[];
   V* const kept = (V*)kept_memory;
   M total = e.total_weight ? *(const M*)e.total_weight : (M)1;
@@ -347,7 +350,7 @@ KERNEL void __launch_bounds__(1024) cross_entropy_backward(const hy_gpu_cross_en
       continue;
     }
     M g = load_any<M>(e.dloss_dtype, e.dloss, e.dloss_step * lane) / total;
-    online s = measure(x, e.classes, e.inner, e.vectors, kept, e.kept);
+    online s = measure<AHEAD>(x, e.classes, e.inner, e.vectors, kept, e.kept);
     // all p(c) - less, and for the target less still: the thread that writes there does it last, with
     // a logit that it has read before.
     const bool smooth = e.smoothing > 0, by_class = smooth && e.weight;

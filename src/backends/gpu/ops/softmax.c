@@ -3,7 +3,8 @@
 #include "backends/gpu/ops/rows.h"
 #include "backends/gpu/rules.h"
 
-enum { WARP_LANE = 1024, HELD = 4, HELD_BACKWARD = 2 };  // as in softmax.cu
+// As in softmax.cu.
+enum { WARP_LANE = 1024, HELD = 4, HELD_BACKWARD = 2, BACKWARD_THREADS = 512 };
 
 static bool strided(const hy_tensor* t) {
   return t->layout == HY_LAYOUT_STRIDED && hy_dtype_size(t->dtype) > 0;
@@ -199,8 +200,10 @@ hy_support hy__gpu_cross_entropy_backward(hy__gpu_task* task, const hy_call* cal
     s.e.kept = (int)vectors_of(dlogits.dtype, &s.l);
     if (s.e.kept > room) s.e.kept = room;
   }
-  hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", "cross_entropy_backward", s.option), s.grid,
-                 hy__gpu_1d(s.threads), (size_t)s.e.kept * 16, HY__GPU_ARGS(&s.e));
+  unsigned threads = s.threads < BACKWARD_THREADS ? s.threads : BACKWARD_THREADS;
+  hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", "cross_entropy_backward", s.option),
+                 lane_blocks(task, &s.l, threads), hy__gpu_1d(threads), (size_t)s.e.kept * 16,
+                 HY__GPU_ARGS(&s.e));
   hy__gpu_out_end(task, &call->out[0], &dlogits);
   return HY_SUPPORT_YES;
 }
