@@ -48,10 +48,11 @@ static hy_tensor widened(const job* j, bool check, const hy_tensor* t) {
 int op_rms_norm_grad(const job* j, bool check) {
   hy_tensor rstd = job_tensor(j, 2), dx = job_tensor(j, 4), dgamma = job_tensor(j, 5);
   RULE(rstd.dtype == HY_F32 && dgamma.dtype == HY_F32, "aclnnRmsNormGrad: rstd and dgamma are f32");
+  for (int i = 0; i < 4; i++)
+    RULE(i == 2 || job_tensor(j, i).dtype == dx.dtype, "aclnnRmsNormGrad: types that differ");
   hy_tensor in[4];
   for (int i = 0; i < 4; i++) {
     hy_tensor given = job_tensor(j, i);
-    RULE(i == 2 || given.dtype == dx.dtype, "aclnnRmsNormGrad: types that differ");
     in[i] = i == 2 ? rstd : widened(j, check, &given);
   }
   hy_tensor wide = on_host(HY_F32, dx.ndim, dx.shape), out[] = {wide, dgamma};
