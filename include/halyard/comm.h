@@ -29,7 +29,8 @@ HY_API bool hy_comm_supported(const hy_device* device);
 HY_API bool hy_comm_is_native(const hy_device* device);
 
 // Which process of how many this is, as its launcher says: HALYARD_RANK and HALYARD_WORLD_SIZE, or
-// what mpirun of Open MPI or of MPICH sets; 0 of 1 without a launcher. Starts nothing.
+// what mpirun of Open MPI or of MPICH sets; 0 of 1 without a launcher. Starts nothing. Under
+// torchrun, whose store is PyTorch's, an error unless HALYARD_COMM_FILE names a file for the id.
 HY_API hy_status hy_comm_world_rank(int* rank, int* size);
 // Joins a communicator of all the launcher's processes, each with its rank. All of them call it.
 // The id is exchanged by MPI or, where HALYARD_COMM_FILE names one, by a file. Without a launcher a

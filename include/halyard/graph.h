@@ -68,6 +68,12 @@ HY_API hy_status hy_graph_name(hy_graph* graph, const char* name, const void* ca
                                size_t bytes);
 // hy_graph_bind of a named range.
 HY_API hy_status hy_graph_set(hy_graph* graph, const char* name, void* now);
+// Says that these bytes stay what they are as long as the graph lives, as a model's weights do:
+// HY_PASS_FOLD and the search may compute with them once, and keep what comes of it in memory of
+// the graph's. A range of captured addresses, or the whole of a named one that has been bound. It
+// is not bound elsewhere afterwards; HY_INVALID_ARGUMENT where a node writes there. A saved graph
+// has it as an argument.
+HY_API hy_status hy_graph_mark_constant(hy_graph* graph, const void* captured, size_t bytes);
 // A small integer: the field `field` of a call's attributes, such as "diagonal". One name may stand
 // for fields of several calls; passes leave these calls as they are.
 HY_API hy_status hy_graph_name_integer(hy_graph* graph, const char* name, int node,

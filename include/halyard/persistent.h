@@ -4,7 +4,8 @@
 // captures graphs a step is one launch of the device's own; on the cpu a team of threads that
 // belongs to the kernel takes the whole step, and the next ones, without returning to the caller in
 // between. Tokens, positions and sampling stay on the device; the caller waits once for as many
-// steps as it asks for.
+// steps as it asks for. A device that captures but cannot choose tokens, as echo, runs the forward
+// pass in one launch, and the cpu chooses behind it: a wait a step.
 //
 // Backends are tried in order. One that is missing, or cannot run the step, leaves its reason and
 // the next is tried.
@@ -63,7 +64,7 @@ HY_API hy_status hy_persistent_kernel_prefill(hy_persistent_kernel* kernel, cons
 typedef struct hy_persistent_stats {
   int64_t steps;     // since it was made
   int64_t launches;  // handed to the device: one a step; on the cpu one for all steps asked for
-  int64_t waits;     // of the caller
+  int64_t waits;     // of the caller, and of steps whose tokens the cpu chooses
   int64_t nodes;     // of a step
   uint64_t bytes;    // that a step reads and writes, but for past keys and values
   uint64_t memory;   // planned for what lies between the nodes

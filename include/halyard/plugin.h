@@ -397,7 +397,7 @@ typedef struct hy_backend {
   // Collectives are enqueued on the stream and ordered with its other work; every rank makes the
   // same ones in the same order. `count` is in elements of `dtype`; addresses are the device's.
   // Calls that name the same communicator are never concurrent, but for comm_abort and
-  // comm_async_error.
+  // comm_async_error. Ranks may be threads, unless the device's properties say "ranks=processes".
   hy_status (*comm_unique_id)(void* device, hy_comm_id* id);
   // Waits until all `n_ranks` ranks have called it with the same id; rank is 0 to n_ranks - 1.
   // HY_UNSUPPORTED where ranks may not share a device, or there are too many.
@@ -432,7 +432,8 @@ typedef struct hy_backend {
   hy_status (*barrier)(void* device, void* comm, void* stream);
   // What the calling thread starts between these two proceeds together at group_end, so that
   // sends and receives in any order, or several communicators in one thread, do not wait for one
-  // another.
+  // another. An empty group does nothing, and fails where there can be no communicator: so
+  // hy_comm_supported asks.
   hy_status (*group_begin)(void* device);
   hy_status (*group_end)(void* device);
 

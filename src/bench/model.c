@@ -22,8 +22,7 @@ enum {
   BATCH = 64,
   ROUNDS = 4,
   TRAIN_ROUNDS = 3,
-  TRAIN_BATCH = 4,
-  TRAIN_LENGTH = 256,
+  TRAIN_TOKENS = 8 * 512,
   READ_PIECE = 8 << 20
 };
 
@@ -315,28 +314,32 @@ hy_status bench_prefill(hy_device* device) {
   return status;
 }
 
-static hy_status train(model_bench* b, double* rate) {
-  enum { TOKENS = TRAIN_BATCH * TRAIN_LENGTH };
-  static int32_t tokens[TOKENS], targets[TOKENS];
-  hy__train_options options = {.batch = TRAIN_BATCH,
-                               .length = TRAIN_LENGTH,
+// What a training step gets: a device apart has room for more.
+typedef struct train_shape {
+  int64_t batch, length;
+  bool graph;
+} train_shape;
+
+static hy_status train(model_bench* b, const train_shape* shape, double* rate) {
+  static int32_t tokens[TRAIN_TOKENS], targets[TRAIN_TOKENS];
+  hy__train_options options = {.batch = shape->batch,
+                               .length = shape->length,
                                .accumulate = 1,
                                .steps = 100,
                                .lr = 1e-4,
-                               .clip = 1};
-  hy__adapter_options adapter = {.rank = 16, .alpha = 32, .targets = "q_proj,k_proj,v_proj,o_proj"};
+                               .clip = 1,
+                               .graph = shape->graph};
   hy__trainer* trainer = NULL;
-  int64_t vocab = hy_model_vocab_size(b->model);
-  for (int i = 0; i < TOKENS; i++) tokens[i] = (int32_t)((i * 7919L + 13) % vocab);
-  for (int i = 0; i < TOKENS; i++) targets[i] = tokens[(i + 1) % TOKENS];
-  HY_TRY(hy__adapter_create(b->model->stream, &adapter, HY_F32, 1, &b->model->transformer));
+  int64_t vocab = hy_model_vocab_size(b->model), n = shape->batch * shape->length;
+  for (int64_t i = 0; i < n; i++) tokens[i] = (int32_t)((i * 7919 + 13) % vocab);
+  for (int64_t i = 0; i < n; i++) targets[i] = tokens[(i + 1) % n];
   HY_TRY(hy__trainer_create(b->model->stream, &b->model->transformer, &options, &trainer));
   hy_status status = HY_OK;
   *rate = 0;
   for (int round = 0; round < TRAIN_ROUNDS && status == HY_OK; round++) {
     double loss, start = bench_now();
     status = hy__trainer_step(trainer, tokens, targets, &loss);
-    double here = TOKENS / (bench_now() - start);
+    double here = (double)n / (bench_now() - start);
     if (here > *rate) *rate = here;
   }
   hy__trainer_destroy(trainer);
@@ -346,10 +349,10 @@ static hy_status train(model_bench* b, double* rate) {
 // Bytes that a step cannot do without: the weights, what the backward reads again of every block
 // (six vectors of the hidden size, keys and values, three of the MLP's) and of an adapter, and the
 // logits of a part of the rows, whose gradient takes their place.
-static double train_bytes(const model_bench* b) {
+static double train_bytes(const model_bench* b, const train_shape* shape) {
   const hy__transformer* t = &b->model->transformer;
   const hy__config* c = &t->config;
-  double tokens = TRAIN_BATCH * TRAIN_LENGTH,
+  double tokens = (double)(shape->batch * shape->length),
          type = (double)hy_dtype_size(hy__model_dtype(b->model));
   double block = 6.0 * (double)c->hidden_size + 2.0 * (double)(c->n_kv_heads * c->head_dim) +
                  3.0 * (double)c->intermediate_size;
@@ -357,10 +360,11 @@ static double train_bytes(const model_bench* b) {
   return b->weight_bytes + tokens * type * block * (double)c->n_layers + logits;
 }
 
-static void print_memory(const model_bench* b, hy_device* device, const char* shape) {
+static void print_memory(const model_bench* b, hy_device* device, const train_shape* sizes,
+                         const char* shape) {
   hy_memory_stats memory;
   if (hy_memory_get_stats(device, &memory) != HY_OK) return;
-  double peak = 1e-9 * (double)memory.reserved_peak, computed = 1e-9 * train_bytes(b);
+  double peak = 1e-9 * (double)memory.reserved_peak, computed = 1e-9 * train_bytes(b, sizes);
   bench_row row = {.name = "train memory",
                    .shape = shape,
                    .dtype = dtype_name(b),
@@ -371,18 +375,28 @@ static void print_memory(const model_bench* b, hy_device* device, const char* sh
   bench_print(&row);
 }
 
-hy_status bench_train(hy_device* device) {
-  model_bench b;
+static hy_status train_row(model_bench* b, hy_device* device, const train_shape* sizes) {
   double rate;
   char shape[96];
+  HY_TRY(train(b, sizes, &rate));
+  snprintf(shape, sizeof shape, "%s, LoRA 16, %lldx%lld%s", b->shape, (long long)sizes->batch,
+           (long long)sizes->length, sizes->graph ? ", captured" : "");
+  // Forward, and backward through the activations: two products of each weight.
+  print(b, "train", shape, rate, b->session.floors.f32 / (4 * b->weights));
+  print_memory(b, device, sizes, shape);
+  return HY_OK;
+}
+
+hy_status bench_train(hy_device* device) {
+  model_bench b;
+  hy__adapter_options adapter = {.rank = 16, .alpha = 32, .targets = "q_proj,k_proj,v_proj,o_proj"};
+  bool host = hy_device_is_host(device);
   hy_status status = begin(&b, device);
-  if (status == HY_OK) status = train(&b, &rate);
-  if (status == HY_OK) {
-    snprintf(shape, sizeof shape, "%s, LoRA 16, %dx%d", b.shape, TRAIN_BATCH, TRAIN_LENGTH);
-    // Forward, and backward through the activations: two products of each weight.
-    print(&b, "train", shape, rate, b.session.floors.f32 / (4 * b.weights));
-    print_memory(&b, device, shape);
-  }
+  if (status == HY_OK)
+    status = hy__adapter_create(b.model->stream, &adapter, HY_F32, 1, &b.model->transformer);
+  for (int graph = 0; graph < (host ? 1 : 2) && status == HY_OK; graph++)
+    status =
+        train_row(&b, device, host ? &(train_shape){4, 256, graph} : &(train_shape){8, 512, graph});
   end(&b);
   return status;
 }

@@ -105,6 +105,7 @@ static hy_status run_graph(hy_device* device, const graph_options* o, bool decod
       hy__step_graph_create(model, tokens, o->tokens < 1 ? 1 : o->tokens, &options, &step);
   if (status == HY_OK) {
     if (o->optimize) status = begin_step(step, o, decode);
+    if (status == HY_OK && o->optimize) status = hy__step_graph_fix_weights(step);
     if (status == HY_OK) status = show(o, hy__step_graph_get(step));
     hy__step_graph_destroy(step);
   }

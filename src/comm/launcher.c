@@ -2,7 +2,8 @@
 //
 // Nothing is started to find out: launchers say it in the environment. Where the backend has
 // communicators of its own, rank 0 hands their id to the others by MPI, or by a file where the
-// launcher is no mpirun.
+// launcher is no mpirun. A launcher's TCP store (torchrun's) is not spoken here:
+// docs/architecture.md.
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +34,21 @@ static hy_status number(const char* name, long least, long most, int* value) {
   return HY_OK;
 }
 
+// torchrun tells the rank, and has a store whose protocol is PyTorch's own. Without a file for the
+// id, each process would take itself for the only one.
+static hy_status torchrun_rank(int* rank, int* size) {
+  HY_TRY(number("WORLD_SIZE", 1, INT_MAX, size));
+  HY_TRY(number("RANK", 0, *size - 1, rank));
+  if (*size == 1 || hy__env("HALYARD_COMM_FILE")) return HY_OK;
+  return hy_fail(
+      HY_UNSUPPORTED,
+      "RANK, WORLD_SIZE and MASTER_ADDR are set, as torchrun sets them: its store is for "
+      "torch.distributed (init_process_group, backend \"halyard\"). Start C programs with "
+      "mpirun -n %d, or name a file for the id in HALYARD_COMM_FILE, which takes a device "
+      "with communicators of its own",
+      *size);
+}
+
 hy_status hy_comm_world_rank(int* rank, int* size) {
   if (!rank || !size)
     return hy_fail(HY_INVALID_ARGUMENT, "hy_comm_world_rank: %s is NULL", rank ? "size" : "rank");
@@ -43,6 +59,8 @@ hy_status hy_comm_world_rank(int* rank, int* size) {
     HY_TRY(number(launchers[i].size, 1, INT_MAX, size));
     return number(launchers[i].rank, 0, *size - 1, rank);
   }
+  if (hy__env("MASTER_ADDR") && hy__env("RANK") && hy__env("WORLD_SIZE"))
+    return torchrun_rank(rank, size);
   return HY_OK;
 }
 

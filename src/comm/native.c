@@ -1,9 +1,12 @@
 // The native provider: communicators by the backend's own slots of plugin.h.
 #include "comm/provider.h"
 
+// A backend with groups binds its vendor's library for an empty one, and says what is missing.
 static hy_status available(const hy_device* device) {
-  (void)device;
-  return HY_OK;
+  const hy_backend* b = device->backend;
+  if (!b->group_begin) return HY_OK;
+  HY_TRY(b->group_begin(device->handle));
+  return b->group_end(device->handle);
 }
 
 static hy_status unique_id(hy_device* device, hy_comm_id* id) {

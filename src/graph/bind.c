@@ -56,6 +56,18 @@ static hy_status place(const hy__operand* o, const hy_binding* list, int n, void
   return HY_OK;
 }
 
+// What is constant stays where it is.
+static hy_status check_free(const hy_graph* graph, const hy_binding* b) {
+  for (int i = 0; i < graph->n_arguments; i++) {
+    const hy__graph_argument* a = &graph->arguments[i];
+    const hy_binding range = {a->captured, a->bytes, NULL};
+    if (a->constant && meet(&range, b))
+      return hy_fail(HY_INVALID_ARGUMENT, "hy_graph_bind: %zu bytes at %p are marked as constant",
+                     (size_t)a->bytes, (void*)a->captured);
+  }
+  return HY_OK;
+}
+
 static bool is_used(const hy_graph* graph, const hy_binding* b) {
   for (int i = 0; i < graph->count; i++) {
     const hy__graph_node* node = graph->nodes[i];
@@ -132,7 +144,8 @@ hy_status hy_graph_bind(hy_graph* graph, const hy_binding* bindings, int n) {
   }
   if (total) memcpy(list, graph->bindings, (size_t)total * sizeof *list);
   for (int i = 0; i < n && status == HY_OK; i++) {
-    status = merge(list, &total, &bindings[i]);
+    status = check_free(graph, &bindings[i]);
+    if (status == HY_OK) status = merge(list, &total, &bindings[i]);
     if (status == HY_OK && !is_used(graph, &bindings[i])) {
       status = hy_fail(HY_NOT_FOUND, "hy_graph_bind: no node uses memory at %p, %zu bytes",
                        bindings[i].captured, bindings[i].bytes);

@@ -58,6 +58,11 @@ hy__graph_argument* hy__graph_argument_at(const hy_graph* graph, const void* cap
   return NULL;
 }
 
+bool hy__graph_is_constant(const hy_graph* graph, const void* captured) {
+  const hy__graph_argument* a = hy__graph_argument_at(graph, captured);
+  return a && a->constant;
+}
+
 // The value that holds these bytes; -1: none does.
 static int32_t value_at(const hy_graph* graph, const char* first, const char* last) {
   for (int i = graph->n_values - 1; i >= 0; i--) {
@@ -97,7 +102,7 @@ hy_status hy__graph_add_argument(hy_graph* graph, const char* name, char* captur
   char* copy = hy__strdup(name);
   if (!copy) return hy_fail(HY_OUT_OF_MEMORY, "no host memory for the name \"%s\"", name);
   hy_status status =
-      push_argument(graph, &(hy__graph_argument){copy, captured, bytes, bound, NULL});
+      push_argument(graph, &(hy__graph_argument){copy, captured, bytes, bound, NULL, false});
   if (status != HY_OK) hy__mfree(copy);
   return status;
 }
@@ -125,7 +130,7 @@ hy_status hy__graph_add_constant(hy_graph* graph, char* captured, uint64_t bytes
   graph->bindings = bindings;
   HY_TRY(hy_alloc(stream, bytes, memory));
   hy_status status =
-      push_argument(graph, &(hy__graph_argument){NULL, captured, bytes, true, *memory});
+      push_argument(graph, &(hy__graph_argument){NULL, captured, bytes, true, *memory, true});
   if (status != HY_OK) {
     hy_free(graph->device, *memory);
     return status;
@@ -180,6 +185,52 @@ hy_status hy_graph_set(hy_graph* graph, const char* name, void* now) {
   if (status == HY_NOT_FOUND) status = HY_OK;  // no node uses it, or no longer
   if (status == HY_OK) a->bound = true;
   return status;
+}
+
+// ---- constants of somebody's memory ----
+
+static bool meet(const char* first, uint64_t bytes, const char* other, uint64_t other_bytes) {
+  return (uintptr_t)first < (uintptr_t)other + other_bytes &&
+         (uintptr_t)other < (uintptr_t)first + bytes;
+}
+
+// The first node that writes in the range; -1: none does.
+static int writer_of(const hy_graph* graph, const char* captured, uint64_t bytes) {
+  for (int i = 0; i < graph->count; i++) {
+    for (int k = 0; k < graph->nodes[i]->n_operands; k++) {
+      const hy__operand* o = &graph->nodes[i]->operands[k];
+      if (o->value < 0 && o->writes &&
+          meet(captured, bytes, o->captured + o->first, (uint64_t)(o->last - o->first)))
+        return i;
+    }
+  }
+  return -1;
+}
+
+hy_status hy_graph_mark_constant(hy_graph* graph, const void* captured, size_t bytes) {
+  static const char caller[] = "hy_graph_mark_constant";
+  if (!graph || !captured || bytes == 0 || graph->building)
+    return hy_fail(HY_INVALID_ARGUMENT, "%s: %s", caller,
+                   !graph             ? "graph is NULL"
+                   : !graph->building ? "the range is empty"
+                                      : "the graph is under construction; call hy_graph_finish");
+  char* first = (char*)captured;
+  int writer = writer_of(graph, first, bytes);
+  if (writer >= 0) return hy_fail(HY_INVALID_ARGUMENT, "%s: node %d writes there", caller, writer);
+  for (int i = 0; i < graph->n_arguments; i++) {
+    hy__graph_argument* a = &graph->arguments[i];
+    if (!meet(first, bytes, a->captured, a->bytes)) continue;
+    bool inside = first >= a->captured && first + bytes <= a->captured + a->bytes;
+    if (a->constant && inside) return HY_OK;
+    if (a->constant || !inside || bytes != a->bytes)
+      return hy_fail(HY_INVALID_ARGUMENT, "%s: the range is neither \"%s\" nor apart from it",
+                     caller, a->name ? a->name : "a constant");
+    if (!a->bound)
+      return hy_fail(HY_INVALID_ARGUMENT, "%s: \"%s\" has no memory yet", caller, a->name);
+    a->constant = true;
+    return HY_OK;
+  }
+  return push_argument(graph, &(hy__graph_argument){NULL, first, bytes, true, NULL, true});
 }
 
 // ---- integers ----

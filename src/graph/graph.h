@@ -52,11 +52,12 @@ typedef struct hy__memory_event {
 
 // A named range of somebody's memory, or a constant.
 typedef struct hy__graph_argument {
-  char* name;  // NULL: a constant
+  char* name;  // NULL: a constant without one
   char* captured;
   uint64_t bytes;
   bool bound;
-  void* memory;  // CONSTANT: the graph's
+  void* memory;   // of a constant that is the graph's own; else NULL
+  bool constant;  // nobody changes it while the graph lives
 } hy__graph_argument;
 
 typedef struct hy__graph_integer {
@@ -134,6 +135,7 @@ hy_status hy__graph_add_argument(hy_graph* graph, const char* name, char* captur
                                  bool bound);
 hy_status hy__graph_add_constant(hy_graph* graph, char* captured, uint64_t bytes, void** memory);
 hy__graph_argument* hy__graph_argument_at(const hy_graph* graph, const void* captured);
+bool hy__graph_is_constant(const hy_graph* graph, const void* captured);
 // A value at the next address; -1 with no memory for it.
 int32_t hy__graph_add_value(hy_graph* graph, uint64_t bytes);
 

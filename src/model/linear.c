@@ -16,6 +16,8 @@ void hy__linear_release(hy__linear* layer) {
   hy_array_release(layer->bias);
   hy_array_release(layer->lora.a);
   hy_array_release(layer->lora.b);
+  hy_array_release(layer->lora.train_a);
+  hy_array_release(layer->lora.train_b);
 }
 
 static hy_dtype dtype_of(const hy_array* x) {
@@ -43,12 +45,17 @@ static hy_array* drop_out(hy_scope* s, double dropout, hy_array* x, hy__draws* d
   return hy_s_dropout(s, NULL, x, draws->seed, offset, dropout);
 }
 
-// y + scaling * dropout(x) A^T B^T, in the type of the adapter, which may be float32 beside halves.
+// y + scaling * dropout(x) A^T B^T, in the type of the adapter, which may be float32 beside halves
+// outside of training.
 static hy_array* add_lora(hy_scope* s, const hy__lora* lora, hy_array* y, hy_array* x,
                           hy__draws* draws) {
-  hy_array* dropped = as_dtype(s, drop_out(s, lora->dropout, x, draws), dtype_of(lora->a));
-  hy_array* low = hy_s_linear(s, dropped, lora->a, NULL);
-  hy_array* update = as_dtype(s, hy_s_linear(s, low, lora->b, NULL), dtype_of(x));
+  bool trained = draws && lora->train_a;
+  hy_array *a = trained ? lora->train_a : lora->a, *b = trained ? lora->train_b : lora->b;
+  hy_array* dropped = as_dtype(s, drop_out(s, lora->dropout, x, draws), dtype_of(a));
+  hy_array* low = hy_s_linear(s, dropped, a, NULL);
+  if (trained && dtype_of(a) == dtype_of(x))
+    return hy_s_addmm(s, y, low, hy_s_transpose(s, b, 0, 1), hy_int(1), hy_float(lora->scaling));
+  hy_array* update = as_dtype(s, hy_s_linear(s, low, b, NULL), dtype_of(x));
   return hy_s_add(s, y, update, hy_float(lora->scaling));
 }
 

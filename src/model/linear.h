@@ -8,6 +8,7 @@
 typedef struct hy__lora {
   hy_array *a, *b;  // (R, in), (out, R); NULL where the layer has none
   double scaling, dropout;
+  hy_array *train_a, *train_b;  // what passes of a trainer read; NULL where there is none
 } hy__lora;
 
 // y = x W^T + bias. With `scale` the weight is quantised (i8, packed i4 or f8 in groups).

@@ -66,7 +66,7 @@ static void* lead(void* context) {
 // Hands the steps to the team; what follows on the stream comes after them.
 static hy_status run_steps(hy_persistent_kernel* k, int64_t steps) {
   k->stats.steps += steps;
-  k->stats.waits++;
+  k->stats.waits += hy__step_graph_is_whole(k->step) ? 1 : steps;
   k->stats.launches += k->has_thread ? 1 : steps;
   if (!k->has_thread) return launch_steps(k, steps);
   pthread_mutex_lock(&k->mutex);

@@ -2,6 +2,7 @@
 // it.
 #include "model/step_graph.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -21,6 +22,8 @@ struct hy__step_graph {
   hy_array *settings, *draw_of;  // (1, 5) and (positions) f32
   hy_array* chosen;              // (1) i64
   hy_array* history;             // (positions) i64: what decoding chose at each
+  // Where the graph is the forward pass alone: what it reads and writes beside the above.
+  hy_array *slots, *logits;
   hy_generate_options options;
   hy_graph* graph;
 };
@@ -40,7 +43,9 @@ void hy__step_graph_destroy(hy__step_graph* g) {
                               g->settings,
                               g->draw_of,
                               g->chosen,
-                              g->history};
+                              g->history,
+                              g->slots,
+                              g->logits};
   for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) hy_array_release(arrays[i]);
   if (g->cache) hy__sequence_free(g->cache, &g->sequence);
   hy__kv_cache_destroy(g->cache);
@@ -50,6 +55,40 @@ void hy__step_graph_destroy(hy__step_graph* g) {
 
 hy_graph* hy__step_graph_get(const hy__step_graph* g) {
   return g->graph;
+}
+
+// ---- weights ----
+
+static hy_status fix_array(hy_graph* graph, const hy_array* a) {
+  if (!a) return HY_OK;
+  const hy_tensor* t = hy_array_tensor(a);
+  return hy_graph_mark_constant(graph, t->data, hy_tensor_bytes(t));
+}
+
+static hy_status fix_linear(hy_graph* graph, const hy__linear* l) {
+  HY_TRY(fix_array(graph, l->weight));
+  HY_TRY(fix_array(graph, l->scale));
+  return fix_array(graph, l->bias);
+}
+
+hy_status hy__step_graph_fix_weights(hy__step_graph* g) {
+  const hy__transformer* t = &g->model->transformer;
+  HY_TRY(fix_array(g->graph, t->embedding));
+  HY_TRY(fix_array(g->graph, t->embedding_scale));
+  HY_TRY(fix_array(g->graph, t->norm));
+  HY_TRY(fix_linear(g->graph, &t->head));
+  for (int64_t i = 0; i < t->config.n_layers; i++) {
+    const hy__tf_block* b = &t->blocks[i];
+    // Fused matrices before those that are their rows.
+    const hy__linear* const layers[] = {&b->qkv, &b->gate_up, &b->q,  &b->k,   &b->v,
+                                        &b->o,   &b->gate,    &b->up, &b->down};
+    hy_array* const norms[] = {b->input_norm, b->post_norm, b->q_norm, b->k_norm};
+    for (size_t k = 0; k < sizeof layers / sizeof layers[0]; k++)
+      HY_TRY(fix_linear(g->graph, layers[k]));
+    for (size_t k = 0; k < sizeof norms / sizeof norms[0]; k++)
+      HY_TRY(fix_array(g->graph, norms[k]));
+  }
+  return HY_OK;
 }
 
 // ---- memory ----
@@ -159,20 +198,32 @@ static void move_on(hy_scope* s, const hy__step_graph* g) {
   hy_s_apply_into(s, HY_OP_add_scalar, &length, 1, &one_more, length);
 }
 
-static hy_status step(hy__step_graph* g) {
+static hy_array* find_slots(hy_scope* s, const hy__step_graph* g) {
+  return hy_s_index_select(s, g->slot_of, g->pass.positions, 0);
+}
+
+// The logits behind the last token.
+static hy_array* forward(hy_scope* s, const hy__step_graph* g, hy_array* slots) {
   hy_model* model = g->model;
-  hy_scope s;
-  hy_scope_begin(&s, model->tape);
   hy__kv_pass pass = g->pass;
-  pass.slots = hy_s_index_select(&s, g->slot_of, pass.positions, 0);
+  pass.slots = slots;
   hy__tf_attention attention = hy__attend_cached(&pass);
-  hy__tf_pass p = {.s = &s, .model = &model->transformer, .attention = &attention};
-  hy__rope_both(&s, &model->rope, pass.positions, &p.cos, &p.sin);
-  hy_array* hidden = hy_s_index_select(&s, hy__transformer_apply(&p, pass.ids), pass.last, 0);
-  hy_array* logits = hy__logits(&s, &model->transformer, hidden);
-  hy_array* last = hy_s_index_select(&s, pass.positions, pass.last, 0);
-  hy_array* draws = hy_s_index_select(&s, g->draw_of, last, 0);
-  hy_s_copy_into(&s, g->chosen, hy_s_sample(&s, logits, g->settings, draws, NULL));
+  hy__tf_pass p = {.s = s, .model = &model->transformer, .attention = &attention};
+  hy__rope_both(s, &model->rope, pass.positions, &p.cos, &p.sin);
+  hy_array* hidden = hy_s_index_select(s, hy__transformer_apply(&p, pass.ids), pass.last, 0);
+  return hy__logits(s, &model->transformer, hidden);
+}
+
+static void choose(hy_scope* s, const hy__step_graph* g, hy_array* logits) {
+  hy_array* last = hy_s_index_select(s, g->pass.positions, g->pass.last, 0);
+  hy_array* draws = hy_s_index_select(s, g->draw_of, last, 0);
+  hy_s_copy_into(s, g->chosen, hy_s_sample(s, logits, g->settings, draws, NULL));
+}
+
+static hy_status step(hy__step_graph* g) {
+  hy_scope s;
+  hy_scope_begin(&s, g->model->tape);
+  choose(&s, g, forward(&s, g, find_slots(&s, g)));
   if (g->tokens == 1) move_on(&s, g);
   return hy_scope_end(&s);
 }
@@ -182,6 +233,22 @@ static hy_status capture(hy__step_graph* g) {
   hy_status status = step(g);
   hy_status ended = hy_capture_end(g->model->stream, status == HY_OK ? &g->graph : NULL);
   return status == HY_OK ? ended : status;
+}
+
+// Of a device that captures but does not choose tokens: all but that. HY_UNSUPPORTED where it does
+// not capture that either, or a launch would be no more than the calls.
+static hy_status capture_forward(hy__step_graph* g) {
+  hy_stream* stream = g->model->stream;
+  hy_scope s;
+  HY_TRY(hy_array_zeros(stream, &g->slots, HY_I64, 1, &g->tokens));
+  HY_TRY(hy_capture_begin(stream));
+  hy_scope_begin(&s, g->model->tape);
+  g->logits = hy_scope_give(&s, forward(&s, g, g->slots));
+  hy_status status = hy_scope_end(&s);
+  hy_status ended = hy_capture_end(stream, status == HY_OK ? &g->graph : NULL);
+  HY_TRY(status == HY_OK ? ended : status);
+  if (hy_graph_is_native(g->graph)) return HY_OK;
+  return hy_fail(HY_UNSUPPORTED, "the device has no graphs of its own");
 }
 
 hy_status hy__step_graph_create(hy_model* model, int64_t tokens, int64_t positions,
@@ -202,6 +269,12 @@ hy_status hy__step_graph_create(hy_model* model, int64_t tokens, int64_t positio
   g->options = *options;
   hy_status status = allocate(g);
   if (status == HY_OK) status = capture(g);
+  if (status == HY_UNSUPPORTED) {
+    char why[320];
+    snprintf(why, sizeof why, "%s", hy_last_error());
+    status = capture_forward(g);
+    if (status == HY_UNSUPPORTED) hy_fail(status, "%s", why);
+  }
   if (status == HY_OK)
     *out = g;
   else
@@ -248,8 +321,31 @@ hy_status hy__step_graph_begin(hy__step_graph* g, int64_t length, const int32_t*
   return hy_upload(g->model->stream, words->data, g->host, hy_tensor_bytes(words));
 }
 
+bool hy__step_graph_is_whole(const hy__step_graph* g) {
+  return !g->logits;
+}
+
+// move_on where the token is chosen on the host in any case.
+static hy_status move_on_by_host(hy__step_graph* g) {
+  int64_t token, position = g->host[g->tokens];
+  int64_t* history = hy_array_tensor(g->history)->data;
+  HY_TRY(hy_array_to_host(g->model->stream, g->chosen, &token, sizeof token));
+  HY_TRY(hy_upload(g->model->stream, history + position, &token, sizeof token));
+  const int32_t next = token < 0 ? 0 : (int32_t)token;
+  return position + 1 < g->positions ? hy__step_graph_begin(g, position + 1, &next) : HY_OK;
+}
+
 hy_status hy__step_graph_launch(hy__step_graph* g) {
-  return hy_graph_launch(g->graph, g->model->stream);
+  hy_scope s;
+  if (hy__step_graph_is_whole(g)) return hy_graph_launch(g->graph, g->model->stream);
+  hy_scope_begin(&s, g->model->tape);
+  hy_s_copy_into(&s, g->slots, find_slots(&s, g));
+  HY_TRY(hy_scope_end(&s));
+  HY_TRY(hy_graph_launch(g->graph, g->model->stream));
+  hy_scope_begin(&s, g->model->tape);
+  choose(&s, g, g->logits);
+  HY_TRY(hy_scope_end(&s));
+  return g->tokens == 1 ? move_on_by_host(g) : HY_OK;
 }
 
 hy_status hy__step_graph_run(hy__step_graph* g) {

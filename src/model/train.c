@@ -1,70 +1,10 @@
-// Training: passes, gradients, the optimizer, and a state that resumes bit for bit.
-#include "model/train.h"
-
+// Training: passes, gradients and the optimizer's step.
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "model/arch/arch.h"
 #include "model/model.h"
-#include "model/safetensors.h"
-
-struct hy__trainer {
-  hy_stream* stream;
-  hy_tape* tape;
-  hy__transformer* model;
-  hy__train_options options;
-  hy_optimizer* optimizer;
-  hy_array** parameters;
-  char (*names)[160];
-  int n_parameters, capacity;
-  hy_array *cos, *sin;  // of one pass
-  hy_array* head;       // the head's weight, in floats where the model's is quantised
-  int64_t steps;
-  // The captured pass of a step, and what it reads and writes.
-  hy_graph* graph;
-  hy_graph_report report;
-  hy_array *ids, *wanted, *scale, *mean;
-  hy_array** grads;  // of the parameters; NULL where there is none
-};
-
-// ---- parameters ----
-
-static hy_status add_parameter(hy__trainer* t, const char* name, hy_array* array) {
-  if (t->n_parameters == t->capacity) {
-    int capacity = t->capacity ? 2 * t->capacity : 64;
-    hy_array** parameters = hy__realloc(t->parameters, (size_t)capacity * sizeof *parameters);
-    if (parameters) t->parameters = parameters;
-    char(*names)[160] = hy__realloc(t->names, (size_t)capacity * sizeof *names);
-    if (names) t->names = names;
-    if (!parameters || !names)
-      return hy_fail(HY_OUT_OF_MEMORY, "no memory for a list of %d parameters", capacity);
-    t->capacity = capacity;
-  }
-  snprintf(t->names[t->n_parameters], sizeof t->names[0], "%s", name);
-  t->parameters[t->n_parameters++] = hy_array_retain(array);
-  return hy_array_set_requires_grad(array, true);
-}
-
-static hy_status take_any(void* context, const char* name, hy_array** slot, int ndim,
-                          const int64_t* shape) {
-  (void)ndim;
-  (void)shape;
-  return add_parameter(context, name, *slot);
-}
-
-static hy_status take_adapter(void* context, const char* name, hy__linear* layer, int64_t out,
-                              int64_t in) {
-  char full[160];
-  (void)out;
-  (void)in;
-  if (!layer->lora.a) return HY_OK;
-  snprintf(full, sizeof full, "%s.lora_A", name);
-  HY_TRY(add_parameter(context, full, layer->lora.a));
-  snprintf(full, sizeof full, "%s.lora_B", name);
-  return add_parameter(context, full, layer->lora.b);
-}
+#include "model/trainer.h"
 
 // cos and sin of `batch` sequences that all begin at position 0.
 static hy_status make_positions(hy__trainer* t) {
@@ -131,16 +71,11 @@ static hy_status set_up(hy__trainer* t) {
   HY_TRY(hy_tape_create(t->stream, &t->tape));
   HY_TRY(make_head(t));
   HY_TRY(make_positions(t));
-  if (t->options.all_parameters)
-    HY_TRY(hy__transformer_visit(t->model, take_any, t));
-  else
-    HY_TRY(hy__transformer_visit_linears(t->model, take_adapter, t));
-  if (t->n_parameters == 0)
-    return hy_fail(HY_INVALID_ARGUMENT, "the model has no adapters to train");
+  HY_TRY(hy__train_parameters_take(&t->parameters, t->tape, t->model, &t->options));
   hy_attrs_adamw adamw = hy_adamw_defaults();
   adamw.lr = t->options.lr;
   adamw.weight_decay = t->options.weight_decay;
-  return hy_adamw_create(t->stream, t->parameters, t->n_parameters, &adamw, &t->optimizer);
+  return hy_adamw_create(t->stream, t->parameters.arrays, t->parameters.n, &adamw, &t->optimizer);
 }
 
 hy_status hy__trainer_create(hy_stream* stream, hy__transformer* model,
@@ -164,20 +99,13 @@ static void destroy_graph(hy__trainer* t) {
   hy_graph_destroy(t->graph);
   hy_array* const arrays[] = {t->ids, t->wanted, t->scale, t->mean};
   for (int i = 0; i < 4; i++) hy_array_release(arrays[i]);
-  for (int i = 0; t->grads && i < t->n_parameters; i++) hy_array_release(t->grads[i]);
-  hy__mfree(t->grads);
 }
 
 void hy__trainer_destroy(hy__trainer* t) {
   if (!t) return;
   destroy_graph(t);
   hy_optimizer_destroy(t->optimizer);
-  for (int i = 0; i < t->n_parameters; i++) {
-    hy_array_set_requires_grad(t->parameters[i], false);
-    hy_array_release(t->parameters[i]);
-  }
-  hy__mfree(t->parameters);
-  hy__mfree(t->names);
+  hy__train_parameters_release(&t->parameters, t->model);
   hy_array_release(t->head);
   hy_array_release(t->cos);
   hy_array_release(t->sin);
@@ -269,11 +197,12 @@ static int64_t count_targets(const hy__trainer* t, const int32_t* targets) {
   return counted;
 }
 
-// A pass's part of the mean loss over the `counted` targets of a step. Gradients gather when
-// learning.
+// A pass's part of the mean loss over the `counted` targets of a step, and when learning its
+// gradients.
 static hy_array* run_pass(hy_scope* s, hy__trainer* t, bool learning, int64_t pass,
                           const int32_t* tokens, const int32_t* targets, int64_t counted) {
   int64_t n = t->options.batch * t->options.length;
+  if (learning) hy__train_parameters_begin_pass(s, &t->parameters);
   hy_tape_set_recording(t->tape, learning);
   hy_array *ids = upload(s, tokens + pass * n, n), *wanted = upload(s, targets + pass * n, n);
   hy_array* sum = pass_loss(s, t, pass, learning, ids, wanted);
@@ -291,6 +220,10 @@ static hy_status run_passes(hy__trainer* t, bool learning, const int32_t* tokens
     hy_scope s;
     hy_scope_begin(&s, t->tape);
     hy_array* mean = run_pass(&s, t, learning, pass, tokens, targets, counted);
+    if (learning) {
+      hy_tape_set_recording(t->tape, false);
+      hy__train_parameters_add_pass(&s, &t->parameters, t->parameters.pass, pass == 0);
+    }
     HY_SCOPE_TRY(&s, hy_array_item(t->stream, mean, &value));
     HY_TRY(hy_scope_end(&s));
     *loss += value;
@@ -312,82 +245,51 @@ static hy_array* gather(hy_scope* s, const hy__trainer* t, const hy_array* x) {
   return all;
 }
 
-// *sum += every rank's gradient of a parameter, in their order; *sum NULL: it is the first.
-static void add_gradients(hy_scope* s, hy__trainer* t, hy_array* parameter, hy_array** sum) {
-  hy_array* grad = hy_array_grad(parameter);
-  if (!grad) return;
-  int mark = hy_scope_mark(s);
-  hy_array* all = gather(s, t, grad);
-  for (int r = 0; r < hy_comm_size(t->options.comm) && s->status == HY_OK; r++) {
-    const hy_tensor* like = hy_array_tensor(parameter);
-    hy_array* part = hy_s_view(s, hy_s_select(s, all, 0, r), like->ndim, like->shape);
-    if (*sum)
-      hy_s_add_into(s, *sum, part);
-    else
-      *sum = hy_scope_give(s, hy_s_clone(s, part));
-  }
-  hy_scope_pop(s, mark, NULL);
-  HY_SCOPE_TRY(s, hy_array_set_grad(parameter, NULL));
-}
-
-// One pass of each rank, from pass `first` on.
+// One pass of each rank, from pass `first` on. Gradients are added in the order of the passes.
 static hy_status run_round(hy__trainer* t, int64_t first, const int32_t* tokens,
-                           const int32_t* targets, int64_t counted, hy_array** sums, double* loss) {
+                           const int32_t* targets, int64_t counted, double* loss) {
   hy_scope s;
   hy_scope_begin(&s, t->tape);
   int rank = hy_comm_rank(t->options.comm), size = hy_comm_size(t->options.comm);
   hy_array* mean = run_pass(&s, t, true, first + rank, tokens, targets, counted);
   hy_tape_set_recording(t->tape, false);
-  hy_array* means = gather(&s, t, mean);
+  hy_array *means = gather(&s, t, mean), *passes = gather(&s, t, t->parameters.pass);
   for (int r = 0; r < size; r++) {
     double value = 0;
     hy_array* of_rank = hy_s_select(&s, hy_s_select(&s, means, 1, 0), 0, r);
     HY_SCOPE_TRY(&s, hy_array_item(t->stream, of_rank, &value));
     *loss += value;
+    hy__train_parameters_add_pass(&s, &t->parameters, hy_s_select(&s, passes, 0, r),
+                                  first + r == 0);
   }
-  for (int i = 0; i < t->n_parameters; i++) add_gradients(&s, t, t->parameters[i], &sums[i]);
   return hy_scope_end(&s);
 }
 
 static hy_status run_shared_passes(hy__trainer* t, const int32_t* tokens, const int32_t* targets,
                                    int64_t counted, double* loss) {
-  hy_array** sums = hy__calloc((size_t)t->n_parameters, sizeof(hy_array*));
-  if (!sums) return hy_fail(HY_OUT_OF_MEMORY, "no memory for the gradients of the ranks");
   hy_status status = HY_OK;
   *loss = 0;
   for (int64_t pass = 0; pass < t->options.accumulate && status == HY_OK;
        pass += hy_comm_size(t->options.comm))
-    status = run_round(t, pass, tokens, targets, counted, sums, loss);
-  for (int i = 0; i < t->n_parameters; i++) {
-    if (status == HY_OK) status = hy_array_set_grad(t->parameters[i], sums[i]);
-    hy_array_release(sums[i]);
-  }
-  hy__mfree(sums);
+    status = run_round(t, pass, tokens, targets, counted, loss);
   return status;
 }
 
 // ---- a pass by a graph ----
 
-// Gradients stay where the graph writes them, also while the parameters have none.
-static hy_status keep_grads(hy__trainer* t) {
-  t->grads = hy__calloc((size_t)t->n_parameters, sizeof(hy_array*));
-  if (!t->grads) return hy_fail(HY_OUT_OF_MEMORY, "no memory for the gradients of a graph");
-  for (int i = 0; i < t->n_parameters; i++)
-    t->grads[i] = hy_array_retain(hy_array_grad(t->parameters[i]));
-  return HY_OK;
-}
-
 // The calls of a pass, recorded in place of being run.
 static hy_status record_pass(hy__trainer* t) {
   hy_scope s;
   HY_TRY(hy_capture_begin(t->stream));
-  hy_tape_set_recording(t->tape, true);
   hy_scope_begin(&s, t->tape);
+  hy__train_parameters_begin_pass(&s, &t->parameters);
+  hy_tape_set_recording(t->tape, true);
   hy_array* mean = hy_s_mul(&s, pass_loss(&s, t, 0, true, t->ids, t->wanted), t->scale);
   HY_SCOPE_TRY(&s, hy_backward(t->tape, mean, NULL));
+  hy_tape_set_recording(t->tape, false);
+  hy__train_parameters_add_pass(&s, &t->parameters, t->parameters.pass, true);
   t->mean = hy_scope_give(&s, mean);
   hy_status status = hy_scope_end(&s);
-  if (status == HY_OK) status = keep_grads(t);
   hy_status ended = hy_capture_end(t->stream, status == HY_OK ? &t->graph : NULL);
   return status == HY_OK ? ended : status;
 }
@@ -420,8 +322,6 @@ static hy_status launch_pass(hy__trainer* t, const int32_t* tokens, const int32_
   HY_TRY(put(t, t->wanted, targets));
   HY_TRY(hy_upload(t->stream, hy_array_tensor(t->scale)->data, &scale, sizeof scale));
   HY_TRY(hy_graph_launch(t->graph, t->stream));
-  for (int i = 0; i < t->n_parameters; i++)
-    HY_TRY(hy_array_set_grad(t->parameters[i], t->grads[i]));
   return hy_array_item(t->stream, t->mean, loss);
 }
 
@@ -462,9 +362,10 @@ hy_status hy__trainer_step(hy__trainer* t, const int32_t* tokens, const int32_t*
                      : t->options.comm ? run_shared_passes(t, tokens, targets, counted, loss)
                                        : run_passes(t, true, tokens, targets, counted, loss);
   double norm = 0;
+  if (status == HY_OK) status = hy__train_parameters_end_passes(&t->parameters);
   if (status == HY_OK) {
     double bound = t->options.clip > 0 ? t->options.clip : INFINITY;
-    status = hy_clip_grad_norm(t->stream, t->parameters, t->n_parameters, bound, &norm);
+    status = hy_clip_grad_norm(t->stream, t->parameters.arrays, t->parameters.n, bound, &norm);
   }
   if (status == HY_OK && !(isfinite(*loss) && isfinite(norm)))
     status = hy_fail(
@@ -475,6 +376,7 @@ hy_status hy__trainer_step(hy__trainer* t, const int32_t* tokens, const int32_t*
     hy_optimizer_set_lr(t->optimizer, hy__trainer_lr(t));
     status = hy_optimizer_step(t->optimizer);
   }
+  if (status == HY_OK) status = hy__train_parameters_refresh(&t->parameters, t->tape);
   hy_optimizer_zero_grad(t->optimizer);
   if (status == HY_OK) t->steps++;
   return status;
@@ -491,149 +393,4 @@ int64_t hy__trainer_steps(const hy__trainer* t) {
 double hy__trainer_lr(const hy__trainer* t) {
   return hy_schedule_cosine(t->steps + 1, t->options.warmup, t->options.steps + 1, t->options.lr,
                             0);
-}
-
-// ---- saving and resuming ----
-
-enum { N_SAVED_OPTIONS = 10 };
-
-static void list_options(const hy__train_options* o, double* values) {
-  const double all[N_SAVED_OPTIONS] = {
-      (double)o->batch,          (double)o->length,
-      (double)o->accumulate,     (double)o->steps,
-      (double)o->warmup,         o->lr,
-      o->weight_decay,           o->clip,
-      (double)o->all_parameters, (double)(o->seed & (((uint64_t)1 << 53) - 1))};
-  memcpy(values, all, sizeof all);
-}
-
-static hy_status check_saved_options(const hy__trainer* t, const hy__weight* saved) {
-  static const char* const names[N_SAVED_OPTIONS] = {
-      "sequences of a pass", "length",       "passes of a step", "number of steps",      "warmup",
-      "learning rate",       "weight decay", "gradient bound",   "choice of parameters", "seed"};
-  double here[N_SAVED_OPTIONS], there[N_SAVED_OPTIONS];
-  if (!saved || saved->tensor.dtype != HY_F64 || saved->tensor.ndim != 1 ||
-      saved->tensor.shape[0] != N_SAVED_OPTIONS)
-    return hy_fail(HY_FORMAT, "it is no saved training");
-  list_options(&t->options, here);
-  memcpy(there, saved->tensor.data, sizeof there);
-  for (int i = 0; i < N_SAVED_OPTIONS; i++) {
-    if (here[i] != there[i])
-      return hy_fail(HY_INVALID_ARGUMENT,
-                     "the %s was %.10g and is %.10g here; resume with the options it was started "
-                     "with",
-                     names[i], there[i], here[i]);
-  }
-  return HY_OK;
-}
-
-typedef struct saving {
-  hy__trainer* trainer;
-  hy__weight* list;
-  char (*names)[192];
-  int count, capacity;
-} saving;
-
-static hy_status fetch(saving* s, const char* prefix, const char* name, hy_array* array) {
-  if (s->count == s->capacity)
-    return hy_fail(HY_INTERNAL, "the optimizer has more state than expected");
-  const hy_tensor* t = hy_array_tensor(array);
-  void* data = hy__malloc(hy_tensor_bytes(t) + 1);
-  if (!data) return hy_fail(HY_OUT_OF_MEMORY, "no memory to save the training");
-  hy__weight* w = &s->list[s->count];
-  snprintf(s->names[s->count], sizeof s->names[0], "%s%s", prefix, name);
-  w->name = s->names[s->count++];
-  hy_tensor_init(&w->tensor, data, t->dtype, t->ndim, t->shape);
-  return hy_array_to_host(s->trainer->stream, array, data, hy_tensor_bytes(t));
-}
-
-static hy_status fetch_state(void* context, const char* name, hy_array* array) {
-  return fetch(context, "optimizer.", name, array);
-}
-
-hy_status hy__trainer_save(hy__trainer* t, const char* path) {
-  saving s = {.trainer = t, .capacity = 3 * t->n_parameters + 3};
-  s.list = hy__calloc((size_t)s.capacity, sizeof *s.list);
-  s.names = hy__calloc((size_t)s.capacity, sizeof *s.names);
-  hy_status status = HY_OK;
-  if (!s.list || !s.names) status = hy_fail(HY_OUT_OF_MEMORY, "no memory to save the training");
-  for (int i = 0; i < t->n_parameters && status == HY_OK; i++)
-    status = fetch(&s, "", t->names[i], t->parameters[i]);
-  if (status == HY_OK) status = hy_optimizer_export(t->optimizer, fetch_state, &s);
-  int64_t steps = t->steps;
-  double options[N_SAVED_OPTIONS];
-  list_options(&t->options, options);
-  int fetched = s.count;
-  if (status == HY_OK) {
-    s.list[s.count].name = "steps";
-    hy_tensor_init(&s.list[s.count++].tensor, &steps, HY_I64, 0, NULL);
-    s.list[s.count].name = "options";
-    hy_tensor_init(&s.list[s.count++].tensor, options, HY_F64, 1, (int64_t[]){N_SAVED_OPTIONS});
-    status = hy__weights_save(path, s.list, s.count);
-  }
-  for (int i = 0; i < fetched; i++) hy__mfree(s.list[i].tensor.data);
-  hy__mfree(s.list);
-  hy__mfree(s.names);
-  return status;
-}
-
-static hy_status upload_weight(hy__trainer* t, const hy__weight* w, hy_array** out) {
-  return hy_array_from_host(t->stream, out, w->tensor.dtype, w->tensor.ndim, w->tensor.shape,
-                            w->tensor.data);
-}
-
-// Overwrites a parameter in place.
-static hy_status restore_parameter(hy__trainer* t, const hy__weights* saved, int i) {
-  const hy__weight* w = hy__weights_find(saved, t->names[i]);
-  if (!w) return hy_fail(HY_FORMAT, "%s is not in the saved training", t->names[i]);
-  const hy_tensor* own = hy_array_tensor(t->parameters[i]);
-  bool fits = w->tensor.dtype == own->dtype && w->tensor.ndim == own->ndim;
-  for (int d = 0; fits && d < own->ndim; d++) fits = w->tensor.shape[d] == own->shape[d];
-  if (!fits)
-    return hy_fail(
-        HY_FORMAT,
-        "%s is %s in the saved training and %s here; resume with the options it was started with",
-        t->names[i], hy_tensor_describe(&w->tensor, (char[100]){0}, 100),
-        hy_tensor_describe(own, (char[100]){0}, 100));
-  hy_array* from = NULL;
-  HY_TRY(upload_weight(t, w, &from));
-  hy_attrs none = {.none = {0}};
-  hy_tape_set_recording(t->tape, false);
-  hy_status status =
-      hy_array_apply_into(t->tape, HY_OP_copy, &from, 1, &none, &t->parameters[i], 1);
-  hy_array_release(from);
-  return status;
-}
-
-static hy_status restore(hy__trainer* t, const hy__weights* saved) {
-  const hy__weight* steps = hy__weights_find(saved, "steps");
-  if (!steps || steps->tensor.dtype != HY_I64 || steps->tensor.ndim != 0)
-    return hy_fail(HY_FORMAT, "it is no saved training");
-  HY_TRY(check_saved_options(t, hy__weights_find(saved, "options")));
-  int64_t done;
-  memcpy(&done, steps->tensor.data, sizeof done);
-  if (done < 0 || done > t->options.steps)
-    return hy_fail(HY_FORMAT, "%lld of %lld steps are done, it says", (long long)done,
-                   (long long)t->options.steps);
-  for (int i = 0; i < t->n_parameters; i++) HY_TRY(restore_parameter(t, saved, i));
-  for (int i = 0; i < hy__weights_count(saved); i++) {
-    const hy__weight* w = hy__weights_at(saved, i);
-    if (strncmp(w->name, "optimizer.", 10) != 0) continue;
-    hy_array* array = NULL;
-    HY_TRY(upload_weight(t, w, &array));
-    hy_status status = hy_optimizer_import(t->optimizer, w->name + 10, array);
-    hy_array_release(array);
-    HY_TRY(status);
-  }
-  t->steps = done;
-  return hy_stream_sync(t->stream);
-}
-
-hy_status hy__trainer_resume(hy__trainer* t, const char* path) {
-  hy__weights* saved;
-  HY_TRY(hy__weights_open_file(path, &saved));
-  hy_status status = restore(t, saved);
-  if (status != HY_OK) hy_fail(status, "%s: %s", path, hy_last_error());
-  hy__weights_close(saved);
-  return status;
 }

@@ -1,4 +1,7 @@
 // Optimizers over arrays: AdamW and SGD, gradient clipping.
+//
+// Parameters that lie one behind another in the memory of one array, and whose gradients do, are
+// taken together, as one vector.
 #include "halyard/optim.h"
 
 #include <math.h>
@@ -59,14 +62,51 @@ static hy_status check_parameters(const char* what, const hy_stream* stream,
   return HY_OK;
 }
 
-static hy_status add_parameter(hy_optimizer* o, hy_array* array) {
-  parameter* p = &o->parameters[o->n++];
-  const hy_tensor* t = &array->view;
+// Whether b begins where a ends.
+static bool follows(const hy_array* a, const hy_array* b) {
+  return a->storage == b->storage && a->view.dtype == b->view.dtype &&
+         hy_tensor_is_contiguous(&a->view) && hy_tensor_is_contiguous(&b->view) &&
+         (char*)a->view.data + hy_tensor_bytes(&a->view) == (char*)b->view.data;
+}
+
+// The elements from `first` on, which is contiguous or alone.
+static hy_tensor vector_of(const hy_array* first, int64_t n) {
+  hy_tensor t = first->view;
+  if (n == hy_tensor_numel(&t)) return t;
+  hy_tensor_init(&t, first->view.data, first->view.dtype, 1, &n);
+  return t;
+}
+
+// States of parameters first .. end - 1, which follow each other, do so too.
+static hy_status make_states(const hy_optimizer* o, parameter* first, const parameter* end) {
   // In 16 bits a slow average would stop moving.
-  hy_dtype dtype = t->dtype == HY_F64 ? HY_F64 : HY_F32;
-  p->array = hy_array_retain(array);
-  for (int k = 0; k < o->n_states; k++)
-    HY_TRY(hy_array_zeros(o->stream, &p->state[k], dtype, t->ndim, t->shape));
+  hy_dtype dtype = first->array->view.dtype == HY_F64 ? HY_F64 : HY_F32;
+  int64_t n = 0;
+  for (const parameter* p = first; p < end; p++) n += hy_tensor_numel(&p->array->view);
+  for (int k = 0; k < o->n_states; k++) {
+    hy_array* all;
+    HY_TRY(hy_array_zeros(o->stream, &all, dtype, 1, &n));
+    char* at = all->view.data;
+    hy_status status = HY_OK;
+    for (parameter* p = first; p < end && status == HY_OK; p++) {
+      hy_tensor part;
+      status = hy_tensor_init(&part, at, dtype, p->array->view.ndim, p->array->view.shape);
+      if (status == HY_OK) status = hy__array_over(&p->state[k], all->storage, &part);
+      at += hy_tensor_bytes(&part);
+    }
+    hy_array_release(all);
+    HY_TRY(status);
+  }
+  return HY_OK;
+}
+
+static hy_status add_parameters(hy_optimizer* o, hy_array* const* arrays, int n) {
+  o->n = n;
+  for (int i = 0; i < n; i++) o->parameters[i].array = hy_array_retain(arrays[i]);
+  for (int i = 0, end; i < n; i = end) {
+    for (end = i + 1; end < n && follows(arrays[end - 1], arrays[end]);) end++;
+    HY_TRY(make_states(o, &o->parameters[i], &o->parameters[end]));
+  }
   return HY_OK;
 }
 
@@ -81,8 +121,7 @@ static hy_status create(const char* what, hy_stream* stream, hy_array* const* pa
   o->lr = o->op == HY_OP_adamw ? &o->attrs.adamw.lr : &o->attrs.sgd.lr;
   o->n_states = kind->n_states;
   o->state_names = kind->state_names;
-  hy_status status = HY_OK;
-  for (int i = 0; i < n && status == HY_OK; i++) status = add_parameter(o, parameters[i]);
+  hy_status status = add_parameters(o, parameters, n);
   if (status == HY_OK) {
     *out = o;
   } else {
@@ -121,34 +160,50 @@ void hy_optimizer_destroy(hy_optimizer* o) {
 
 // ---- stepping ----
 
-// One row in place: parameter and states are inputs and outputs, the gradient comes last.
-static hy_status step_parameter(const hy_optimizer* o, parameter* p, const hy_array* grad) {
+// One row in place, of the parameters first .. end - 1: parameter and states are inputs and
+// outputs, the gradient comes last.
+static hy_status step_parameters(const hy_optimizer* o, parameter* first, parameter* end) {
   hy_tensor in[MAX_STATES + 2], out[MAX_STATES + 1];
   int n_out = hy_op_describe(o->op)->n_outputs;
+  int64_t n = 0;
+  for (const parameter* p = first; p < end; p++) n += hy_tensor_numel(&p->array->view);
   for (int k = 0; k < n_out; k++) {
-    const hy_array* array = k == 0 ? p->array : p->state[k - 1];
-    out[k] = array ? array->view : hy_tensor_absent();
+    const hy_array* array = k == 0 ? first->array : first->state[k - 1];
+    out[k] = array ? vector_of(array, n) : hy_tensor_absent();
     in[k] = out[k];
   }
-  in[n_out] = grad->view;
+  in[n_out] = vector_of(hy_array_grad(first->array), n);
   hy_call call = {.op = o->op, .n_in = n_out + 1, .n_out = n_out, .in = in, .out = out};
   call.attrs = o->attrs;
   if (o->op == HY_OP_adamw) {
-    call.attrs.adamw.step = p->steps + 1;
+    call.attrs.adamw.step = first->steps + 1;
   } else {
-    call.attrs.sgd.first = p->steps == 0;
+    call.attrs.sgd.first = first->steps == 0;
   }
   hy_status status = hy_run(o->stream, &call);
-  hy_array_touch(p->array);
-  if (status == HY_OK) p->steps++;
+  hy_array_touch(first->array);
+  for (parameter* p = first; p < end && status == HY_OK; p++) p->steps++;
   return status;
+}
+
+// Whether b can be stepped together with a, the one before it.
+static bool steps_with(const hy_optimizer* o, const parameter* a, const parameter* b) {
+  const hy_array *da = hy_array_grad(a->array), *db = hy_array_grad(b->array);
+  if (!db || a->steps != b->steps || !follows(a->array, b->array) || !follows(da, db)) return false;
+  for (int k = 0; k < o->n_states; k++) {
+    if (!follows(a->state[k], b->state[k])) return false;
+  }
+  return true;
 }
 
 hy_status hy_optimizer_step(hy_optimizer* o) {
   if (!o) return hy_fail(HY_INVALID_ARGUMENT, "hy_optimizer_step: the optimizer is NULL");
-  for (int i = 0; i < o->n; i++) {
-    const hy_array* grad = hy_array_grad(o->parameters[i].array);
-    if (grad) HY_TRY(step_parameter(o, &o->parameters[i], grad));
+  parameter *p = o->parameters, *last = p + o->n;
+  for (parameter* end; p < last; p = end) {
+    end = p + 1;
+    if (!hy_array_grad(p->array)) continue;
+    while (end < last && steps_with(o, end - 1, end)) end++;
+    HY_TRY(step_parameters(o, p, end));
   }
   return HY_OK;
 }
@@ -242,6 +297,23 @@ hy_status hy_optimizer_import(hy_optimizer* o, const char* name, hy_array* array
 // Squares are computed in parts of this many elements, to bound what is held.
 static const int64_t square_part = (int64_t)1 << 22;
 
+// The gradient of parameter *i, and those that follow it, as one array of the scope; NULL where it
+// has none. *i goes on behind them.
+static hy_array* next_gradients(hy_scope* s, hy_array* const* parameters, int n, int* i) {
+  const hy_array *first = hy_array_grad(parameters[(*i)++]), *last = first;
+  if (!first || s->status != HY_OK) return NULL;
+  int64_t count = hy_tensor_numel(&first->view);
+  for (const hy_array* next; *i < n; last = next, ++*i) {
+    next = hy_array_grad(parameters[*i]);
+    if (!next || !follows(last, next)) break;
+    count += hy_tensor_numel(&next->view);
+  }
+  hy_tensor all = vector_of(first, count);
+  hy_array* array = NULL;
+  hy_status status = hy__array_over(&array, first->storage, &all);
+  return hy_scope_keep(s, status, array);
+}
+
 // total += sum of squares, in the type of the total.
 static void add_squares(hy_scope* s, hy_array* total, hy_array* grad) {
   int64_t n = hy_tensor_numel(&grad->view);
@@ -270,8 +342,8 @@ hy_status hy_clip_grad_norm(hy_stream* stream, hy_array* const* parameters, int 
   hy_scope s;
   hy_scope_begin(&s, &tape);
   hy_array* total = hy_s_zeros(&s, dtype, 0, NULL);
-  for (int i = 0; i < n && s.status == HY_OK; i++) {
-    hy_array* grad = hy_array_grad(parameters[i]);
+  for (int i = 0; i < n && s.status == HY_OK;) {
+    hy_array* grad = next_gradients(&s, parameters, n, &i);
     if (grad) add_squares(&s, total, grad);
   }
   HY_SCOPE_TRY(&s, hy_array_item(stream, total, norm));
@@ -280,13 +352,14 @@ hy_status hy_clip_grad_norm(hy_stream* stream, hy_array* const* parameters, int 
   // A little more than the norm, so that gradients of norm 0 stay 0: PyTorch's rule.
   double scale = max_norm / (*norm + 1e-6);
   if (!isfinite(*norm) || scale >= 1) return HY_OK;
-  for (int i = 0; i < n; i++) {
-    hy_array* grad = hy_array_grad(parameters[i]);
+  hy_scope_begin(&s, &tape);
+  for (int i = 0; i < n && s.status == HY_OK;) {
+    hy_array* grad = next_gradients(&s, parameters, n, &i);
     if (!grad) continue;
-    HY_TRY(hy_mul_scalar(stream, &grad->view, &grad->view, hy_float(scale)));
+    HY_SCOPE_TRY(&s, hy_mul_scalar(stream, &grad->view, &grad->view, hy_float(scale)));
     hy_array_touch(grad);
   }
-  return HY_OK;
+  return hy_scope_end(&s);
 }
 
 double hy_schedule_cosine(int64_t step, int64_t warmup, int64_t total, double peak, double floor) {

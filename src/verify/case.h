@@ -39,7 +39,7 @@ const char* hy__flavour_text(hy__flavour flavour);
 // How many cases of the flavour MODEL there are of a type: each has another large size.
 #define HY__MODEL_SIZES 4
 // Sizes up to this are tried in every type, larger ones in one that the seed chooses, and a
-// sixteenth of them in the others; with `quick`, in one of sixteen ops.
+// sixteenth of them in the others; with `quick`, in one of 48 ops.
 #define HY__EVERY_TYPE 5000
 
 // Which case. The same key always makes the same case.

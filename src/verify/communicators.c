@@ -287,11 +287,19 @@ static void tally(const rank* ranks, int n, hy__op_verdict* v) {
   if (v->failed++ == 0) snprintf(v->failure, sizeof v->failure, "%s", failed->message);
 }
 
+// Threads of this process can be ranks unless the device says that it takes processes.
+static int most_ranks(hy_device* device) {
+  hy_device_info info;
+  if (hy_device_describe(device, &info) != HY_OK) return MAX_RANKS;
+  const char* said = strstr(info.properties, "ranks=processes\n");
+  return said && (said == info.properties || said[-1] == '\n') ? 1 : MAX_RANKS;
+}
+
 hy_status hy__verify_communicators(hy_device* device, hy__op_verdict* verdict) {
   if (hy__comm_provider_of(device) != &hy__comm_native) return HY_OK;
   hy_backend_report report;
   HY_TRY(hy_backend_find(hy_device_backend(device), &report));
-  for (int n = 1; n <= MAX_RANKS; n++) {
+  for (int n = 1, most = most_ranks(device); n <= most; n++) {
     rank ranks[MAX_RANKS] = {{0}};
     hy_comm_id id;
     hy_status status = hy_comm_unique_id(device, &id);

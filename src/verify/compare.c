@@ -15,22 +15,46 @@ hy_tensor hy__rebase(const hy__case* c, const hy_tensor* t, void* image) {
   return moved;
 }
 
-void hy__mark_outputs(const hy__case* c, unsigned char* mask) {
-  memset(mask, 0, c->used);
+static bool is_gapless(const hy_tensor* t) {
+  return t->layout != HY_LAYOUT_STRIDED || hy_tensor_is_contiguous(t);
+}
+
+static void mark(const hy_tensor* t) {
+  if (is_gapless(t)) {
+    memset(t->data, 0xff, hy_tensor_bytes(t));
+    return;
+  }
+  size_t size = hy_dtype_size(t->dtype);
+  hy__walk w;
+  hy__walk_begin(&w, t, 1, (const hy_tensor*[]){t});
+  while (hy__walk_next(&w)) {
+    for (int64_t i = 0; i < w.n; i++) memset(w.at[0] + i * w.step[0] * (int64_t)size, 0xff, size);
+  }
+}
+
+// Most calls have one output without gaps, and need no mask.
+hy__writable hy__writable_outputs(const hy__case* c, unsigned char* mask) {
+  hy__writable w = {c->used, 0, NULL};
+  int n = 0;
+  for (int o = 0; o < c->call.n_out; o++) {
+    const hy_tensor* t = &c->out[o];
+    if (!hy__present(t) || !t->data || hy_tensor_numel(t) == 0) continue;
+    int64_t first = 0, last = (int64_t)hy_tensor_bytes(t);
+    if (!is_gapless(t)) hy_tensor_extent(t, &first, &last);
+    size_t at = (size_t)((unsigned char*)t->data - c->image);
+    if (at + (size_t)first < w.begin) w.begin = at + (size_t)first;
+    if (at + (size_t)last > w.end) w.end = at + (size_t)last;
+    if (n++ > 0 || !is_gapless(t)) w.mask = mask;
+  }
+  if (n == 0) return (hy__writable){0, 0, NULL};
+  if (!w.mask) return w;
+  memset(mask + w.begin, 0, w.end - w.begin);
   for (int o = 0; o < c->call.n_out; o++) {
     if (!hy__present(&c->out[o]) || !c->out[o].data) continue;
     hy_tensor t = hy__rebase(c, &c->out[o], mask);
-    if (t.layout != HY_LAYOUT_STRIDED || hy_tensor_is_contiguous(&t)) {
-      memset(t.data, 0xff, hy_tensor_bytes(&t));
-      continue;
-    }
-    size_t size = hy_dtype_size(t.dtype);
-    hy__walk w;
-    hy__walk_begin(&w, &t, 1, (const hy_tensor*[]){&t});
-    while (hy__walk_next(&w)) {
-      for (int64_t i = 0; i < w.n; i++) memset(w.at[0] + i * w.step[0] * (int64_t)size, 0xff, size);
-    }
+    mark(&t);
   }
+  return w;
 }
 
 // Where in the case's memory a byte is, in words: in the nearest tensor, or beside it.
@@ -75,19 +99,32 @@ static bool is_stretch_untouched(const unsigned char* image, const unsigned char
   return differs == 0;
 }
 
-bool hy__check_untouched(const hy__case* c, const unsigned char* mask, const unsigned char* got,
-                         char* message, size_t size) {
-  for (size_t i = 0; i < c->used; i++) {
-    while (i + STRETCH <= c->used && is_stretch_untouched(c->image + i, mask + i, got + i))
+// The first byte from `begin` on that differs and may not, or `end`. `mask` may be NULL.
+static size_t first_touched(const unsigned char* image, const unsigned char* mask,
+                            const unsigned char* got, size_t begin, size_t end) {
+  if (!mask && memcmp(image + begin, got + begin, end - begin) == 0) return end;
+  for (size_t i = begin; i < end; i++) {
+    while (mask && i + STRETCH <= end && is_stretch_untouched(image + i, mask + i, got + i))
       i += STRETCH;
-    if (i == c->used) break;
-    if (mask[i] || got[i] == c->image[i]) continue;
-    char where[96];
-    snprintf(message, size, "a byte %s was written: 0x%02x became 0x%02x",
-             locate(c, i, where, sizeof where), c->image[i], got[i]);
-    return false;
+    if (i < end && got[i] != image[i] && !(mask && mask[i])) return i;
   }
-  return true;
+  return end;
+}
+
+bool hy__check_untouched(const hy__case* c, const hy__writable* writable, const unsigned char* got,
+                         char* message, size_t size) {
+  size_t begin = writable->begin, end = writable->end;
+  size_t at = first_touched(c->image, NULL, got, 0, begin);
+  if (at == begin && writable->mask)
+    at = first_touched(c->image, writable->mask, got, begin, end);
+  else if (at == begin)
+    at = end;
+  if (at == end) at = first_touched(c->image, NULL, got, end, c->used);
+  if (at == c->used) return true;
+  char where[96];
+  snprintf(message, size, "a byte %s was written: 0x%02x became 0x%02x",
+           locate(c, at, where, sizeof where), c->image[at], got[at]);
+  return false;
 }
 
 // The element that is furthest off.

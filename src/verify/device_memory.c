@@ -19,7 +19,7 @@ const char* __tsan_default_options(void) {
 }
 #endif
 
-enum { BLOCKS = 12, ALIGNMENT = 64, STAMPS = 48, HOST_BYTES = 256 << 20 };
+enum { BLOCKS = 12, ALIGNMENT = 64, STAMPS = 48, HOST_BYTES = 256 << 20, QUICK_BYTES = 16 << 20 };
 
 // ---- distinct ----
 
@@ -122,7 +122,8 @@ static hy_status check_size(blocks* b) {
   hy__judge(b->v, total > 0 && free_bytes <= total, "memory_info says %llu bytes free of %llu",
             (unsigned long long)free_bytes, (unsigned long long)total);
   // The host's memory is no claim of the device, and taking half of it is a burden on others.
-  if (b->device->is_host && free_bytes > HOST_BYTES) free_bytes = HOST_BYTES;
+  const uint64_t most = b->v->quick ? QUICK_BYTES : HOST_BYTES;
+  if (b->device->is_host && free_bytes > most) free_bytes = most;
   void* block = NULL;
   hy_status status = HY_OUT_OF_MEMORY;
   size_t bytes = 0;

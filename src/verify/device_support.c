@@ -21,19 +21,33 @@ bool hy__judge_status(hy__op_verdict* v, hy_status status, const char* what) {
   return hy__judge(v, status == HY_OK, "%s: %s", what, status == HY_OK ? "" : hy_last_error());
 }
 
-static unsigned char pattern_byte(size_t i, unsigned salt) {
-  uint64_t x = (uint64_t)i * 0x9e3779b97f4a7c15u + salt * 0xbf58476d1ce4e5b9u;
-  return (unsigned char)(x >> 56 ^ x >> 24);
+// Eight bytes of the pattern, the `i`th: splitmix64 of both.
+static uint64_t pattern_word(size_t i, unsigned salt) {
+  uint64_t x = ((uint64_t)i + 1) * 0x9e3779b97f4a7c15u + salt * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  return x ^ x >> 31;
 }
 
 void hy__fill_pattern(unsigned char* bytes, size_t n, unsigned salt) {
-  for (size_t i = 0; i < n; i++) bytes[i] = pattern_byte(i, salt);
+  for (size_t i = 0; i < n / 8; i++) {
+    uint64_t word = pattern_word(i, salt);
+    memcpy(bytes + 8 * i, &word, 8);
+  }
+  uint64_t word = pattern_word(n / 8, salt);
+  memcpy(bytes + n / 8 * 8, &word, n % 8);
 }
 
 size_t hy__pattern_ends(const unsigned char* got, size_t n, unsigned salt) {
-  for (size_t i = 0; i < n; i++)
-    if (got[i] != pattern_byte(i, salt)) return i;
-  return n;
+  size_t i = 0;
+  for (; i < n / 8; i++) {
+    uint64_t word = pattern_word(i, salt), found;
+    memcpy(&found, got + 8 * i, 8);
+    if (found != word) break;
+  }
+  uint64_t word = pattern_word(i, salt);
+  size_t end = 8 * i;
+  while (end < n && got[end] == ((unsigned char*)&word)[end - 8 * i]) end++;
+  return end;
 }
 
 bool hy__native_find(hy_device* device, void* out, void* a, void* b, hy__native_call* n) {

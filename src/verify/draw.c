@@ -75,7 +75,7 @@ void hy__has_sizes_to(hy__case* c, int sizes) {
 }
 
 static int64_t model_size(const hy__case* c, int64_t size) {
-  bool whole = c->main && (!c->key.quick || (c->key.seed + (uint64_t)c->key.op) % 16 == 0);
+  bool whole = c->main && (!c->key.quick || (c->key.seed + (uint64_t)c->key.op) % 48 == 0);
   return limited(c, size > HY__EVERY_TYPE && !whole ? size / 16 : size);
 }
 
@@ -368,12 +368,16 @@ void hy__replace_zeros(hy_tensor* t, double zero) {
 double hy__largest(const hy_tensor* t) {
   double most = 0;
   if (!hy_dtype_is_float(t->dtype) || t->layout != HY_LAYOUT_STRIDED || !t->data) return 0;
-  bool contiguous = hy_tensor_is_contiguous(t);
-  int64_t numel = hy_tensor_numel(t), size = (int64_t)hy_dtype_size(t->dtype);
-  for (int64_t i = 0; i < numel; i++) {
-    const char* at = contiguous ? (char*)t->data + i * size : hy__element(t, i);
-    double value = fabs(hy__load_f(t->dtype, at));
-    if (isfinite(value) && value > most) most = value;
+  if (hy_tensor_numel(t) == 0) return 0;
+  double row[HY__ROW];
+  hy__walk w;
+  hy__walk_begin(&w, t, 1, (const hy_tensor*[]){t});
+  while (hy__walk_next(&w)) {
+    hy__load_row_f(t->dtype, w.at[0], w.step[0], w.n, row);
+    for (int64_t i = 0; i < w.n; i++) {
+      double value = fabs(row[i]);
+      if (isfinite(value) && value > most) most = value;
+    }
   }
   return most;
 }

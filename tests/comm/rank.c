@@ -299,12 +299,55 @@ static hy_status same_rank_twice(void) {
   return hy_comm_barrier(comm, stream);
 }
 
+// An id serves for one communicator: whoever joins with it again is refused, and nobody waits.
+static hy_status id_used_twice(void) {
+  hy_comm_id id;
+  hy_comm *first, *second;
+  void* at;
+  TRY(hy_comm_unique_id(device, &id));
+  TRY(put(&id, sizeof id, &at));
+  TRY(hy_comm_broadcast(comm, stream, at, sizeof id, HY_U8, 0));
+  TRY(get(&id, sizeof id, at));
+  TRY(hy_comm_init_rank(device, n_ranks, &id, rank, &first));
+  TRY(hy_comm_barrier(first, stream));
+  TRY(expect(hy_comm_init_rank(device, n_ranks, &id, rank, &second), HY_INVALID_ARGUMENT,
+             "already joined with this id"));
+  TRY(hy_comm_barrier(first, stream));
+  hy_comm_destroy(first);
+  return hy_comm_barrier(comm, stream);
+}
+
 static hy_status one_aborts(void) {
   if (rank == n_ranks - 1) {
     TRY(hy_comm_abort(comm));
     return expect(hy_comm_barrier(comm, stream), HY_DEVICE_FAILED, "aborted");
   }
   return expect(all_reduce_of(1000000, HY_F32, HY_REDUCE_SUM), HY_DEVICE_FAILED, "aborted");
+}
+
+// As one_aborts where a vendor's library brings the news: the stream fails, whatever it says.
+static hy_status one_gives_up(void) {
+  TRY(hy_comm_barrier(comm, stream));
+  TRY(hy_stream_sync(stream));
+  if (rank == n_ranks - 1) {
+    TRY(hy_comm_abort(comm));
+    TRY(expect(hy_comm_async_error(comm), HY_DEVICE_FAILED, "has aborted"));
+    return expect(hy_comm_barrier(comm, stream), HY_DEVICE_FAILED, "has aborted");
+  }
+  TRY(expect(all_reduce_of(1000000, HY_F32, HY_REDUCE_SUM), HY_DEVICE_FAILED, ""));
+  return expect(hy_comm_async_error(comm), HY_DEVICE_FAILED, "");
+}
+
+// Libraries that take one rank of a communicator to a process.
+static hy_status id_twice(void) {
+  hy_comm_id id;
+  hy_comm *one = NULL, *two = NULL;
+  TRY(hy_comm_unique_id(device, &id));
+  TRY(hy_comm_init_rank(device, 1, &id, 0, &one));
+  hy_status status = expect(hy_comm_init_rank(device, 1, &id, 0, &two), HY_UNSUPPORTED,
+                            "one rank of a communicator to a process");
+  hy_comm_destroy(one);
+  return status;
 }
 
 // Scratch memory of the collective cannot be had on rank 0; the others hear of it.
@@ -381,7 +424,10 @@ static const struct {
     {"roots_differ", roots_differ},
     {"bad_arguments", bad_arguments},
     {"same_rank_twice", same_rank_twice},
+    {"id_used_twice", id_used_twice},
     {"one_aborts", one_aborts},
+    {"one_gives_up", one_gives_up},
+    {"id_twice", id_twice},
     {"one_has_no_memory", one_has_no_memory},
     {"a_thread_aborts", a_thread_aborts},
     {"one_leaves", one_leaves},
@@ -393,7 +439,12 @@ static hy_status run(const char* name, const char* selector) {
   TRY(hy_device_get(selector, &device));
   TRY(hy_stream_default(device, &stream));
   TRY(hy_comm_world_rank(&rank, &n_ranks));
-  HY_TRY(hy_comm_world(device, &comm));
+  bool supported = hy_comm_supported(device);
+  hy_status joined = hy_comm_world(device, &comm);
+  if (hy_comm_is_native(device) && supported != (joined == HY_OK))
+    return hy_fail(HY_INTERNAL, "hy_comm_supported says %s, and joining %s",
+                   supported ? "yes" : "no", joined == HY_OK ? "works" : "does not");
+  HY_TRY(joined);
   EXPECT(hy_comm_rank(comm) == rank && hy_comm_size(comm) == n_ranks);
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
     if (strcmp(name, cases[i].name) == 0) return cases[i].run();

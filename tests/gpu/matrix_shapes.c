@@ -326,6 +326,20 @@ static void attention(hy_dtype dtype, int64_t b, int64_t h, int64_t hkv, int64_t
         2.5 * flops, 0);
 }
 
+static void rope(hy_dtype dtype, int64_t tokens, int64_t heads, int64_t size, bool interleaved) {
+  char name[96];
+  snprintf(name, sizeof name, "rope %s %lldx%lldx%lld interleaved=%d", hy_dtype_name(dtype),
+           (long long)tokens, (long long)heads, (long long)size, interleaved);
+  if (!wanted(name)) return;
+  hy_attrs attrs = {0};
+  attrs.rope.interleaved = interleaved;
+  twin x = random_tensor(dtype, 3, (int64_t[]){tokens, heads, size}, -2, 2);
+  twin cosine = random_tensor(HY_F32, 3, (int64_t[]){tokens, 1, size / 2}, -1, 1);
+  twin sine = random_tensor(HY_F32, 3, (int64_t[]){tokens, 1, size / 2}, -1, 1);
+  check(name, HY_OP_rope, &attrs, 3, (twin[]){x, cosine, sine}, dtype == HY_F32 ? 64 : 2, 0,
+        2.0 * (double)(tokens * heads * size) * (double)hy_dtype_size(dtype));
+}
+
 static void paged(hy_dtype dtype, int64_t sequences, int64_t queries, int64_t context, int64_t h,
                   int64_t hkv, int64_t d, int64_t block) {
   char name[128];
@@ -429,6 +443,25 @@ static void conv(hy_dtype dtype, int64_t n, int64_t c, int64_t size, int64_t out
         2 * flops, 0);
 }
 
+static void sparse(hy_dtype dtype, int64_t m, int64_t n, int64_t k) {
+  static const uint8_t pairs[] = {0x4, 0x8, 0xc, 0x9, 0xd, 0xe};  // two places of four
+  char name[128];
+  snprintf(name, sizeof name, "linear_sparse_2_4 %s m=%lld n=%lld k=%lld", hy_dtype_name(dtype),
+           (long long)m, (long long)n, (long long)k);
+  if (!wanted(name)) return;
+  hy_attrs attrs = {0};
+  twin x = random_tensor(dtype, 2, (int64_t[]){m, k}, -1, 1);
+  twin values = random_tensor(dtype, 2, (int64_t[]){n, k / 2}, -1, 1);
+  twin codes = place(HY_U8, 2, (int64_t[]){n, k / 8});
+  for (int64_t i = 0; i < n * k / 8; i++)
+    ((uint8_t*)codes.host.data)[i] = (uint8_t)(pairs[i % 6] | pairs[i / 7 % 6] << 4);
+  upload(&codes);
+  codes.host.layout = codes.device.layout = HY_LAYOUT_SPARSE_2_4;
+  check(name, HY_OP_linear_sparse_2_4, &attrs, 4,
+        (twin[]){x, values, codes, random_tensor(dtype, 1, &n, -1, 1)}, dtype == HY_F32 ? 64 : 2,
+        1.0 * (double)(m * n * k), 0);
+}
+
 static void moe(hy_dtype dtype, int64_t tokens, int64_t size, int64_t hidden, int64_t experts,
                 int64_t chosen) {
   char name[96];
@@ -463,7 +496,8 @@ static void correctness(void) {
     product(h, 256, 264, 136, true, false);
     product(h, 96, 100, 4000, true, false);  // split-K
     product(h, 24, 200, 2000, true, true);
-    linear(h, 500, 16, 896, false);  // few columns
+    product(h, 16, 136, 4096, true, false);  // a gradient's
+    linear(h, 500, 16, 896, false);          // few columns
     product(h, 300, 40, 520, false, true);
     for (int t = 0; t < 4; t++) product(h, 1104, 1208, 200, t & 1, t & 2);  // Hopper's own tiles
     product(h, 1100, 2200, 72, false, true);
@@ -516,6 +550,9 @@ static void correctness(void) {
     }
     fused(h, h, 1, 3000, 896, true, true);  // several rounds of a warp
     fused(h, h, 1, 20000, 128, true, false);
+    fused(h, HY_I8, 1, 20000, 128, true, false);  // tiles of a warp alone
+    fused(h, HY_I4, 2, 20000, 256, true, false);
+    fused(h, HY_I8, 1, 40, 14336, false, false);  // more lines than fit under way at once
     decode(h, 1, 1, 14, 2, 64);
     decode(h, 1, 64, 14, 2, 64);
     decode(h, 1, 65, 14, 2, 64);
@@ -526,6 +563,9 @@ static void correctness(void) {
     paged(h, 2, 5, 333, 8, 8, 128, 16);
     paged(h, 2, 100, 260, 14, 2, 64, 32);
     paged(h, 1, 1, 40, 4, 1, 80, 8);
+    rope(h, 100, 14, 64, false);  // whole vectors
+    rope(h, 30, 3, 72, false);
+    rope(h, 30, 2, 64, true);
     conv(h, 2, 16, 14, 24, 3, 1, 1, 1);
     moe(h, 70, 64, 96, 4, 2);
   }
@@ -536,10 +576,14 @@ static void correctness(void) {
   product(HY_F32, 200, 130, 77, false, false);
   product(HY_F32, 600, 700, 130, true, false);
   product(HY_F64, 100, 130, 77, false, true);
+  product(HY_F32, 16, 200, 4000, true, false);  // split-K, a gradient's
+  product(HY_F64, 9, 70, 1100, true, true);
   quantized(HY_F32, HY_I8, 32, 5, 80, 160);
   attention(HY_F32, 1, 4, 2, 70, 100, 40, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
   attention(HY_F32, 1, 4, 2, 70, 100, 40, HY_CAUSAL_BOTTOM_RIGHT, 2, true);
   paged(HY_F32, 2, 3, 100, 4, 2, 32, 16);
+  sparse(HY_F16, 72, 96, 160);
+  sparse(HY_BF16, 136, 256, 1024);
   conv(HY_F32, 2, 20, 20, 70, 3, 2, 1, 1);
   conv(HY_F32, 3, 12, 15, 24, 5, 1, 2, 4);
   moe(HY_F32, 100, 48, 80, 5, 3);
@@ -592,8 +636,15 @@ static void speed(void) {
   paged(HY_BF16, 1, 1, 1024, 14, 2, 64, 16);
   paged(HY_BF16, 64, 1, 1024, 14, 2, 64, 16);
   paged(HY_BF16, 8, 512, 512, 14, 2, 64, 16);
-  conv(HY_BF16, 32, 64, 56, 64, 3, 1, 1, 1);
-  conv(HY_F32, 32, 64, 56, 64, 3, 1, 1, 1);
+  for (int64_t m = 64; m <= 4096; m *= 8) sparse(HY_BF16, m, 4096, 4096);
+  sparse(HY_BF16, 4096, 14336, 4096);
+  static const hy_dtype image_types[] = {HY_BF16, HY_F16, HY_F32};
+  for (int i = 0; i < 3; i++) {  // layers of a ResNet-50
+    conv(image_types[i], 32, 3, 224, 64, 7, 2, 3, 1);
+    conv(image_types[i], 32, 64, 56, 64, 3, 1, 1, 1);
+    conv(image_types[i], 32, 256, 56, 64, 1, 1, 0, 1);
+    conv(image_types[i], 32, 256, 14, 256, 3, 1, 1, 1);
+  }
   moe(HY_BF16, 1024, 1024, 512, 32, 4);
 }
 

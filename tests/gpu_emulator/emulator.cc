@@ -267,6 +267,12 @@ static int may_wait(void* stream) {
 }
 #define API __attribute__((visibility("default"))) int
 
+// For the libraries over the emulator: work of theirs that a capture keeps. `context` is freed with
+// the process.
+API emu_enqueue(void* stream, void (*work)(void*), void* context) {
+  return give(stream, [=] { work(context); });
+}
+
 API cuInit(unsigned) { return OK; }
 API cuDriverGetVersion(int* v) { return *v = 13000, OK; }
 API cuGetErrorName(int e, const char** name) {

@@ -325,6 +325,39 @@ def signals(halyard):
         check((out / "training.safetensors").exists() and "--resume" in said, f"signal {number} loses the training")
 
 
+def signals_in_merge(halyard):
+    """A signal in the middle of a merge, wherever that is, leaves nothing behind; what SIGKILL leaves is in nobody's way."""
+    folder = pathlib.Path(halyard.folder)
+    plugins = pathlib.Path(halyard.program).parents[1] / "tests/plugins"
+    if not plugins.exists():
+        return
+    left = lambda: sorted(path.name for path in folder.iterdir() if path.name.startswith("merged"))
+    merge = ["merge", "--backend", "guarded", "--model", "demo/model", "--adapter", "demo/adapter", "--out", "merged"]
+
+    def merge_with(number, copies):
+        env = {**os.environ, "HALYARD_PLUGIN_PATH": str(plugins), "HALYARD_LOG": "0",
+               "HALYARD_GUARDED_WRONG": f"signal:{number}:{copies}"}
+        done = subprocess.run([halyard.program, *merge], cwd=folder, env=env, capture_output=True, text=True, timeout=500,
+                              check=False)
+        return done.returncode, done.stderr
+
+    def cut_short(number, copies):
+        code, said = merge_with(number, copies)
+        check(code == 128 + number and "nothing was written" in said, f"signal {number} ends merge with {code}: {said}")
+        check(not left(), f"signal {number} with copy {copies} leaves {left()}")
+
+    for number in (signal.SIGINT, signal.SIGHUP):
+        cut_short(number, 1)
+    copies = 1
+    while merge_with(signal.SIGKILL, copies)[0] == -signal.SIGKILL:
+        check("merged" not in left(), f"SIGKILL with copy {copies} leaves a folder that looks whole")
+        cut_short(signal.SIGTERM, copies)  # and takes what SIGKILL left along
+        copies *= 2
+    check(left() == ["merged"], f"a merge leaves {left()}")
+    check(copies > 8, f"a merge is {copies} copies: none in its middle was tried")
+    shutil.rmtree(folder / "merged")
+
+
 def untrusted(halyard):
     """What lies beside a copied program is not loaded; a FIFO in a model's folder is refused."""
     folder = pathlib.Path(halyard.folder)
@@ -360,6 +393,7 @@ def failures(halyard):
     meaningless_options(halyard)
     folders(halyard)
     signals(halyard)
+    signals_in_merge(halyard)
     untrusted(halyard)
 
 

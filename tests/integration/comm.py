@@ -95,7 +95,7 @@ def differ():
     for launcher in launchers():
         for ranks in (3,) if quick else (2, 4):
             cases_hold(launcher, ranks, "counts_differ,long_counts_differ,long_broadcast_differs,types_differ,reductions_differ,"
-                       "calls_differ,roots_differ,bad_arguments,same_rank_twice,one_has_no_memory,one_aborts,a_thread_aborts,one_leaves")
+                       "calls_differ,roots_differ,bad_arguments,same_rank_twice,id_used_twice,one_has_no_memory,one_aborts,a_thread_aborts,one_leaves")
         cases_hold(launcher, 3, "two_are_late", HALYARD_COMM_TIMEOUT="0.5")
 
 

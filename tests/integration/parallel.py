@@ -100,6 +100,8 @@ def test_tensor(halyard):
                     says="3 ranks cannot share 2 key-value heads")
         halyard.run(*greedy, "--parallel", "tensor", "--cache-packed", "--dtype", "q8", launcher=launcher, ranks=2,
                     code=None, says="packed weights are cached of whole models")
+    halyard.run(*greedy, "--parallel", "tensor", "--devices", "cpu:0,cpu:0", launcher=LAUNCHERS[0], ranks=2, code=None,
+                says="--parallel goes with one device a process, without --devices")
     halyard.run(*greedy, "--parallel", "tensor", code=2, says="needs a launcher")
     halyard.run(*greedy, "--parallel", "data", code=2, says="--parallel is 'tensor', not 'data'")
 

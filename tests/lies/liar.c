@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/stub.h"
+
 static const hy_host* host;
 static lie current;
 static liar_record record;
@@ -500,74 +502,8 @@ static const hy_provider provider = {.size = sizeof(hy_provider),
                                      .run = run};
 static const hy_provider* const providers[] = {&provider};
 
-static hy_status probe(hy_probe* report, int* device_count) {
-  report->stage = HY_STAGE_READY;
-  *device_count = 1;
-  return HY_OK;
-}
-
-static hy_status device_info(int index, hy_device_info* info) {
-  (void)index;
-  snprintf(info->name, sizeof info->name, "liar");
-  return HY_OK;
-}
-
-static hy_status device_open(int index, void** device) {
-  (void)index;
-  *device = &current;
-  return HY_OK;
-}
-
-static void device_close(void* device) {
-  (void)device;
-}
-
-static hy_status memory_alloc(void* device, size_t bytes, void** address) {
-  (void)device;
-  *address = aligned_alloc(64, (bytes + 127) / 64 * 64);
-  return *address ? HY_OK : host->fail(HY_OUT_OF_MEMORY, "liar: no memory");
-}
-
-static void memory_free(void* device, void* address) {
-  (void)device;
-  free(address);
-}
-
-static hy_status memory_info(void* device, uint64_t* free_bytes, uint64_t* total_bytes) {
-  (void)device;
-  *free_bytes = *total_bytes = (uint64_t)1 << 30;
-  return HY_OK;
-}
-
-static hy_status copy(void* device, void* stream, void* dst, const void* src, size_t bytes,
-                      hy_copy_kind kind) {
-  (void)device, (void)stream, (void)kind;
-  memmove(dst, src, bytes);
-  return HY_OK;
-}
-
-static hy_status set(void* device, void* stream, void* dst, int value, size_t bytes) {
-  (void)device, (void)stream;
-  memset(dst, value, bytes);
-  return HY_OK;
-}
-
-static const hy_backend backend = {.size = sizeof(hy_backend),
-                                   .abi = HY_ABI_VERSION,
-                                   .name = "liar",
-                                   .version = "1",
-                                   .description = "computes by the reference, and lies in one way",
-                                   .probe = probe,
-                                   .device_info = device_info,
-                                   .device_open = device_open,
-                                   .device_close = device_close,
-                                   .memory_alloc = memory_alloc,
-                                   .memory_free = memory_free,
-                                   .memory_info = memory_info,
-                                   .copy = copy,
-                                   .set = set,
-                                   .providers = providers,
-                                   .n_providers = 1};
+// The stub's devices and memory, and the provider above.
+static hy_backend backend;
 
 // "mm:axis:1:0:100" in the environment; what cannot be read is the truth.
 static void read_lie(const char* text) {
@@ -591,6 +527,11 @@ __attribute__((visibility("default"))) hy_status halyard_backend_query(uint32_t 
                                                                        const hy_backend** table) {
   (void)abi;
   host = services;
+  stub_reset();
+  backend = stub_backend("liar");
+  backend.description = "computes by the reference, and lies in one way";
+  backend.providers = providers;
+  backend.n_providers = 1;
   *table = &backend;
   read_lie(getenv("HALYARD_LIE"));
   return HY_OK;

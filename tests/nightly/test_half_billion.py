@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "torch"))
 
 from models import Model, halyard, make_ids, make_model, relative_error, run_greedy
+import test_parallel
 from test_finetune import adapted, batches, losses_in_torch
 from test_tokenizers import corpus, qwen
 
@@ -54,6 +55,13 @@ def test_logits_and_greedy(folder, tmp_path):
     # An answer that is not the same few words again and again.
     assert len(wanted) == 128 and len(set(wanted)) > 30
     assert run_greedy(tmp_path, ids, 128, timeout=3000)["ids"] == wanted
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("launcher", test_parallel.LAUNCHERS)
+def test_tensor_parallel(folder, launcher, ranks):
+    alone, many = test_parallel.tokens_are_those_of_one_process(folder, launcher, ranks, 24, VOCAB, timeout=3000)
+    print(f"{launcher}, {ranks} ranks: {len(many['ids'])} tokens equal; a rank loads {many['loaded_bytes']} of {alone['loaded_bytes']} bytes")
 
 
 def test_lora_steps(folder, tmp_path):

@@ -6,10 +6,12 @@
 #include "backends/cpu/family.h"
 #include "backends/cpu/runtime/isa.h"
 
-typedef enum isa_level { ISA_SCALAR, ISA_AVX2, ISA_AVX512, ISA_LEVELS } isa_level;
+// ISA_AVX512_BASE: without the instructions that came after the first processors with AVX-512.
+typedef enum isa_level { ISA_SCALAR, ISA_AVX2, ISA_AVX512_BASE, ISA_AVX512, ISA_LEVELS } isa_level;
 
 static inline uint32_t isa_up_to(isa_level level) {
-  const uint32_t bits[ISA_LEVELS] = {0, HY__ISA_NEON | HY__ISA_AVX2, ~(uint32_t)0};
+  const uint32_t bits[ISA_LEVELS] = {0, HY__ISA_NEON | HY__ISA_AVX2,
+                                     HY__ISA_NEON | HY__ISA_AVX2 | HY__ISA_AVX512, ~(uint32_t)0};
   return hy__cpu_isa() & bits[level];
 }
 

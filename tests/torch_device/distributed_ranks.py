@@ -154,7 +154,8 @@ def fsdp2():
 def tensor_parallel():
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    reference, ids = qwen2().to(NPU), tokens(2, 9).to(NPU)
+    heads = max(2, dist.get_world_size())  # of keys and values: each rank has whole ones
+    reference, ids = qwen2(num_key_value_heads=heads).to(NPU), tokens(2, 9).to(NPU)
     model = copy.deepcopy(reference)
     mesh = init_device_mesh("npu", (dist.get_world_size(),))
     for layer in model.model.layers:

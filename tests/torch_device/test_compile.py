@@ -9,6 +9,11 @@ import torch_halyard
 from models import ConvNet, LeNet, qwen2, tokens
 
 
+def since(*version):
+    """For what older versions of torch have not, for devices like this one."""
+    return pytest.mark.skipif(tuple(map(int, torch.__version__.split(".")[:2])) < version, reason="torch {}.{}".format(*version))
+
+
 @pytest.fixture(autouse=True)
 def fresh():
     from torch_halyard.compile import clear_compile_report
@@ -146,6 +151,7 @@ def test_options_are_refused():
 
 # ---- torch.accelerator.Graph ----
 
+@since(2, 12)
 def test_accelerator_graph():
     x, y = torch.randn(4, 8, device="npu"), torch.zeros(4, 8, device="npu")
     graph = torch.accelerator.Graph()
@@ -161,6 +167,7 @@ def test_accelerator_graph():
     torch.testing.assert_close(kept, y + 1)
 
 
+@since(2, 12)
 def test_what_the_host_does_cannot_be_captured():
     x = torch.ones(4, device="npu")
     for forbidden in (lambda: x.sum().item(), lambda: x.copy_(torch.zeros(4)), lambda: x.cpu(), lambda: torch.special.bessel_j0(x)):
@@ -170,6 +177,7 @@ def test_what_the_host_does_cannot_be_captured():
         assert x.sum().item() == 4  # the stream is usable
 
 
+@since(2, 12)
 def test_accelerator_graph_errors(tmp_path):
     graph = torch.accelerator.Graph()
     with pytest.raises(RuntimeError, match="nothing has been captured"):
@@ -190,6 +198,7 @@ def test_accelerator_graph_errors(tmp_path):
 
 # ---- torch.profiler ----
 
+@since(2, 13)
 def test_profiler_shows_the_devices_kernels(tmp_path):
     import json
 

@@ -399,6 +399,30 @@ static void launchers_are_understood(void** state) {
   unsetenv("HALYARD_WORLD_SIZE");
 }
 
+static void torchrun_is_told_what_would_be_right(void** state) {
+  (void)state;
+  int rank, size;
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  CHECK_OK(hy_comm_world_rank(&rank, &size));  // a leftover: there is no rank
+  assert_int_equal(size, 1);
+  setenv("RANK", "1", 1);
+  setenv("WORLD_SIZE", "2", 1);
+  CHECK_FAILS(HY_UNSUPPORTED, "mpirun -n 2", hy_comm_world_rank(&rank, &size));
+  setenv("HALYARD_COMM_FILE", "/nowhere", 1);
+  CHECK_OK(hy_comm_world_rank(&rank, &size));
+  assert_int_equal(rank, 1);
+  assert_int_equal(size, 2);
+  setenv("RANK", "2", 1);
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "no number from 0 to 1", hy_comm_world_rank(&rank, &size));
+  setenv("PMI_RANK", "0", 1);  // mpirun knows better
+  setenv("PMI_SIZE", "3", 1);
+  CHECK_OK(hy_comm_world_rank(&rank, &size));
+  assert_int_equal(size, 3);
+  static const char* const all[] = {"MASTER_ADDR",       "RANK",     "WORLD_SIZE",
+                                    "HALYARD_COMM_FILE", "PMI_RANK", "PMI_SIZE"};
+  for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) unsetenv(all[i]);
+}
+
 static hy_status disagree(rank* r) {
   void* at;
   float data[6] = {0};
@@ -682,6 +706,7 @@ int main(int argc, char** argv) {
       TEST(mistakes_are_refused),
       TEST(one_rank_needs_no_library),
       TEST(launchers_are_understood),
+      TEST(torchrun_is_told_what_would_be_right),
       TEST(ranks_that_disagree_are_told),
       TEST(an_abort_ends_everybodys_work),
       TEST(a_rank_that_left_is_named),

@@ -98,6 +98,44 @@ static void test_what_is_refused(void** state) {
   hy_graph_destroy(graph);
 }
 
+// z = exp(w) x: what is computed of w alone is folded once w is said to stay.
+static void test_memory_that_stays(void** state) {
+  (void)state;
+  hy_graph* graph;
+  hy_tensor x, w;
+  float in[N], weight[N], out[N];
+  for (int i = 0; i < N; i++) in[i] = (float)i, weight[i] = 0;
+  CHECK_OK(hy_graph_create(device, &graph));
+  CHECK_OK(hy_graph_input(graph, "x", HY_F32, 1, &size, &x));
+  CHECK_OK(hy_graph_input(graph, "w", HY_F32, 1, &size, &w));
+  hy_tensor e = add_call(graph, HY_OP_exp, &w, NULL, (hy_attrs){0});
+  hy_tensor z = add_call(graph, HY_OP_mul, &e, &x, (hy_attrs){0});
+  CHECK_OK(hy_graph_output(graph, "z", &z));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "under construction",
+              hy_graph_mark_constant(graph, w.data, sizeof weight));
+  CHECK_OK(hy_graph_finish(graph));
+  CHECK_OK(hy_graph_set(graph, "x", in));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "no memory yet",
+              hy_graph_mark_constant(graph, w.data, sizeof weight));
+  CHECK_OK(hy_graph_set(graph, "w", weight));
+  CHECK_OK(hy_graph_set(graph, "z", out));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "graph is NULL", hy_graph_mark_constant(NULL, w.data, 1));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "range is empty", hy_graph_mark_constant(graph, w.data, 0));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "neither \"w\" nor apart",
+              hy_graph_mark_constant(graph, w.data, sizeof weight / 2));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "node 1 writes there",
+              hy_graph_mark_constant(graph, z.data, sizeof out));
+  CHECK_OK(hy_graph_mark_constant(graph, w.data, sizeof weight));
+  CHECK_OK(hy_graph_mark_constant(graph, w.data, sizeof weight / 2));  // is said already
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "constant", hy_graph_set(graph, "w", in));
+  hy_graph_report report;
+  CHECK_OK(hy_graph_run_passes(graph, HY_PASS_FOLD, &report));
+  assert_int_equal(report.nodes_after, 1);
+  CHECK_OK(hy_graph_launch(graph, stream));
+  for (int i = 0; i < N; i++) assert_float_equal(out[i], in[i], 0);
+  hy_graph_destroy(graph);
+}
+
 static void test_integers(void** state) {
   (void)state;
   hy_graph* graph;
@@ -241,7 +279,7 @@ int main(void) {
       TEST(test_arguments),        TEST(test_what_is_refused),
       TEST(test_integers),         TEST(test_saved_graphs_compute_the_same),
       TEST(test_saving_a_capture), TEST(test_bad_files),
-      TEST(test_pictures),
+      TEST(test_pictures),         TEST(test_memory_that_stays),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 // A model's step as a graph: tokens as the engine chooses them, and losses of training to the bit.
 #include <stdlib.h>
 
+#include "graph/search/search.h"
 #include "halyard/halyard.h"
 #include "model/adapter.h"
 #include "model/create.h"
@@ -96,6 +97,56 @@ static void test_prefill(void** state) {
   hy__step_graph_destroy(g);
 }
 
+// Candidates of the step by a rule, on weights that are constant: how often it fits, and whether
+// all that the step writes is the same.
+static int rewritten(hy_graph* graph, uint32_t rule) {
+  const hy__decision plain = {.passes = HY_PASS_ALL},
+                     by_rule = {.passes = HY_PASS_ALL, .rules = rule};
+  hy__graph_trial* trial;
+  hy_graph* candidate;
+  int changes;
+  bool equal;
+  CHECK_OK(hy__trial_create(graph, &trial));
+  CHECK_OK(hy__trial_build(trial, &plain, &candidate, &changes));
+  CHECK_OK(hy__trial_check(trial, candidate, &equal));
+  hy_graph_destroy(candidate);
+  CHECK_OK(hy__trial_build(trial, &by_rule, &candidate, &changes));
+  CHECK_OK(hy__trial_check(trial, candidate, &equal));
+  assert_true(equal);
+  hy_graph_destroy(candidate);
+  hy__trial_destroy(trial);
+  return changes;
+}
+
+static void test_rewrites(void** state) {
+  (void)state;
+  enum { PROMPT = 24, JOIN = 1 };
+  hy_generate_options options = sampling(0);
+  int32_t prompt[PROMPT], next;
+  int64_t token;
+  hy__step_graph* g;
+  for (int i = 0; i < PROMPT; i++) prompt[i] = (i * 31 + 7) % 300;
+  options.max_tokens = 1;
+  CHECK_OK(hy_model_generate(model, prompt, PROMPT, &options, NULL, NULL, &next, NULL));
+  CHECK_OK(hy__step_graph_create(model, PROMPT, PROMPT, &options, &g));
+  CHECK_OK(hy__step_graph_begin(g, 0, prompt));
+  hy_graph* graph = hy__step_graph_get(g);
+  uint64_t key = hy__graph_key(graph);
+  assert_int_equal(rewritten(graph, JOIN), 0);
+  CHECK_OK(hy__step_graph_fix_weights(g));
+  assert_true(hy__graph_key(graph) != key);
+  // q and k become one layer, v with them where the cache takes it as columns, and gate and up.
+  int layers = (int)model->transformer.config.n_layers;
+  assert_in_range(rewritten(graph, JOIN), 2 * layers, 3 * layers);
+  int before = hy_graph_node_count(graph), changes = 0;
+  CHECK_OK(hy__graph_rewrite(graph, JOIN, 0, &changes, NULL));
+  assert_int_equal(hy_graph_node_count(graph), before - changes);
+  CHECK_OK(hy__step_graph_launch(g));
+  CHECK_OK(hy__step_graph_token(g, &token));
+  assert_int_equal(token, next);
+  hy__step_graph_destroy(g);
+}
+
 static void test_refusals(void** state) {
   (void)state;
   hy_generate_options options = sampling(0);
@@ -166,7 +217,7 @@ static void test_training(void** state) {
 
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-  const struct CMUnitTest tests[] = {TEST(test_decoding), TEST(test_prefill), TEST(test_refusals),
-                                     TEST(test_training)};
+  const struct CMUnitTest tests[] = {TEST(test_decoding), TEST(test_prefill), TEST(test_rewrites),
+                                     TEST(test_refusals), TEST(test_training)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

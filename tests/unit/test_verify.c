@@ -8,6 +8,7 @@
 #include "ops/internal.h"
 #include "ops/reference/walk.h"
 #include "support/check.h"
+#include "support/stub.h"
 #include "verify/capability.h"
 
 // ---- a backend whose only provider runs the reference, and then spoils the result ----
@@ -28,7 +29,6 @@ typedef enum fault {
 } fault;
 
 static fault behaviour;
-static uint32_t claims;
 static unsigned calls;
 
 static hy_support supports(void* device, const hy_call* call) {
@@ -79,76 +79,6 @@ static hy_provider provider = {.size = sizeof(hy_provider),
                                .run = run};
 static const hy_provider* const providers[] = {&provider};
 
-static hy_status probe(hy_probe* report, int* device_count) {
-  report->stage = HY_STAGE_READY;
-  *device_count = 1;
-  return HY_OK;
-}
-
-static hy_status device_info(int index, hy_device_info* info) {
-  (void)index;
-  snprintf(info->name, sizeof info->name, "suspect");
-  info->capabilities = claims;
-  return HY_OK;
-}
-
-static hy_status device_open(int index, void** device) {
-  (void)index;
-  *device = &behaviour;
-  return HY_OK;
-}
-
-static void device_close(void* device) {
-  (void)device;
-}
-
-static hy_status memory_alloc(void* device, size_t bytes, void** address) {
-  (void)device;
-  *address = aligned_alloc(64, (bytes + 64) / 64 * 64);
-  return *address ? HY_OK : hy_fail(HY_OUT_OF_MEMORY, "suspect: no memory");
-}
-
-static void memory_free(void* device, void* address) {
-  (void)device;
-  free(address);
-}
-
-static hy_status memory_info(void* device, uint64_t* free_bytes, uint64_t* total_bytes) {
-  (void)device;
-  *free_bytes = *total_bytes = 1 << 30;
-  return HY_OK;
-}
-
-static hy_status copy(void* device, void* stream, void* dst, const void* src, size_t bytes,
-                      hy_copy_kind kind) {
-  (void)device, (void)stream, (void)kind;
-  memmove(dst, src, bytes);
-  return HY_OK;
-}
-
-static hy_status set(void* device, void* stream, void* dst, int value, size_t bytes) {
-  (void)device, (void)stream;
-  memset(dst, value, bytes);
-  return HY_OK;
-}
-
-static const hy_backend backend = {.size = sizeof(hy_backend),
-                                   .abi = HY_ABI_VERSION,
-                                   .name = "suspect",
-                                   .version = "1",
-                                   .description = "a backend under suspicion",
-                                   .probe = probe,
-                                   .device_info = device_info,
-                                   .device_open = device_open,
-                                   .device_close = device_close,
-                                   .memory_alloc = memory_alloc,
-                                   .memory_free = memory_free,
-                                   .memory_info = memory_info,
-                                   .copy = copy,
-                                   .set = set,
-                                   .providers = providers,
-                                   .n_providers = 1};
-
 // ---- one run ----
 
 static hy__op_verdict first_failure;
@@ -178,6 +108,11 @@ static hy__verify_summary verify(const hy__verify_options* options) {
 
 static int register_declaring(int n) {
   provider.n_declares = n;
+  stub_reset();
+  stub.dtypes = 0;  // says nothing about types
+  hy_backend backend = stub_backend("suspect");
+  backend.providers = providers;
+  backend.n_providers = 1;
   return hy_register_backend(&backend) == HY_OK ? 0 : -1;
 }
 
@@ -304,11 +239,11 @@ static void claims_are_held_against_calls(void** state) {
       {1u << 30, "0x40000000, which is no capability"},
   };
   for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
-    claims = expected[i].claim;
+    stub.capabilities = expected[i].claim;
     hy__verify_options options = on_suspect(HONEST, HY_OP_NONE);
     options.quick = true;
     hy__verify_summary summary = verify(&options);
-    claims = 0;
+    stub.capabilities = 0;
     assert_int_equal(hy__verify_passed(&summary), !expected[i].says);
     assert_int_equal(summary.ops, hy_op_count());
     if (!expected[i].says) continue;
@@ -329,7 +264,7 @@ static void every_capability_has_rows(void** state) {
   hy_device* device;
   CHECK_OK(hy_device_get("suspect", &device));
   for (size_t i = 0; i < sizeof bits / sizeof bits[0]; i++) {
-    claims = bits[i];
+    stub.capabilities = bits[i];
     for (int lacking = -1; lacking < 3; lacking++) {
       hy__capability_record record;
       memset(&record, 0, sizeof record);
@@ -345,7 +280,7 @@ static void every_capability_has_rows(void** state) {
       if (verdict.failed != (lacking >= 0)) fail_msg("0x%x, %d", bits[i], lacking);
     }
   }
-  claims = 0;
+  stub.capabilities = 0;
 }
 
 // ---- communicators ----

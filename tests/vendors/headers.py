@@ -27,7 +27,8 @@ KINDS = {
     "aclrtMemMallocPolicy": "int", "aclrtMemAttr": "int", "aclrtMemcpyKind": "int", "aclmdlRICaptureMode": "int",
     "aclrtStream": "void*", "aclrtEvent": "void*", "aclmdlRI": "void*", "aclrtStream*": "void**", "aclrtEvent*": "void**",
     "aclmdlRI*": "void**", "aclrtStreamStatus*": "int*", "aclrtEventRecordedStatus*": "int*", "int32_t*": "int*",
-    "uint32_t*": "int*",
+    "uint32_t*": "int*", "HcclComm": "void*", "HcclComm*": "void**", "HcclDataType": "int", "HcclReduceOp": "int", "HcclResult": "int",
+    "HcclResult*": "int*", "HcclRootInfo*": "void*", "HcclSendRecvItem*": "void*",
 }
 
 
@@ -61,10 +62,10 @@ def rows(path, macro, name_at, names=False):
 def prototypes(folder, names=False):
     """name -> kinds, from every header: the two last arguments of a phase 1 are the same for all and left out."""
     table = {}
-    for path in folder.rglob("acl*.h"):
+    for path in [*folder.rglob("acl*.h"), *folder.rglob("hccl/hccl.h")]:
         text = path.read_text(errors="ignore")
         text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
-        for name, arguments in re.findall(r"\b(acl\w+)\s*\(([^()]*)\)\s*;", text):
+        for name, arguments in re.findall(r"\b((?:acl|Hccl)\w+)\s*\(([^()]*)\)\s*;", text):
             if name.endswith("GetWorkspaceSize"):
                 table[name[len("aclnn"):-len("GetWorkspaceSize")]] = kinds(arguments, names)[:-2]
             else:
@@ -75,7 +76,7 @@ def prototypes(folder, names=False):
 def functions(path):
     """name -> kinds, of the functions that the test library exports."""
     text = re.sub(r"//[^\n]*", "", path.read_text())
-    return {name: kinds(arguments) for name, arguments in re.findall(r"VENDOR_API [\w \*]+?(acl\w+)\(([^()]*)\) \{", text)}
+    return {name: kinds(arguments) for name, arguments in re.findall(r"VENDOR_API [\w \*]+?((?:acl|Hccl)\w+)\(([^()]*)\) \{", text)}
 
 
 # For cambricon: what each spelling comes down to. Enumerators are ints, every handle and descriptor is a pointer.
@@ -113,7 +114,7 @@ def cambricon(folder):
             ours.append((path, "cnnl" + name, first + cambricon_kinds(arguments)))
     for name, arguments in re.findall(r"^CNNL_PLAN\([\w.]+, (\w+), \(([^()]*)\)", (library / "cnnl.def").read_text(), re.M):
         ours.append((library / "cnnl.def", "cnnl" + name, ["pointer"] + cambricon_kinds(arguments) + ["pointer"]))
-    for name, arguments in re.findall(r"^HY_CNRT\([\w \*]+, (\w+), \(([^()]*)\)", (backend / "cnrt.def").read_text(), re.M):
+    for name, arguments in re.findall(r"^HY_CNRT(?:_OPTIONAL)?\([\w \*]+, (\w+), \(([^()]*)\)", (backend / "cnrt.def").read_text(), re.M):
         ours.append((backend / "cnrt.def", name, cambricon_kinds(arguments)))
     wrong, compared = 0, 0
     for path, name, kinds_here in ours:
@@ -148,8 +149,8 @@ def main():
         "backend aclnn": rows(backend / "aclnn.def", "HY_ACLNN", 0),
         "library aclnn": rows(library / "aclnn.def", "ACLNN", 1, names=True),
         "backend acl": {**rows(backend / "acl.def", "HY_ACL", 1), **rows(backend / "acl.def", "HY_ACL_META", 1),
-                        **rows(backend / "acl.def", "HY_ACL_OPTIONAL", 1)},
-        "library acl": {**functions(library / "acl_runtime.c"), **functions(library / "acl_meta.c")},
+                        **rows(backend / "acl.def", "HY_ACL_OPTIONAL", 1), **rows(backend / "hccl.def", "HY_HCCL", 1)},
+        "library acl": {**functions(library / "acl_runtime.c"), **functions(library / "acl_meta.c"), **functions(library / "hccl.c")},
     }
     wrong, compared, unknown = 0, 0, []
     for title, table in tables.items():

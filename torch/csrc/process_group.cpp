@@ -290,8 +290,7 @@ WorkPtr HostGroup::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& in
   auto changed = options;
   changed.reduceOp = stage.divided(options.reduceOp, getSize());
   return c10::make_intrusive<Waited>(host_->reduce_scatter_tensor_coalesced(to, from, changed),
-                                     OpType::REDUCE_SCATTER_TENSOR_COALESCED, getRank(),
-                                     std::move(stage));
+                                     OpType::COALESCED, getRank(), std::move(stage));
 }
 
 WorkPtr HostGroup::alltoall_base(Tensor& output, Tensor& input, std::vector<int64_t>& output_sizes,

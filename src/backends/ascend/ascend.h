@@ -4,10 +4,10 @@
 // Families are functions of a task (backends/common/task.h), asked first and run later: asked,
 // ASCEND_RUN only sees to it that the library has the op.
 //
-//   hy_support hy__ascend_silu(hy__ascend_task* task, const hy_call* call) {
+//   hy_support hy__ascend_silu(hy__task* task, const hy_call* call) {
 //     TASK_NEED(hy__is_half_or_f32(&call->in[0]), NO_DTYPE);
 //     ASCEND_RUN(task, Silu, ASCEND_IN(0), ASCEND_OUT(0));
-//     return task->base.answer;
+//     return task->answer;
 //   }
 #ifndef HALYARD_BACKENDS_ASCEND_H_
 #define HALYARD_BACKENDS_ASCEND_H_
@@ -60,6 +60,11 @@ enum {
   ACL_TYPE_INT4 = 29,
 };
 
+// Where CANN is looked for beside the system's paths.
+#define HY__CANN_FOLDERS                                                             \
+  "$ASCEND_HOME_PATH/lib64 $ASCEND_TOOLKIT_HOME/lib64 /usr/local/Ascend/cann/lib64 " \
+  "/usr/local/Ascend/ascend-toolkit/latest/lib64"
+
 // Loads and binds what is there; the report's stage is SYMBOLS after it.
 hy_status hy__ascend_bind(hy_probe* report);
 // Whether the library has every op of a list such as "Add Mul".
@@ -86,6 +91,7 @@ typedef struct hy__ascend_device {
 } hy__ascend_device;
 
 extern const hy__vendor hy__ascend_vendor;
+extern const struct hy__ccl hy__ascend_ccl;
 
 // ---- Tasks ----
 
@@ -100,13 +106,11 @@ typedef struct hy__ascend_task {
   int n_handles;
 } hy__ascend_task;
 
-typedef hy_support (*hy__ascend_family)(hy__ascend_task* task, const hy_call* call);
-
 // One aclnn op, with its arguments in the vendor's order. They are evaluated twice: first their
 // handles are created, and only where all could be, they are passed on.
 #define ASCEND_RUN(task, name, ...)                                                          \
   do {                                                                                       \
-    if (!hy__aclnn.name.plan || !hy__aclnn.name.run) (task)->base.answer = HY_SUPPORT_NO_OP; \
+    if (!hy__aclnn.name.plan || !hy__aclnn.name.run) (task)->answer = HY_SUPPORT_NO_OP;      \
     if (hy__ascend_begin(task) && hy__ascend_created(task, __VA_ARGS__)) {                   \
       uint64_t bytes_ = 0;                                                                   \
       hy__acl_executor* executor_ = NULL;                                                    \
@@ -114,17 +118,17 @@ typedef hy_support (*hy__ascend_family)(hy__ascend_task* task, const hy_call* ca
       hy__ascend_launch(task, "aclnn" #name, error_, hy__aclnn.name.run, bytes_, executor_); \
     }                                                                                        \
   } while (0)
-bool hy__ascend_begin(hy__ascend_task* task);         // false: there is nothing to run
-bool hy__ascend_created(hy__ascend_task* task, ...);  // false: a handle could not be created
-void hy__ascend_launch(hy__ascend_task* task, const char* name, int error, hy__aclnn_run run,
+bool hy__ascend_begin(hy__task* task);         // false: there is nothing to run
+bool hy__ascend_created(hy__task* task, ...);  // false: a handle could not be created
+void hy__ascend_launch(hy__task* task, const char* name, int error, hy__aclnn_run run,
                        uint64_t workspace, hy__acl_executor* executor);
 
 // Handles for arguments, released after the launch. NULL for an absent tensor or scalar.
-acl_tensor hy__ascend_tensor(hy__ascend_task* task, const hy_tensor* t);
-acl_list hy__ascend_list(hy__ascend_task* task, const hy_tensor* tensors, int n);
-acl_scalar hy__ascend_scalar(hy__ascend_task* task, hy_scalar value);
-acl_ints hy__ascend_ints(hy__ascend_task* task, const int64_t* values, int n);
-acl_bools hy__ascend_bools(hy__ascend_task* task, const bool* values, int n);
+acl_tensor hy__ascend_tensor(hy__task* task, const hy_tensor* t);
+acl_list hy__ascend_list(hy__task* task, const hy_tensor* tensors, int n);
+acl_scalar hy__ascend_scalar(hy__task* task, hy_scalar value);
+acl_ints hy__ascend_ints(hy__task* task, const int64_t* values, int n);
+acl_bools hy__ascend_bools(hy__task* task, const bool* values, int n);
 int hy__ascend_dtype(hy_dtype dtype);  // the vendor's number; -1: none
 
 #define ASCEND_T(t) hy__ascend_tensor(task, t)
@@ -132,12 +136,12 @@ int hy__ascend_dtype(hy_dtype dtype);  // the vendor's number; -1: none
 #define ASCEND_OUT(i) hy__ascend_tensor(task, &call->out[i])
 #define ASCEND_F(x) hy__ascend_scalar(task, hy_float(x))
 #define ASCEND_I(x) hy__ascend_scalar(task, hy_int(x))
-#define ASCEND_CHIP(task) (((hy__ascend_device*)(task)->base.device)->chip)
+#define ASCEND_CHIP(task) (((hy__ascend_device*)(task)->device)->chip)
 
 // ---- The provider, and the functions of the backend's table ----
 
 #define ASCEND_OP(op, family, dtypes, names) \
-  hy_support hy__ascend_##family(hy__ascend_task* task, const hy_call* call);
+  hy_support hy__##family(hy__task* task, const hy_call* call);
 #include "backends/ascend/ops.def"
 
 extern hy_provider hy__ascend_provider;
@@ -148,9 +152,5 @@ hy_status hy__ascend_device_open(int index, void** device);
 void hy__ascend_device_close(void* device);
 hy_status hy__ascend_stream_create(void* device, void** stream);
 void hy__ascend_stream_destroy(void* device, void* stream);
-hy_status hy__ascend_capture_begin(void* device, void* stream);
-hy_status hy__ascend_capture_end(void* device, void* stream, void** graph);
-hy_status hy__ascend_graph_launch(void* device, void* graph, void* stream);
-void hy__ascend_graph_destroy(void* device, void* graph);
 
 #endif  // HALYARD_BACKENDS_ASCEND_H_

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backends/ascend/ascend.h"
+#include "backends/common/collectives.h"
 #include "backends/common/smoke_test.h"
 #include "halyard/device.h"
 
@@ -94,7 +95,7 @@ static hy_status device_info(int index, hy_device_info* info) {
                  (chip->bf16 ? HY_DTYPE_BIT(HY_BF16) : 0);
   snprintf(info->sdk_version, sizeof info->sdk_version, "AscendCL %d.%d.%d", version[0], version[1],
            version[2]);
-  snprintf(info->properties, sizeof info->properties, "soc=%s\n", soc ? soc : "");
+  snprintf(info->properties, sizeof info->properties, "soc=%s\n" HY__CCL_PROPERTY, soc ? soc : "");
   return HY_OK;
 }
 
@@ -135,10 +136,24 @@ static hy_backend backend = {
     .event_elapsed = hy__vendor_event_elapsed,
     .stream_wait_event = hy__vendor_stream_wait_event,
     .stream_native = hy__vendor_stream_native,
-    .capture_begin = hy__ascend_capture_begin,
-    .capture_end = hy__ascend_capture_end,
-    .graph_launch = hy__ascend_graph_launch,
-    .graph_destroy = hy__ascend_graph_destroy,
+    .capture_begin = hy__vendor_capture_begin,
+    .capture_end = hy__vendor_capture_end,
+    .graph_launch = hy__vendor_graph_launch,
+    .graph_destroy = hy__vendor_graph_destroy,
+    .comm_unique_id = hy__ccl_unique_id,
+    .comm_init_rank = hy__ccl_init_rank,
+    .comm_destroy = hy__ccl_destroy,
+    .comm_abort = hy__ccl_abort,
+    .comm_async_error = hy__ccl_async_error,
+    .all_reduce = hy__ccl_all_reduce,
+    .all_gather = hy__ccl_all_gather,
+    .reduce_scatter = hy__ccl_reduce_scatter,
+    .broadcast = hy__ccl_broadcast,
+    .send = hy__ccl_send,
+    .recv = hy__ccl_recv,
+    .barrier = hy__ccl_barrier,
+    .group_begin = hy__ccl_group_begin,
+    .group_end = hy__ccl_group_end,
     .providers = providers,
     .n_providers = 1,
 };

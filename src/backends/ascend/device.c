@@ -91,6 +91,21 @@ static int event_sync(void* event) {
 static int event_elapsed(float* milliseconds, void* start, void* stop) {
   return hy__acl.aclrtEventElapsedTime(milliseconds, start, stop);
 }
+static int capture_begin(void* queue) {
+  enum { RELAXED = 2 };  // aclmdlRICaptureMode
+  return hy__acl.aclmdlRICaptureBegin(queue, RELAXED);
+}
+static int capture_end(void* queue, void** graph, bool* ended) {
+  int error = hy__acl.aclmdlRICaptureEnd(queue, graph);
+  *ended = error == 0;
+  return error;
+}
+static int graph_launch(void* graph, void* queue) {
+  return hy__acl.aclmdlRIExecuteAsync(graph, queue);
+}
+static int graph_destroy(void* graph) {
+  return hy__acl.aclmdlRIDestroy(graph);
+}
 
 const hy__vendor hy__ascend_vendor = {
     .name = "ascend",
@@ -118,6 +133,11 @@ const hy__vendor hy__ascend_vendor = {
     .event_query = event_query,
     .event_sync = event_sync,
     .event_elapsed = event_elapsed,
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
+    .graph_launch = graph_launch,
+    .graph_destroy = graph_destroy,
+    .ccl = &hy__ascend_ccl,
 };
 
 // ---- Devices ----

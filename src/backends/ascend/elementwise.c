@@ -22,13 +22,13 @@ static bool fits(const hy_tensor* t, hy_scalar s) {
   return s.kind == HY_NONE || hy__is_half_or_f32(t) || s.kind != HY_F64;
 }
 
-hy_support hy__ascend_cast(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_cast(hy__task* task, const hy_call* call) {
   const hy_tensor *x = &call->in[0], *out = &call->out[0];
   TASK_NEED(hy__ascend_dtype(x->dtype) >= 0 && hy__ascend_dtype(out->dtype) >= 0, NO_DTYPE);
   TASK_NEED(x->dtype != HY_I4 && out->dtype != HY_I4, NO_DTYPE);
   // From a float to integers the chips saturate and the reference wraps, or the other way round.
   TASK_NEED(x->dtype == out->dtype || !hy_dtype_is_float(x->dtype) ||
-                hy_dtype_is_float(out->dtype) || out->dtype == HY_BOOL || task->base.whole,
+                hy_dtype_is_float(out->dtype) || out->dtype == HY_BOOL || task->whole,
             NO_DTYPE);
   // Through another type the value rounds twice.
   TASK_NEED(call->op != HY_OP_cast || call->attrs.cast.dtype == out->dtype, NO_DTYPE);
@@ -39,7 +39,7 @@ hy_support hy__ascend_cast(hy__ascend_task* task, const hy_call* call) {
     ASCEND_RUN(task, Cast, ASCEND_T(x), hy__ascend_dtype(out->dtype), ASCEND_T(out));
   else
     ASCEND_RUN(task, InplaceCopy, ASCEND_T(out), ASCEND_T(x));
-  return task->base.answer;
+  return task->answer;
 }
 
 // HY_OP, then the aclnn op.
@@ -58,7 +58,7 @@ hy_support hy__ascend_cast(hy__ascend_task* task, const hy_call* call) {
   X(logical_or, LogicalOr) X(logical_xor, LogicalXor)
 // clang-format on
 
-static hy_support run_unary(hy__ascend_task* task, const hy_call* call) {
+static hy_support run_unary(hy__task* task, const hy_call* call) {
   switch (call->op) {
 #define CASE(op, name) \
   case HY_OP_##op: ASCEND_RUN(task, name, ASCEND_IN(0), ASCEND_OUT(0)); break;
@@ -66,10 +66,10 @@ static hy_support run_unary(hy__ascend_task* task, const hy_call* call) {
 #undef CASE
     default: return HY_SUPPORT_NO_OP;
   }
-  return task->base.answer;
+  return task->answer;
 }
 
-hy_support hy__ascend_unary(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_unary(hy__task* task, const hy_call* call) {
   const hy_tensor* x = &call->in[0];
   SAME_TYPES;
   bool whole = call->op == HY_OP_neg || call->op == HY_OP_abs || call->op == HY_OP_sign ||
@@ -81,38 +81,38 @@ hy_support hy__ascend_unary(hy__ascend_task* task, const hy_call* call) {
   return run_unary(task, call);
 }
 
-hy_support hy__ascend_predicate(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_predicate(hy__task* task, const hy_call* call) {
   TASK_NEED(call->out[0].dtype == HY_BOOL, NO_DTYPE);
   TASK_NEED(is_number(&call->in[0]) || call->in[0].dtype == HY_BOOL, NO_DTYPE);
   return run_unary(task, call);
 }
 
-hy_support hy__ascend_isnan(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_isnan(hy__task* task, const hy_call* call) {
   TASK_NEED(call->out[0].dtype == HY_BOOL && hy__is_half_or_f32(&call->in[0]), NO_DTYPE);
   ASCEND_RUN(task, NeTensor, ASCEND_IN(0), ASCEND_IN(0), ASCEND_OUT(0));
-  return task->base.answer;
+  return task->answer;
 }
 
-hy_support hy__ascend_gelu(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_gelu(hy__task* task, const hy_call* call) {
   SAME_TYPES;
   TASK_NEED(hy__is_half_or_f32(&call->in[0]), NO_DTYPE);
   ASCEND_RUN(task, GeluV2, ASCEND_IN(0), call->attrs.gelu.approximate ? 1 : 0, ASCEND_OUT(0));
-  return task->base.answer;
+  return task->answer;
 }
 
-hy_support hy__ascend_clamp(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_clamp(hy__task* task, const hy_call* call) {
   hy_attrs_clamp a = call->attrs.clamp;
   SAME_TYPES;
   TASK_NEED(is_number(&call->in[0]) && fits(&call->in[0], a.low) && fits(&call->in[0], a.high),
             NO_DTYPE);
   ASCEND_RUN(task, Clamp, ASCEND_IN(0), hy__ascend_scalar(task, a.low),
              hy__ascend_scalar(task, a.high), ASCEND_OUT(0));
-  return task->base.answer;
+  return task->answer;
 }
 
 // ---- two inputs ----
 
-static hy_support run_binary(hy__ascend_task* task, const hy_call* call) {
+static hy_support run_binary(hy__task* task, const hy_call* call) {
   switch (call->op) {
 #define CASE(op, name) \
   case HY_OP_##op: ASCEND_RUN(task, name, ASCEND_IN(0), ASCEND_IN(1), ASCEND_OUT(0)); break;
@@ -120,10 +120,10 @@ static hy_support run_binary(hy__ascend_task* task, const hy_call* call) {
 #undef CASE
     default: return HY_SUPPORT_NO_OP;
   }
-  return task->base.answer;
+  return task->answer;
 }
 
-hy_support hy__ascend_binary_family(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_binary_family(hy__task* task, const hy_call* call) {
   const hy_tensor* x = &call->in[0];
   SAME_TYPES;
   bool bits = call->op >= HY_OP_bitwise_and && call->op <= HY_OP_bitwise_xor;
@@ -134,7 +134,7 @@ hy_support hy__ascend_binary_family(hy__ascend_task* task, const hy_call* call) 
   return run_binary(task, call);
 }
 
-hy_support hy__ascend_comparison(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_comparison(hy__task* task, const hy_call* call) {
   const hy_tensor* x = &call->in[0];
   INPUTS_ALIKE;
   TASK_NEED(call->out[0].dtype == HY_BOOL, NO_DTYPE);
@@ -142,7 +142,7 @@ hy_support hy__ascend_comparison(hy__ascend_task* task, const hy_call* call) {
   return run_binary(task, call);
 }
 
-hy_support hy__ascend_alpha(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_alpha(hy__task* task, const hy_call* call) {
   hy_scalar alpha = call->attrs.alpha.alpha;
   SAME_TYPES;
   TASK_NEED(is_number(&call->in[0]) && fits(&call->in[0], alpha), NO_DTYPE);
@@ -152,7 +152,7 @@ hy_support hy__ascend_alpha(hy__ascend_task* task, const hy_call* call) {
   else
     ASCEND_RUN(task, Sub, ASCEND_IN(0), ASCEND_IN(1), hy__ascend_scalar(task, alpha),
                ASCEND_OUT(0));
-  return task->base.answer;
+  return task->answer;
 }
 
 // The modes of aclnnDivMod: 1 towards zero, 2 down.
@@ -160,7 +160,7 @@ static int mode_of(hy_rounding rounding) {
   return rounding == HY_ROUND_TRUNC ? 1 : 2;
 }
 
-hy_support hy__ascend_div(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_div(hy__task* task, const hy_call* call) {
   hy_rounding rounding = call->attrs.rounding.rounding;
   SAME_TYPES;
   TASK_NEED(hy__is_half_or_f32(&call->in[0]), NO_DTYPE);
@@ -168,12 +168,12 @@ hy_support hy__ascend_div(hy__ascend_task* task, const hy_call* call) {
     ASCEND_RUN(task, Div, ASCEND_IN(0), ASCEND_IN(1), ASCEND_OUT(0));
   else
     ASCEND_RUN(task, DivMod, ASCEND_IN(0), ASCEND_IN(1), mode_of(rounding), ASCEND_OUT(0));
-  return task->base.answer;
+  return task->answer;
 }
 
 // ---- a tensor and a number ----
 
-hy_support hy__ascend_scalar_alpha(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_scalar_alpha(hy__task* task, const hy_call* call) {
   hy_attrs_value_alpha a = call->attrs.value_alpha;
   SAME_TYPES;
   TASK_NEED(is_number(&call->in[0]) && fits(&call->in[0], a.value) && fits(&call->in[0], a.alpha),
@@ -188,13 +188,13 @@ hy_support hy__ascend_scalar_alpha(hy__ascend_task* task, const hy_call* call) {
   else
     RUN(Rsubs);
 #undef RUN
-  return task->base.answer;
+  return task->answer;
 }
 
 #define WITH_VALUE(name) \
   ASCEND_RUN(task, name, ASCEND_IN(0), hy__ascend_scalar(task, value), ASCEND_OUT(0))
 
-hy_support hy__ascend_scalar_family(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_scalar_family(hy__task* task, const hy_call* call) {
   hy_scalar value = call->attrs.value.value;
   SAME_TYPES;
   TASK_NEED(hy__is_half_or_f32(&call->in[0]), NO_DTYPE);
@@ -204,10 +204,10 @@ hy_support hy__ascend_scalar_family(hy__ascend_task* task, const hy_call* call) 
     WITH_VALUE(PowTensorScalar);
   else
     ASCEND_RUN(task, PowScalarTensor, hy__ascend_scalar(task, value), ASCEND_IN(0), ASCEND_OUT(0));
-  return task->base.answer;
+  return task->answer;
 }
 
-hy_support hy__ascend_scalar_div(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_scalar_div(hy__task* task, const hy_call* call) {
   hy_attrs_value_rounding a = call->attrs.value_rounding;
   hy_scalar value = a.value;
   SAME_TYPES;
@@ -217,10 +217,10 @@ hy_support hy__ascend_scalar_div(hy__ascend_task* task, const hy_call* call) {
   else
     ASCEND_RUN(task, DivMods, ASCEND_IN(0), hy__ascend_scalar(task, value), mode_of(a.rounding),
                ASCEND_OUT(0));
-  return task->base.answer;
+  return task->answer;
 }
 
-hy_support hy__ascend_scalar_test(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_scalar_test(hy__task* task, const hy_call* call) {
   hy_scalar value = call->attrs.value.value;
   const hy_tensor* x = &call->in[0];
   TASK_NEED(call->out[0].dtype == HY_BOOL, NO_DTYPE);
@@ -234,31 +234,31 @@ hy_support hy__ascend_scalar_test(hy__ascend_task* task, const hy_call* call) {
     case HY_OP_gt_scalar: WITH_VALUE(GtScalar); break;
     default: WITH_VALUE(GeScalar); break;
   }
-  return task->base.answer;
+  return task->answer;
 }
 
 // ---- three inputs, masks, gradients, creation ----
 
-hy_support hy__ascend_where(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_where(hy__task* task, const hy_call* call) {
   const hy_tensor* a = &call->in[1];
   TASK_NEED(a->dtype == call->in[2].dtype && a->dtype == call->out[0].dtype, NO_DTYPE);
   TASK_NEED(is_number(a) || a->dtype == HY_BOOL, NO_DTYPE);
   ASCEND_RUN(task, SWhere, ASCEND_IN(0), ASCEND_IN(1), ASCEND_IN(2), ASCEND_OUT(0));
-  return task->base.answer;
+  return task->answer;
 }
 
-hy_support hy__ascend_masked_fill_family(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_masked_fill_family(hy__task* task, const hy_call* call) {
   const hy_tensor *x = &call->in[0], *out = &call->out[0];
   hy_scalar value = call->attrs.value.value;
   TASK_NEED(x->dtype == out->dtype && call->in[1].dtype == HY_BOOL, NO_DTYPE);
   TASK_NEED(is_number(x) && fits(x, value), NO_DTYPE);
-  if (x->data != out->data || !task->base.stream) hy__task_copy(&task->base, out, x);
+  if (x->data != out->data || !task->stream) hy__task_copy(task, out, x);
   ASCEND_RUN(task, InplaceMaskedFillScalar, ASCEND_T(out), ASCEND_IN(1),
              hy__ascend_scalar(task, value));
-  return task->base.answer;
+  return task->answer;
 }
 
-hy_support hy__ascend_addc(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_addc(hy__task* task, const hy_call* call) {
   hy_scalar value = call->attrs.value.value;
   SAME_TYPES;
   TASK_NEED(hy__is_half_or_f32(&call->in[0]), NO_DTYPE);
@@ -268,10 +268,10 @@ hy_support hy__ascend_addc(hy__ascend_task* task, const hy_call* call) {
   else
     ASCEND_RUN(task, Addcdiv, ASCEND_IN(0), ASCEND_IN(1), ASCEND_IN(2),
                hy__ascend_scalar(task, value), ASCEND_OUT(0));
-  return task->base.answer;
+  return task->answer;
 }
 
-hy_support hy__ascend_tri(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_tri(hy__task* task, const hy_call* call) {
   const hy_tensor* x = &call->in[0];
   int64_t diagonal = call->attrs.tri.diagonal;
   SAME_TYPES;
@@ -280,10 +280,10 @@ hy_support hy__ascend_tri(hy__ascend_task* task, const hy_call* call) {
     ASCEND_RUN(task, Tril, ASCEND_IN(0), diagonal, ASCEND_OUT(0));
   else
     ASCEND_RUN(task, Triu, ASCEND_IN(0), diagonal, ASCEND_OUT(0));
-  return task->base.answer;
+  return task->answer;
 }
 
-hy_support hy__ascend_unary_backward(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_unary_backward(hy__task* task, const hy_call* call) {
   SAME_TYPES;
   TASK_NEED(hy__is_half_or_f32(&call->in[0]), NO_DTYPE);
 #define BACKWARD(name) ASCEND_RUN(task, name, ASCEND_IN(0), ASCEND_IN(1), ASCEND_OUT(0))
@@ -299,21 +299,21 @@ hy_support hy__ascend_unary_backward(hy__ascend_task* task, const hy_call* call)
       ASCEND_RUN(task, ThresholdBackward, ASCEND_IN(0), ASCEND_IN(1), ASCEND_I(0), ASCEND_OUT(0));
   }
 #undef BACKWARD
-  return task->base.answer;
+  return task->answer;
 }
 
-hy_support hy__ascend_fill_family(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_fill_family(hy__task* task, const hy_call* call) {
   const hy_tensor* out = &call->out[0];
   hy_scalar value = call->attrs.value.value;
   TASK_NEED(hy__ascend_dtype(out->dtype) >= 0 && out->dtype != HY_I4, NO_DTYPE);
   TASK_NEED(hy__is_half_or_f32(out) || value.kind != HY_F64, NO_DTYPE);
   TASK_NEED(out->dtype != HY_I8 && out->dtype != HY_U8 && out->dtype != HY_I16, NO_DTYPE);
   ASCEND_RUN(task, InplaceFillScalar, ASCEND_T(out), hy__ascend_scalar(task, value));
-  return task->base.answer;
+  return task->answer;
 }
 
 // aclnnArange has an end where the op has a size. For integers that a double holds the two agree.
-hy_support hy__ascend_arange(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_arange(hy__task* task, const hy_call* call) {
   const hy_tensor* out = &call->out[0];
   hy_attrs_arange a = call->attrs.arange;
   TASK_NEED(out->dtype == HY_I32 || out->dtype == HY_I64, NO_DTYPE);
@@ -327,5 +327,5 @@ hy_support hy__ascend_arange(hy__ascend_task* task, const hy_call* call) {
   TASK_NEED(fits_double, NO_ATTRIBUTE);
   ASCEND_RUN(task, Arange, hy__ascend_scalar(task, a.start), ASCEND_I(end),
              hy__ascend_scalar(task, a.step), ASCEND_OUT(0));
-  return task->base.answer;
+  return task->answer;
 }

@@ -10,10 +10,6 @@
 hy__acl_api hy__acl;
 hy__aclnn_api hy__aclnn;
 
-#define FOLDERS                                                                      \
-  "$ASCEND_HOME_PATH/lib64 $ASCEND_TOOLKIT_HOME/lib64 /usr/local/Ascend/cann/lib64 " \
-  "/usr/local/Ascend/ascend-toolkit/latest/lib64"
-
 #define AS_SYMBOL(type, name, arguments) {#name, offsetof(hy__acl_api, name)},
 static const hy__symbol runtime[] = {
 #define HY_ACL AS_SYMBOL
@@ -51,11 +47,11 @@ static hy_status bind_ops(hy_probe* report) {
                                       "libopapi_transformer.so"};
   void* libraries[3] = {NULL};
   int n = 0;
-  if (hy__backend_host->open_library(split[0], FOLDERS, NULL, &libraries[0]) == HY_OK) {
+  if (hy__backend_host->open_library(split[0], HY__CANN_FOLDERS, NULL, &libraries[0]) == HY_OK) {
     for (n = 1; n < 3; n++)
-      HY_TRY(hy__backend_host->open_library(split[n], FOLDERS, report, &libraries[n]));
+      HY_TRY(hy__backend_host->open_library(split[n], HY__CANN_FOLDERS, report, &libraries[n]));
   } else {
-    HY_TRY(hy__backend_host->open_library("libopapi.so", FOLDERS, report, &libraries[0]));
+    HY_TRY(hy__backend_host->open_library("libopapi.so", HY__CANN_FOLDERS, report, &libraries[0]));
     n = 1;
   }
   for (int i = 0; i < COUNT(ops); i++) {
@@ -70,11 +66,12 @@ static hy_status bind_ops(hy_probe* report) {
 hy_status hy__ascend_bind(hy_probe* report) {
   void* library = NULL;
   hy_probe base = *report;
-  HY_TRY(hy__backend_host->open_library("libascendcl.so libacl_rt.so", FOLDERS, report, &library));
+  HY_TRY(hy__backend_host->open_library("libascendcl.so libacl_rt.so", HY__CANN_FOLDERS, report,
+                                        &library));
   HY_TRY(hy__dlsym_bind(library, runtime, COUNT(runtime), &hy__acl, report));
   for (int i = 0; i < COUNT(optional); i++)
     bind_optional(library, optional[i].name, (char*)&hy__acl + optional[i].offset);
-  HY_TRY(hy__backend_host->open_library("libnnopbase.so", FOLDERS, &base, &library));
+  HY_TRY(hy__backend_host->open_library("libnnopbase.so", HY__CANN_FOLDERS, &base, &library));
   HY_TRY(hy__dlsym_bind(library, meta, COUNT(meta), &hy__acl, &base));
   return bind_ops(&base);
 }

@@ -5,77 +5,83 @@
 
 enum { KEEP_DTYPE = 0 };  // cubeMathType: f32 is multiplied in f32
 
+// Products in f32 keep their precision on some chips only.
+static bool multiplies(const hy__task* task, hy_dtype dtype) {
+  return dtype != HY_F32 || ASCEND_CHIP(task)->fp32_products;
+}
+
 // Types that differ meet in f32.
-hy_support hy__ascend_mm(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_mm(hy__task* task, const hy_call* call) {
   const hy_tensor* out = &call->out[0];
   hy_tensor a = call->in[0], b = call->in[1], to = *out;
   TASK_NEED(hy__is_half_or_f32(&a) && hy__is_half_or_f32(&b) && hy__is_half_or_f32(out), NO_DTYPE);
   if (hy_tensor_numel(&a) == 0) {
-    hy__task_fill(&task->base, out, hy_float(0));
-    return task->base.answer;
+    hy__task_fill(task, out, hy_float(0));
+    return task->answer;
   }
   bool mixed = !hy__same_types(call);
+  TASK_NEED(multiplies(task, mixed ? HY_F32 : a.dtype), NO_HARDWARE);
   if (mixed) {
-    TASK_NEED(ASCEND_CHIP(task)->fp32_products, NO_HARDWARE);
-    a = hy__task_as(&task->base, &a, HY_F32);
-    b = hy__task_as(&task->base, &b, HY_F32);
-    if (to.dtype != HY_F32) to = hy__task_temporary(&task->base, HY_F32, out->ndim, out->shape);
+    a = hy__task_as(task, &a, HY_F32);
+    b = hy__task_as(task, &b, HY_F32);
+    if (to.dtype != HY_F32) to = hy__task_temporary(task, HY_F32, out->ndim, out->shape);
   }
   if (call->op == HY_OP_mm)
     ASCEND_RUN(task, Mm, ASCEND_T(&a), ASCEND_T(&b), ASCEND_T(&to), KEEP_DTYPE);
   else
     ASCEND_RUN(task, BatchMatMul, ASCEND_T(&a), ASCEND_T(&b), ASCEND_T(&to), KEEP_DTYPE);
-  if (to.dtype != out->dtype) hy__task_copy(&task->base, out, &to);
-  return task->base.answer;
+  if (to.dtype != out->dtype) hy__task_copy(task, out, &to);
+  return task->answer;
 }
 
 // A factor of 0 leaves x out, NaN or not.
-hy_support hy__ascend_addmm(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_addmm(hy__task* task, const hy_call* call) {
   hy_attrs_addmm a = call->attrs.addmm;
   const hy_tensor *m1 = &call->in[1], *out = &call->out[0];
   TASK_NEED(hy__is_half_or_f32(m1) && hy__same_types(call), NO_DTYPE);
+  TASK_NEED(multiplies(task, m1->dtype), NO_HARDWARE);
   hy_tensor x = call->in[0];
   if (hy_tensor_numel(m1) == 0) {  // no products to add
     if (hy_scalar_f(a.beta) == 0) {
-      hy__task_fill(&task->base, out, hy_float(0));
+      hy__task_fill(task, out, hy_float(0));
     } else {
-      if (x.data != out->data || !task->base.stream) hy__task_copy(&task->base, out, &x);
-      hy__task_scale(&task->base, out, hy_scalar_f(a.beta));
+      if (x.data != out->data || !task->stream) hy__task_copy(task, out, &x);
+      hy__task_scale(task, out, hy_scalar_f(a.beta));
     }
-    return task->base.answer;
+    return task->answer;
   }
   if (hy_scalar_f(a.beta) == 0) {
-    x = hy__task_filled(&task->base, out->dtype, 1, (const int64_t[]){1}, 0);
-  } else if (x.data == out->data && task->base.stream) {
+    x = hy__task_filled(task, out->dtype, 1, (const int64_t[]){1}, 0);
+  } else if (x.data == out->data && task->stream) {
     // In place, the product could overwrite what is still to be added.
-    hy_tensor copy = hy__task_temporary(&task->base, x.dtype, x.ndim, x.shape);
-    hy__task_copy(&task->base, &copy, &x);
+    hy_tensor copy = hy__task_temporary(task, x.dtype, x.ndim, x.shape);
+    hy__task_copy(task, &copy, &x);
     x = copy;
   }
   ASCEND_RUN(task, Addmm, ASCEND_T(&x), ASCEND_IN(1), ASCEND_IN(2), hy__ascend_scalar(task, a.beta),
              hy__ascend_scalar(task, a.alpha), ASCEND_OUT(0), KEEP_DTYPE);
-  return task->base.answer;
+  return task->answer;
 }
 
 // [..., K] as [M, K].
-static hy_tensor as_rows(hy__ascend_task* task, const hy_tensor* t, hy_dtype dtype) {
+static hy_tensor as_rows(hy__task* task, const hy_tensor* t, hy_dtype dtype) {
   int64_t k = t->shape[t->ndim - 1], shape[2] = {1, k};
   for (int d = 0; d < t->ndim - 1; d++) shape[0] *= t->shape[d];
   if (t->ndim == 2 && t->dtype == dtype) return *t;
-  hy_tensor whole = hy__task_contiguous(&task->base, t, dtype);
+  hy_tensor whole = hy__task_contiguous(task, t, dtype);
   return hy__view(&whole, 2, shape);
 }
 
 // out [M, N] = x [M, K] times weight [N, K] transposed, and bias [N].
-static void product(hy__ascend_task* task, const hy_tensor* x, const hy_tensor* weight,
+static void product(hy__task* task, const hy_tensor* x, const hy_tensor* weight,
                     const hy_tensor* bias, const hy_tensor* out) {
   hy_tensor w = hy__transposed(weight);
   if (hy_tensor_numel(out) == 0) return;
   if (x->shape[1] == 0) {
     if (hy__present(bias))
-      hy__task_copy(&task->base, out, bias);
+      hy__task_copy(task, out, bias);
     else
-      hy__task_fill(&task->base, out, hy_float(0));
+      hy__task_fill(task, out, hy_float(0));
   } else if (hy__present(bias)) {
     ASCEND_RUN(task, Addmm, ASCEND_T(bias), ASCEND_T(x), ASCEND_T(&w), ASCEND_F(1), ASCEND_F(1),
                ASCEND_T(out), KEEP_DTYPE);
@@ -85,25 +91,26 @@ static void product(hy__ascend_task* task, const hy_tensor* x, const hy_tensor* 
 }
 
 // Gives `run` a contiguous [M, N] to write, and brings it to where it belongs.
-static hy_tensor out_rows(hy__ascend_task* task, const hy_tensor* out, hy_dtype dtype) {
+static hy_tensor out_rows(hy__task* task, const hy_tensor* out, hy_dtype dtype) {
   int64_t n = out->shape[out->ndim - 1], shape[2] = {1, n};
   for (int d = 0; d < out->ndim - 1; d++) shape[0] *= out->shape[d];
   if (out->dtype == dtype && hy_tensor_is_contiguous(out)) return hy__view(out, 2, shape);
-  return hy__task_temporary(&task->base, dtype, 2, shape);
+  return hy__task_temporary(task, dtype, 2, shape);
 }
 
-static void out_done(hy__ascend_task* task, const hy_tensor* out, const hy_tensor* rows) {
+static void out_done(hy__task* task, const hy_tensor* out, const hy_tensor* rows) {
   hy_tensor whole = hy__view(rows, out->ndim, out->shape);
-  if (rows->data != out->data || !task->base.stream) hy__task_copy(&task->base, out, &whole);
+  if (rows->data != out->data || !task->stream) hy__task_copy(task, out, &whole);
 }
 
-hy_support hy__ascend_linear(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_linear(hy__task* task, const hy_call* call) {
   const hy_tensor *x = &call->in[0], *out = &call->out[0];
   TASK_NEED(hy__is_half_or_f32(x) && hy__same_types(call), NO_DTYPE);
+  TASK_NEED(multiplies(task, x->dtype), NO_HARDWARE);
   hy_tensor rows = as_rows(task, x, x->dtype), to = out_rows(task, out, out->dtype);
   product(task, &rows, &call->in[1], &call->in[2], &to);
   out_done(task, out, &to);
-  return task->base.answer;
+  return task->answer;
 }
 
 // ---- Quantised weights ----
@@ -126,12 +133,10 @@ static float float8_value(int bits, bool e5m2) {
 }
 
 // The chips before 950 have no 8-bit floats: their values come from a table.
-static hy_tensor float8_table(hy__ascend_task* task, hy_dtype dtype) {
-  const int64_t shape[1] = {256};
+static hy_tensor float8_table(hy__task* task, hy_dtype dtype) {
   hy_tensor t = {.dtype = HY_F32, .ndim = 1, .shape = {256}, .stride = {1}};
-  hy__ascend_device* d = (hy__ascend_device*)task->base.device;
-  (void)shape;
-  if (!task->base.stream || task->base.status != HY_OK) return t;
+  hy__ascend_device* d = (hy__ascend_device*)task->device;
+  if (!task->stream || task->status != HY_OK) return t;
   pthread_mutex_lock(&d->mutex);
   if (!d->float8) {
     float values[2][256];
@@ -140,15 +145,14 @@ static hy_tensor float8_table(hy__ascend_task* task, hy_dtype dtype) {
       values[1][i] = float8_value(i, true);
     }
     void* memory = NULL;
-    task->base.status = hy__vendor_memory_alloc(d, sizeof values, &memory);
-    int error =
-        task->base.status == HY_OK
-            ? task->base.device->vendor->copy(memory, values, sizeof values, HY_COPY_HOST_TO_DEVICE)
-            : 0;
+    task->status = hy__vendor_memory_alloc(d, sizeof values, &memory);
+    int error = task->status == HY_OK ? task->device->vendor->copy(memory, values, sizeof values,
+                                                                   HY_COPY_HOST_TO_DEVICE)
+                                      : 0;
     if (error) {
-      task->base.status = hy__ascend_fail(error, "the values of 8-bit floats");
+      task->status = hy__ascend_fail(error, "the values of 8-bit floats");
       hy__vendor_memory_free(d, memory);
-    } else if (task->base.status == HY_OK) {
+    } else if (task->status == HY_OK) {
       d->float8 = memory;
     }
   }
@@ -158,30 +162,30 @@ static hy_tensor float8_table(hy__ascend_task* task, hy_dtype dtype) {
 }
 
 // The numbers of a quantised tensor, before their scales, in f32.
-static hy_tensor numbers_of(hy__ascend_task* task, const hy_tensor* q) {
-  if (q->dtype == HY_I8) return hy__task_contiguous(&task->base, q, HY_F32);
+static hy_tensor numbers_of(hy__task* task, const hy_tensor* q) {
+  if (q->dtype == HY_I8) return hy__task_contiguous(task, q, HY_F32);
   if (q->dtype == HY_I4) {
     // Through f16, which holds them all.
-    hy_tensor one = hy__task_filled(&task->base, HY_F32, 1, (const int64_t[]){1}, 1);
-    hy_tensor half = hy__task_temporary(&task->base, HY_F16, q->ndim, q->shape);
+    hy_tensor one = hy__task_filled(task, HY_F32, 1, (const int64_t[]){1}, 1);
+    hy_tensor half = hy__task_temporary(task, HY_F16, q->ndim, q->shape);
     const hy_tensor none = hy_tensor_absent();
     if (hy_tensor_numel(q) > 0)
       ASCEND_RUN(task, AscendAntiQuant, ASCEND_T(q), ASCEND_T(&one), ASCEND_T(&none),
                  ACL_TYPE_FLOAT16, false, ASCEND_T(&half));
-    return hy__task_as(&task->base, &half, HY_F32);
+    return hy__task_as(task, &half, HY_F32);
   }
   hy_tensor bits = *q, table = float8_table(task, q->dtype);
   bits.dtype = HY_U8;
-  hy_tensor index = hy__task_contiguous(&task->base, &bits, HY_I32);
+  hy_tensor index = hy__task_contiguous(task, &bits, HY_I32);
   const int64_t n = hy_tensor_numel(q);
   hy_tensor flat = hy__view(&index, 1, &n);
-  hy_tensor values = hy__task_temporary(&task->base, HY_F32, 1, &n);
+  hy_tensor values = hy__task_temporary(task, HY_F32, 1, &n);
   if (n > 0) ASCEND_RUN(task, IndexSelect, ASCEND_T(&table), 0, ASCEND_T(&flat), ASCEND_T(&values));
   return hy__view(&values, q->ndim, q->shape);
 }
 
 // q [..., K] times scale [..., K / group], in f32.
-static hy_tensor dequantized(hy__ascend_task* task, const hy_tensor* q, const hy_tensor* scale) {
+static hy_tensor dequantized(hy__task* task, const hy_tensor* q, const hy_tensor* scale) {
   hy_tensor values = numbers_of(task, q);
   int last = q->ndim - 1;
   int64_t groups = scale->shape[last], shape[HY_MAX_DIMS];
@@ -197,65 +201,71 @@ static hy_tensor dequantized(hy__ascend_task* task, const hy_tensor* q, const hy
   return values;
 }
 
-hy_support hy__ascend_dequantize(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_dequantize(hy__task* task, const hy_call* call) {
   const hy_tensor *q = &call->in[0], *scale = &call->in[1], *out = &call->out[0];
   TASK_NEED(is_quantized(q->dtype) && scale->dtype == HY_F32 && hy__is_half_or_f32(out), NO_DTYPE);
   TASK_NEED(q->ndim < HY_MAX_DIMS && q->ndim > 0, NO_SHAPE);
   // i8 and i4 are the caller's to copy; a copy is scaled in place.
   hy_tensor values = dequantized(task, q, scale);
-  hy__task_copy(&task->base, out, &values);
-  return task->base.answer;
+  hy__task_copy(task, out, &values);
+  return task->answer;
 }
 
-// One scale a row of the weight, in the type of x. What that loses of the f32 scale is made good on
-// the result: y * (scale / rounded scale).
+// Scales in the type of x: one a row of the weight, or one for each group of 32, 64, ... of it.
 static bool suits_fused(const hy_call* call) {
   const hy_tensor *x = &call->in[0], *w = &call->in[1], *scale = &call->in[2];
-  enum { ALIGNED = 64, MAX_SIZE = 65535 };
-  return (x->dtype == HY_F16 || x->dtype == HY_BF16) && w->dtype == HY_I8 &&
-         !hy__present(&call->in[3]) && scale->shape[1] == 1 && hy_tensor_is_contiguous(w) &&
-         w->shape[0] % ALIGNED == 0 && w->shape[1] % ALIGNED == 0 && w->shape[0] <= MAX_SIZE &&
-         w->shape[1] <= MAX_SIZE;
+  enum { ALIGNED = 64, GROUPS_OF = 32, MAX_SIZE = 65535 };
+  if (hy_tensor_numel(w) == 0) return false;
+  int64_t groups = scale->shape[1], group = w->shape[1] / groups;
+  return (x->dtype == HY_F16 || x->dtype == HY_BF16) && (w->dtype == HY_I8 || w->dtype == HY_I4) &&
+         !hy__present(&call->in[3]) && (groups == 1 || group % GROUPS_OF == 0) &&
+         hy_tensor_is_contiguous(w) && w->shape[0] % ALIGNED == 0 && w->shape[1] % ALIGNED == 0 &&
+         w->shape[0] <= MAX_SIZE && w->shape[1] <= MAX_SIZE;
 }
 
-static void run_fused(hy__ascend_task* task, const hy_call* call) {
+// What rounding takes of one scale a row is given back on the result: y * (scale / rounded scale).
+// Of groups it stays.
+static void run_fused(hy__task* task, const hy_call* call) {
   const hy_tensor *x = &call->in[0], *w = &call->in[1], *out = &call->out[0];
   const hy_tensor none = hy_tensor_absent();
-  int64_t n = w->shape[0];
+  int64_t n = w->shape[0], groups = call->in[2].shape[1];
+  int group = groups == 1 ? 0 : (int)(w->shape[1] / groups);
   hy_tensor rows = as_rows(task, x, x->dtype), weight = hy__transposed(w);
-  hy_tensor whole = hy__task_contiguous(&task->base, &call->in[2], HY_F32);
-  hy_tensor scale = hy__view(&whole, 2, (const int64_t[]){1, n});
-  hy_tensor rounded = hy__task_temporary(&task->base, x->dtype, 2, scale.shape);
-  hy__task_copy(&task->base, &rounded, &scale);
-  hy_tensor back = hy__task_as(&task->base, &rounded, HY_F32);
-  hy_tensor correction = hy__task_binary(&task->base, HY_OP_div, &scale, &back);
-  hy_tensor y = hy__task_temporary(&task->base, x->dtype, 2, (const int64_t[]){rows.shape[0], n});
+  hy_tensor rounded = hy__task_contiguous(task, &call->in[2], x->dtype);
+  hy_tensor scale = hy__transposed(&rounded);  // as the weight is
+  hy_tensor y = hy__task_temporary(task, x->dtype, 2, (const int64_t[]){rows.shape[0], n});
   if (rows.shape[0] > 0)
-    ASCEND_RUN(task, WeightQuantBatchMatmulV2, ASCEND_T(&rows), ASCEND_T(&weight),
-               ASCEND_T(&rounded), ASCEND_T(&none), ASCEND_T(&none), ASCEND_T(&none),
-               ASCEND_T(&none), 0, ASCEND_T(&y));
-  hy_tensor wide = hy__task_as(&task->base, &y, HY_F32);
-  hy_tensor right = hy__task_binary(&task->base, HY_OP_mul, &wide, &correction);
-  hy_tensor shaped = hy__view(&right, out->ndim, out->shape);
-  hy__task_copy(&task->base, out, &shaped);
+    ASCEND_RUN(task, WeightQuantBatchMatmulV2, ASCEND_T(&rows), ASCEND_T(&weight), ASCEND_T(&scale),
+               ASCEND_T(&none), ASCEND_T(&none), ASCEND_T(&none), ASCEND_T(&none), group,
+               ASCEND_T(&y));
+  if (groups == 1) {
+    hy_tensor exact = hy__task_contiguous(task, &call->in[2], HY_F32);
+    hy_tensor back = hy__task_as(task, &rounded, HY_F32);
+    hy_tensor correction = hy__task_binary(task, HY_OP_div, &exact, &back);
+    correction = hy__view(&correction, 1, &n);
+    hy_tensor wide = hy__task_as(task, &y, HY_F32);
+    y = hy__task_binary(task, HY_OP_mul, &wide, &correction);
+  }
+  hy_tensor shaped = hy__view(&y, out->ndim, out->shape);
+  hy__task_copy(task, out, &shaped);
 }
 
 // Otherwise the weight is made whole in f32 and multiplied: right for every type, group and shape,
 // and as slow and large as that sounds.
-hy_support hy__ascend_linear_quantized(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_linear_quantized(hy__task* task, const hy_call* call) {
   const hy_tensor *x = &call->in[0], *w = &call->in[1], *out = &call->out[0];
   TASK_NEED(hy__is_half_or_f32(x) && out->dtype == x->dtype && is_quantized(w->dtype), NO_DTYPE);
   TASK_NEED(call->in[2].dtype == HY_F32, NO_DTYPE);
   TASK_NEED(ASCEND_CHIP(task)->fp32_products, NO_HARDWARE);
   if (suits_fused(call)) {
     run_fused(task, call);
-    return task->base.answer;
+    return task->answer;
   }
   hy_tensor weight = dequantized(task, w, &call->in[2]);
   hy_tensor rows = as_rows(task, x, HY_F32), to = out_rows(task, out, HY_F32);
-  hy_tensor bias = hy__present(&call->in[3]) ? hy__task_as(&task->base, &call->in[3], HY_F32)
-                                             : hy_tensor_absent();
+  hy_tensor bias =
+      hy__present(&call->in[3]) ? hy__task_as(task, &call->in[3], HY_F32) : hy_tensor_absent();
   product(task, &rows, &weight, &bias, &to);
   out_done(task, out, &to);
-  return task->base.answer;
+  return task->answer;
 }

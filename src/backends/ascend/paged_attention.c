@@ -15,10 +15,9 @@ enum { BOTTOM_RIGHT = 3, ALL_TOKENS = 2147483647 };
 
 // Blocks of a multiple of 16 suit a step of one token for each sequence, others take 128. Whether
 // as many tokens as sequences are one each is seen when the lengths are.
-static bool suits_fused(const hy__ascend_task* task, const hy__paged_batch* b) {
+static bool suits_fused(const hy__task* task, const hy__paged_batch* b) {
   enum { MAX_SEQUENCES = 2048, MAX_HEADS = 256, MAX_GROUP = 64, MAX_ROW = 65535 };
-  return ASCEND_CHIP(task)->flash_attention &&
-         !(task->base.stream && task->base.stream->capturing) &&
+  return ASCEND_CHIP(task)->flash_attention && !(task->stream && task->stream->capturing) &&
          (b->q->dtype == HY_F16 || b->q->dtype == HY_BF16) && b->size == b->value_size &&
          (b->size == 64 || b->size == 128) && b->block <= 512 &&
          b->block % (b->tokens == b->sequences ? 16 : 128) == 0 && b->heads <= MAX_HEADS &&
@@ -29,22 +28,20 @@ static bool suits_fused(const hy__ascend_task* task, const hy__paged_batch* b) {
 }
 
 // The values of tensors of integers, on the host, one after another: one wait for all.
-static void read_back(hy__ascend_task* task, const hy_tensor* const* tensors, int n,
-                      int64_t* values) {
+static void read_back(hy__task* task, const hy_tensor* const* tensors, int n, int64_t* values) {
   hy_tensor wide[3];
-  for (int i = 0; i < n; i++) wide[i] = hy__task_contiguous(&task->base, tensors[i], HY_I64);
-  if (!task->base.stream || task->base.status != HY_OK) return;
-  task->base.status = hy__vendor_stream_sync(task->base.device, task->base.stream);
-  for (int i = 0; i < n && task->base.status == HY_OK; i++) {
+  for (int i = 0; i < n; i++) wide[i] = hy__task_contiguous(task, tensors[i], HY_I64);
+  if (!task->stream || task->status != HY_OK) return;
+  task->status = hy__vendor_stream_sync(task->device, task->stream);
+  for (int i = 0; i < n && task->status == HY_OK; i++) {
     size_t bytes = hy_tensor_bytes(&wide[i]);
-    int error =
-        task->base.device->vendor->copy(values, wide[i].data, bytes, HY_COPY_DEVICE_TO_HOST);
-    if (error) task->base.status = hy__ascend_fail(error, "reading the lengths of sequences");
+    int error = task->device->vendor->copy(values, wide[i].data, bytes, HY_COPY_DEVICE_TO_HOST);
+    if (error) task->status = hy__ascend_fail(error, "reading the lengths of sequences");
     values += hy_tensor_numel(&wide[i]);
   }
 }
 
-static void check_lengths(hy__ascend_task* task, const hy__paged_batch* b, const int64_t* start,
+static void check_lengths(hy__task* task, const hy__paged_batch* b, const int64_t* start,
                           const int64_t* context, const int64_t* table) {
   bool good = start[0] == 0 && start[b->sequences] == b->tokens;
   for (int64_t i = 0; good && i < b->sequences; i++) {
@@ -56,7 +53,7 @@ static void check_lengths(hy__ascend_task* task, const hy__paged_batch* b, const
     }
   }
   if (!good)
-    task->base.status = hy__backend_host->fail(
+    task->status = hy__backend_host->fail(
         HY_INDEX, "paged_attention: query_start, context_length or block_table is out of range");
 }
 
@@ -67,30 +64,28 @@ static bool one_each(const hy__paged_batch* b, const int64_t* start) {
 }
 
 // False: the lengths ask for another way.
-static bool run_fused(hy__ascend_task* task, const hy__paged_batch* b) {
+static bool run_fused(hy__task* task, const hy__paged_batch* b) {
   int64_t n = b->sequences, n_table = n * b->blocks_each;
   int64_t* host = malloc((size_t)(2 * n + 1 + n_table) * sizeof *host);
   if (!host) {
-    task->base.status = hy__backend_host->fail(HY_OUT_OF_MEMORY, "ascend: no host memory");
+    task->status = hy__backend_host->fail(HY_OUT_OF_MEMORY, "ascend: no host memory");
     return true;
   }
   int64_t *start = host, *context = host + n + 1, *blocks = context + n;
   read_back(task, (const hy_tensor*[]){b->start, b->context, b->table}, 3, host);
-  if (task->base.stream && task->base.status == HY_OK)
-    check_lengths(task, b, start, context, blocks);
-  if (task->base.stream && task->base.status == HY_OK && b->block % 128 != 0 &&
-      !one_each(b, start)) {
+  if (task->stream && task->status == HY_OK) check_lengths(task, b, start, context, blocks);
+  if (task->stream && task->status == HY_OK && b->block % 128 != 0 && !one_each(b, start)) {
     free(host);
     return false;
   }
-  hy_tensor cache[2], table = hy__task_contiguous(&task->base, b->table, HY_I32);
+  hy_tensor cache[2], table = hy__task_contiguous(task, b->table, HY_I32);
   const int64_t shape[3] = {b->k->shape[0], b->block, b->kv_heads * b->size};
   cache[0] = hy__view(b->k, 3, shape);
   cache[1] = hy__view(b->v, 3, shape);
   const int64_t side[2] = {2048, 2048};
-  hy_tensor ones = hy__task_temporary(&task->base, HY_BOOL, 2, side);
-  hy_tensor mask = hy__task_temporary(&task->base, HY_BOOL, 2, side), none = hy_tensor_absent();
-  hy__task_fill(&task->base, &ones, hy_bool(true));
+  hy_tensor ones = hy__task_temporary(task, HY_BOOL, 2, side);
+  hy_tensor mask = hy__task_temporary(task, HY_BOOL, 2, side), none = hy_tensor_absent();
+  hy__task_fill(task, &ones, hy_bool(true));
   ASCEND_RUN(task, Triu, ASCEND_T(&ones), 1, ASCEND_T(&mask));
 #define NONE ASCEND_T(&none)
   ASCEND_RUN(task, FusedInferAttentionScoreV3, ASCEND_T(b->q), hy__ascend_list(task, &cache[0], 1),
@@ -104,11 +99,11 @@ static bool run_fused(hy__ascend_task* task, const hy__paged_batch* b) {
   return true;
 }
 
-hy_support hy__ascend_paged_attention(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_paged_attention(hy__task* task, const hy_call* call) {
   hy__paged_batch b;
   hy_support answer = hy__paged_batch_of(call, &b);
   if (answer != HY_SUPPORT_YES) return answer;
   TASK_NEED(ASCEND_CHIP(task)->fp32_products, NO_HARDWARE);
-  if (suits_fused(task, &b) && run_fused(task, &b)) return task->base.answer;
-  return hy__composed_paged_attention(&task->base, call);
+  if (suits_fused(task, &b) && run_fused(task, &b)) return task->answer;
+  return hy__composed_paged_attention(task, call);
 }

@@ -16,7 +16,7 @@ static double of_nothing(hy_op op) {
   return op == HY_OP_mean ? __builtin_nan("") : op == HY_OP_all ? 1 : 0;
 }
 
-hy_support hy__ascend_reduce(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_reduce(hy__task* task, const hy_call* call) {
   const hy_tensor x = at_least_1d(&call->in[0]), *out = &call->out[0];
   hy_attrs_reduce a = call->attrs.reduce;
   bool truth = call->op == HY_OP_any || call->op == HY_OP_all;
@@ -24,8 +24,8 @@ hy_support hy__ascend_reduce(hy__ascend_task* task, const hy_call* call) {
   TASK_NEED(out->dtype == (truth ? HY_BOOL : x.dtype), NO_DTYPE);
   if (hy_tensor_numel(&x) == 0) {
     double value = of_nothing(call->op);
-    hy__task_fill(&task->base, out, truth ? hy_bool(value != 0) : hy_float(value));
-    return task->base.answer;
+    hy__task_fill(task, out, truth ? hy_bool(value != 0) : hy_float(value));
+    return task->answer;
   }
   int64_t dims[HY_MAX_DIMS];
   int n = a.dims.n ? (int)a.dims.n : x.ndim;
@@ -48,11 +48,11 @@ hy_support hy__ascend_reduce(hy__ascend_task* task, const hy_call* call) {
   }
 #undef RUN
 #undef RUN_TYPED
-  return task->base.answer;
+  return task->answer;
 }
 
 // argmax and its like: over one dimension, or over all as one.
-hy_support hy__ascend_arg(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_arg(hy__task* task, const hy_call* call) {
   hy_tensor x = at_least_1d(&call->in[0]);
   hy_tensor out = call->out[0], index = call->n_out > 1 ? call->out[1] : hy_tensor_absent();
   hy_attrs_reduce a = call->attrs.reduce;
@@ -62,7 +62,7 @@ hy_support hy__ascend_arg(hy__ascend_task* task, const hy_call* call) {
   int64_t dim = a.dims.n ? wrapped(a.dims.dim[0], &x) : 0;
   if (a.dims.n == 0 && x.ndim > 1) {
     TASK_NEED(!pair, NO_ATTRIBUTE);
-    x = hy__task_contiguous(&task->base, &x, x.dtype);
+    x = hy__task_contiguous(task, &x, x.dtype);
     const int64_t all = hy_tensor_numel(&x);
     x = hy__view(&x, 1, &all);
     out = hy__view(&out, 0, NULL);
@@ -76,28 +76,28 @@ hy_support hy__ascend_arg(hy__ascend_task* task, const hy_call* call) {
       break;
     default: ASCEND_RUN(task, MinDim, ASCEND_T(&x), dim, keep, ASCEND_T(&out), ASCEND_T(&index));
   }
-  return task->base.answer;
+  return task->answer;
 }
 
-hy_support hy__ascend_cumsum(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_cumsum(hy__task* task, const hy_call* call) {
   hy_tensor x = at_least_1d(&call->in[0]), out = at_least_1d(&call->out[0]);
   hy_attrs_scan a = call->attrs.scan;
   TASK_NEED(hy__is_half_or_f32(&x) && out.dtype == x.dtype, NO_DTYPE);
   ASCEND_RUN(task, CumsumV2, ASCEND_T(&x), wrapped(a.dim, &x), false, a.reverse, ASCEND_T(&out));
-  return task->base.answer;
+  return task->answer;
 }
 
-hy_support hy__ascend_sort(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_sort(hy__task* task, const hy_call* call) {
   hy_tensor x = at_least_1d(&call->in[0]);
   hy_tensor out = at_least_1d(&call->out[0]), index = at_least_1d(&call->out[1]);
   hy_attrs_sort a = call->attrs.sort;
   TASK_NEED(hy__is_half_or_f32(&x) && out.dtype == x.dtype, NO_DTYPE);
   ASCEND_RUN(task, Sort, ASCEND_T(&x), true, wrapped(a.dim, &x), a.descending, ASCEND_T(&out),
              ASCEND_T(&index));
-  return task->base.answer;
+  return task->answer;
 }
 
-hy_support hy__ascend_topk(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_topk(hy__task* task, const hy_call* call) {
   hy_tensor x = at_least_1d(&call->in[0]);
   hy_tensor out = at_least_1d(&call->out[0]), index = at_least_1d(&call->out[1]);
   hy_attrs_topk a = call->attrs.topk;
@@ -105,10 +105,10 @@ hy_support hy__ascend_topk(hy__ascend_task* task, const hy_call* call) {
   if (call->in[0].ndim == 0) a.k = 1;  // a number is its own first
   ASCEND_RUN(task, Topk, ASCEND_T(&x), a.k, wrapped(a.dim, &x), a.largest, a.sorted, ASCEND_T(&out),
              ASCEND_T(&index));
-  return task->base.answer;
+  return task->answer;
 }
 
-hy_support hy__ascend_softmax(hy__ascend_task* task, const hy_call* call) {
+hy_support hy__ascend_softmax(hy__task* task, const hy_call* call) {
   hy_tensor x = at_least_1d(&call->in[0]), out = at_least_1d(&call->out[0]);
   hy_tensor y = call->n_in > 1 ? at_least_1d(&call->in[1]) : hy_tensor_absent();
   int64_t dim = wrapped(call->attrs.dim.dim, &x);
@@ -121,5 +121,5 @@ hy_support hy__ascend_softmax(hy__ascend_task* task, const hy_call* call) {
       break;
     default: ASCEND_RUN(task, LogSoftmaxBackward, ASCEND_T(&x), ASCEND_T(&y), dim, ASCEND_T(&out));
   }
-  return task->base.answer;
+  return task->answer;
 }

@@ -6,10 +6,14 @@
 
 enum { FORMAT_ND = 2 };
 
+static hy__ascend_task* own(const hy__task* task) {
+  return (hy__ascend_task*)task;
+}
+
 // ---- Handles ----
 
-static void fail(hy__ascend_task* task, int error, const char* what) {
-  if (task->base.status == HY_OK) task->base.status = hy__ascend_fail(error, what);
+static void fail(hy__task* task, int error, const char* what) {
+  if (task->status == HY_OK) task->status = hy__ascend_fail(error, what);
 }
 
 static uint64_t hash(char kind, const void* bytes, size_t n) {
@@ -18,32 +22,34 @@ static uint64_t hash(char kind, const void* bytes, size_t n) {
   return h;
 }
 
-static const void* find(const hy__ascend_task* task, char kind, uint64_t content) {
-  for (int i = 0; i < task->n_handles; i++)
-    if (task->handles[i].kind == kind && task->handles[i].content == content)
-      return task->handles[i].handle;
+static const void* find(const hy__task* task, char kind, uint64_t content) {
+  const hy__ascend_task* t = own(task);
+  for (int i = 0; i < t->n_handles; i++)
+    if (t->handles[i].kind == kind && t->handles[i].content == content) return t->handles[i].handle;
   return NULL;
 }
 
 // Keeps a handle until the launch is over. NULL: it could not be created.
-static const void* keep(hy__ascend_task* task, char kind, uint64_t content, const void* handle) {
-  if (!handle || task->n_handles == HY__ASCEND_HANDLES) {
-    if (task->base.status == HY_OK)
-      task->base.status =
+static const void* keep(hy__task* task, char kind, uint64_t content, const void* handle) {
+  hy__ascend_task* t = own(task);
+  if (!handle || t->n_handles == HY__ASCEND_HANDLES) {
+    if (task->status == HY_OK)
+      task->status =
           hy__backend_host->fail(HY_OUT_OF_MEMORY, "ascend: %s: no handle for an argument",
-                                 hy__backend_host->op_name(task->base.op));
+                                 hy__backend_host->op_name(task->op));
     return NULL;
   }
-  task->handles[task->n_handles].kind = kind;
-  task->handles[task->n_handles].content = content;
-  task->handles[task->n_handles++].handle = handle;
+  t->handles[t->n_handles].kind = kind;
+  t->handles[t->n_handles].content = content;
+  t->handles[t->n_handles++].handle = handle;
   return handle;
 }
 
-static void release(hy__ascend_task* task) {
-  for (int i = task->n_handles - 1; i >= 0; i--) {
-    const void* handle = task->handles[i].handle;
-    switch (task->handles[i].kind) {
+static void release(hy__task* task) {
+  hy__ascend_task* t = own(task);
+  for (int i = t->n_handles - 1; i >= 0; i--) {
+    const void* handle = t->handles[i].handle;
+    switch (t->handles[i].kind) {
       case 'T': hy__acl.aclDestroyTensor(handle); break;
       case 'L': hy__acl.aclDestroyTensorList(handle); break;
       case 'S': hy__acl.aclDestroyScalar(handle); break;
@@ -51,11 +57,7 @@ static void release(hy__ascend_task* task) {
       default: hy__acl.aclDestroyBoolArray(handle); break;
     }
   }
-  task->n_handles = 0;
-}
-
-static bool is_running(const hy__ascend_task* task) {
-  return hy__task_runs(&task->base);
+  t->n_handles = 0;
 }
 
 int hy__ascend_dtype(hy_dtype dtype) {
@@ -87,15 +89,15 @@ static const void* create_tensor(const hy_tensor* t) {
                                  FORMAT_ND, &storage, 1, t->data);
 }
 
-acl_tensor hy__ascend_tensor(hy__ascend_task* task, const hy_tensor* t) {
-  if (!is_running(task) || t->dtype == HY_NONE) return NULL;
+acl_tensor hy__ascend_tensor(hy__task* task, const hy_tensor* t) {
+  if (!hy__task_runs(task) || t->dtype == HY_NONE) return NULL;
   uint64_t content = hash('T', t, sizeof *t);
   const void* found = find(task, 'T', content);
   return found ? found : keep(task, 'T', content, create_tensor(t));
 }
 
-acl_list hy__ascend_list(hy__ascend_task* task, const hy_tensor* tensors, int n) {
-  if (!is_running(task)) return NULL;
+acl_list hy__ascend_list(hy__task* task, const hy_tensor* tensors, int n) {
+  if (!hy__task_runs(task)) return NULL;
   uint64_t content = hash('L', tensors, (size_t)n * sizeof *tensors);
   const void* found = find(task, 'L', content);
   if (found) return found;
@@ -108,8 +110,8 @@ acl_list hy__ascend_list(hy__ascend_task* task, const hy_tensor* tensors, int n)
   return keep(task, 'L', content, list);
 }
 
-acl_scalar hy__ascend_scalar(hy__ascend_task* task, hy_scalar value) {
-  if (!is_running(task) || value.kind == HY_NONE) return NULL;
+acl_scalar hy__ascend_scalar(hy__task* task, hy_scalar value) {
+  if (!hy__task_runs(task) || value.kind == HY_NONE) return NULL;
   uint64_t content = hash('S', &value, sizeof value);
   const void* found = find(task, 'S', content);
   if (found) return found;
@@ -121,15 +123,15 @@ acl_scalar hy__ascend_scalar(hy__ascend_task* task, hy_scalar value) {
   return keep(task, 'S', content, hy__acl.aclCreateScalar(at, dtype));
 }
 
-acl_ints hy__ascend_ints(hy__ascend_task* task, const int64_t* values, int n) {
-  if (!is_running(task)) return NULL;
+acl_ints hy__ascend_ints(hy__task* task, const int64_t* values, int n) {
+  if (!hy__task_runs(task)) return NULL;
   uint64_t content = hash('I', values, (size_t)n * sizeof *values) + (uint64_t)n;
   const void* found = find(task, 'I', content);
   return found ? found : keep(task, 'I', content, hy__acl.aclCreateIntArray(values, (uint64_t)n));
 }
 
-acl_bools hy__ascend_bools(hy__ascend_task* task, const bool* values, int n) {
-  if (!is_running(task)) return NULL;
+acl_bools hy__ascend_bools(hy__task* task, const bool* values, int n) {
+  if (!hy__task_runs(task)) return NULL;
   uint64_t content = hash('B', values, (size_t)n * sizeof *values) + (uint64_t)n;
   const void* found = find(task, 'B', content);
   return found ? found : keep(task, 'B', content, hy__acl.aclCreateBoolArray(values, (uint64_t)n));
@@ -137,23 +139,22 @@ acl_bools hy__ascend_bools(hy__ascend_task* task, const bool* values, int n) {
 
 // ---- Launches ----
 
-bool hy__ascend_begin(hy__ascend_task* task) {
-  return is_running(task);
+bool hy__ascend_begin(hy__task* task) {
+  return hy__task_runs(task);
 }
 
-bool hy__ascend_created(hy__ascend_task* task, ...) {
-  if (task->base.status != HY_OK) release(task);
-  return task->base.status == HY_OK;
+bool hy__ascend_created(hy__task* task, ...) {
+  if (task->status != HY_OK) release(task);
+  return task->status == HY_OK;
 }
 
 // The workspace is free for the next launch at once: work on a stream is in order.
-void hy__ascend_launch(hy__ascend_task* task, const char* name, int error, hy__aclnn_run run,
+void hy__ascend_launch(hy__task* task, const char* name, int error, hy__aclnn_run run,
                        uint64_t workspace, hy__acl_executor* executor) {
   void* memory = NULL;
   if (!error && workspace)
-    memory = hy__vendor_arena_lend(task->base.device->vendor, &task->base.stream->arena, workspace,
-                                   &error);
-  if (!error) error = run(memory, workspace, executor, task->base.stream->queue);
+    memory = hy__vendor_arena_lend(task->device->vendor, &task->stream->arena, workspace, &error);
+  if (!error) error = run(memory, workspace, executor, task->stream->queue);
   if (error) fail(task, error, name);
   release(task);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backends/cambricon/cambricon.h"
+#include "backends/common/collectives.h"
 #include "backends/common/smoke_test.h"
 #include "halyard/device.h"
 
@@ -97,6 +98,27 @@ static int event_sync(void* notifier) {
 static int event_elapsed(float* milliseconds, void* start, void* stop) {
   return hy__cnrt.cnrtNotifierElapsedTime(start, stop, milliseconds);
 }
+static int capture_begin(void* queue) {
+  enum { RELAXED = 2 };  // cnrtQueueCaptureMode
+  return hy__cnrt.cnrtQueueBeginCapture(queue, RELAXED);
+}
+// A captured topology can be destroyed once it has an entity.
+static int capture_end(void* queue, void** graph, bool* ended) {
+  void* topology = NULL;
+  int error = hy__cnrt.cnrtQueueEndCapture(queue, &topology);
+  *ended = error == 0;
+  if (error) return error;
+  error = hy__cnrt.cnrtTaskTopoInstantiate(graph, topology, NULL, NULL, 0);
+  if (error) *graph = NULL;
+  hy__cnrt.cnrtTaskTopoDestroy(topology);
+  return error;
+}
+static int graph_launch(void* graph, void* queue) {
+  return hy__cnrt.cnrtTaskTopoEntityInvoke(graph, queue);
+}
+static int graph_destroy(void* graph) {
+  return hy__cnrt.cnrtTaskTopoEntityDestroy(graph);
+}
 
 const hy__vendor hy__cambricon_vendor = {
     .name = "cambricon",
@@ -124,6 +146,11 @@ const hy__vendor hy__cambricon_vendor = {
     .event_query = event_query,
     .event_sync = event_sync,
     .event_elapsed = event_elapsed,
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
+    .graph_launch = graph_launch,
+    .graph_destroy = graph_destroy,
+    .ccl = &hy__cambricon_ccl,
 };
 
 // ---- Devices and streams ----
@@ -253,6 +280,7 @@ static hy_status device_info(int index, hy_device_info* info) {
                  (bf16 ? HY_DTYPE_BIT(HY_BF16) : 0);
   snprintf(info->sdk_version, sizeof info->sdk_version, "CNRT %d.%d.%d", version[0], version[1],
            version[2]);
+  snprintf(info->properties, sizeof info->properties, HY__CCL_PROPERTY);
   return HY_OK;
 }
 
@@ -289,6 +317,24 @@ static hy_backend backend = {
     .event_elapsed = hy__vendor_event_elapsed,
     .stream_wait_event = hy__vendor_stream_wait_event,
     .stream_native = hy__vendor_stream_native,
+    .capture_begin = hy__vendor_capture_begin,
+    .capture_end = hy__vendor_capture_end,
+    .graph_launch = hy__vendor_graph_launch,
+    .graph_destroy = hy__vendor_graph_destroy,
+    .comm_unique_id = hy__ccl_unique_id,
+    .comm_init_rank = hy__ccl_init_rank,
+    .comm_destroy = hy__ccl_destroy,
+    .comm_abort = hy__ccl_abort,
+    .comm_async_error = hy__ccl_async_error,
+    .all_reduce = hy__ccl_all_reduce,
+    .all_gather = hy__ccl_all_gather,
+    .reduce_scatter = hy__ccl_reduce_scatter,
+    .broadcast = hy__ccl_broadcast,
+    .send = hy__ccl_send,
+    .recv = hy__ccl_recv,
+    .barrier = hy__ccl_barrier,
+    .group_begin = hy__ccl_group_begin,
+    .group_end = hy__ccl_group_end,
     .providers = providers,
     .n_providers = 1,
 };
@@ -301,6 +347,15 @@ hy_status hy__backend_cambricon(uint32_t max_abi, const hy_host* services, const
   // probe's to tell. What a machine's first device has not is promised for none.
   hy_probe quiet = {.size = sizeof quiet};
   if (hy__cambricon_bind(&quiet) == HY_OK) hy__cambricon_declare(has_bf16(0));
+  // Older releases cannot capture: the library then replays calls one by one.
+  if (!hy__cnrt.cnrtQueueBeginCapture || !hy__cnrt.cnrtQueueEndCapture ||
+      !hy__cnrt.cnrtTaskTopoInstantiate || !hy__cnrt.cnrtTaskTopoEntityInvoke ||
+      !hy__cnrt.cnrtTaskTopoEntityDestroy || !hy__cnrt.cnrtTaskTopoDestroy) {
+    backend.capture_begin = NULL;
+    backend.capture_end = NULL;
+    backend.graph_launch = NULL;
+    backend.graph_destroy = NULL;
+  }
   *out = &backend;
   return HY_OK;
 }

@@ -26,6 +26,7 @@ typedef struct cnnlTensorStruct* cnnl_tensor;
 #define HY__BARE(...) __VA_ARGS__
 typedef struct hy__cnrt_api {
 #define HY_CNRT(type, name, arguments) type(*name) arguments;
+#define HY_CNRT_OPTIONAL(type, name, arguments) type(*name) arguments;
 #include "backends/cambricon/cnrt.def"
 } hy__cnrt_api;
 typedef struct hy__cnnl_api {
@@ -43,6 +44,9 @@ typedef struct hy__cnnl_enumerators {
 #include "backends/cambricon/enumerators.def"
 } hy__cnnl_enumerators;
 extern hy__cnnl_enumerators hy__cnnl_enum;
+
+// Where Neuware is looked for beside the system's paths.
+#define HY__NEUWARE_FOLDERS "$NEUWARE_HOME/lib64 $NEUWARE_HOME/lib /usr/local/neuware/lib64"
 
 // Loads and binds what is there; the report's stage is SYMBOLS after it.
 hy_status hy__cambricon_bind(hy_probe* report);
@@ -67,6 +71,7 @@ typedef struct hy__cambricon_stream {
 } hy__cambricon_stream;
 
 extern const hy__vendor hy__cambricon_vendor;
+extern const struct hy__ccl hy__cambricon_ccl;
 
 // Handles of the launch that is being put together, destroyed after it.
 #define HY__CAMBRICON_HANDLES 80
@@ -141,7 +146,6 @@ void hy__cambricon_give(hy__task* task, const hy_tensor* out, const hy_tensor* f
 #include "backends/cambricon/ops.def"
 
 extern hy_provider hy__cambricon_provider;
-extern const hy__task_rules hy__cambricon_rules;
 void hy__cambricon_declare(bool bf16);
 
 #endif  // HALYARD_BACKENDS_CAMBRICON_H_

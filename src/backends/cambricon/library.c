@@ -15,11 +15,14 @@ hy__cnnl_enumerators hy__cnnl_enum = {
 #include "backends/cambricon/enumerators.def"
 };
 
-#define FOLDERS "$NEUWARE_HOME/lib64 $NEUWARE_HOME/lib /usr/local/neuware/lib64"
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
 
 static const hy__symbol runtime[] = {
 #define HY_CNRT(type, name, arguments) {#name, offsetof(hy__cnrt_api, name)},
+#include "backends/cambricon/cnrt.def"
+};
+static const hy__symbol optional[] = {
+#define HY_CNRT_OPTIONAL(type, name, arguments) {#name, offsetof(hy__cnrt_api, name)},
 #include "backends/cambricon/cnrt.def"
 };
 static const hy__symbol core[] = {
@@ -38,10 +41,10 @@ static const struct {
 #include "backends/cambricon/enumerators.def"
 };
 
-static void bind_ops(void* library) {
-  for (int i = 0; i < COUNT(ops); i++) {
-    void* address = hy__dlsym_optional(library, ops[i].name);
-    if (address) memcpy((char*)&hy__cnnl + ops[i].offset, &address, sizeof address);
+static void bind_optional(void* library, const hy__symbol* symbols, int n, void* functions) {
+  for (int i = 0; i < n; i++) {
+    void* address = hy__dlsym_optional(library, symbols[i].name);
+    if (address) memcpy((char*)functions + symbols[i].offset, &address, sizeof address);
   }
 }
 
@@ -61,13 +64,15 @@ hy_status hy__cambricon_bind(hy_probe* report) {
   static bool read;
   void* library = NULL;
   hy_probe base = *report;
-  HY_TRY(hy__backend_host->open_library("libcnrt.so", FOLDERS, report, &library));
+  HY_TRY(hy__backend_host->open_library("libcnrt.so", HY__NEUWARE_FOLDERS, report, &library));
   HY_TRY(hy__dlsym_bind(library, runtime, COUNT(runtime), &hy__cnrt, report));
-  HY_TRY(hy__backend_host->open_library("libcnnl.so", FOLDERS, &base, &library));
+  bind_optional(library, optional, COUNT(optional), &hy__cnrt);
+  HY_TRY(hy__backend_host->open_library("libcnnl.so", HY__NEUWARE_FOLDERS, &base, &library));
   HY_TRY(hy__dlsym_bind(library, core, COUNT(core), &hy__cnnl, &base));
-  bind_ops(library);
-  if (hy__backend_host->open_library("libcnnl_extra.so", FOLDERS, NULL, &library) == HY_OK)
-    bind_ops(library);
+  bind_optional(library, ops, COUNT(ops), &hy__cnnl);
+  if (hy__backend_host->open_library("libcnnl_extra.so", HY__NEUWARE_FOLDERS, NULL, &library) ==
+      HY_OK)
+    bind_optional(library, ops, COUNT(ops), &hy__cnnl);
   if (!read) read_header();
   read = true;
   return HY_OK;

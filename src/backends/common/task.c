@@ -1,9 +1,47 @@
-// Tasks: calls of plain ops within an op, and the tensors between them.
+// Tasks: asking and running a backend's families, calls of plain ops within an op, and the tensors
+// between them.
 #include "backends/common/task.h"
 
 #include <string.h>
 
 #define NO_ATTRS ((hy_attrs){.words = {0}})
+
+// ---- A provider's supports and run ----
+
+// What no family can do anything about.
+static hy_support gate(const hy__task* task, const hy_tensor* t) {
+  if (!hy__present(t)) return HY_SUPPORT_YES;
+  hy_support answer = task->rules->gate(task->device, t);
+  if (answer != HY_SUPPORT_YES || hy_tensor_numel(t) == 0) return answer;
+  for (int d = 0; d < t->ndim; d++)
+    if (t->stride[d] < 0 && t->shape[d] > 1) return HY_SUPPORT_NO_LAYOUT;
+  return HY_SUPPORT_YES;
+}
+
+hy_support hy__task_ask(hy__task* task, const hy_call* call) {
+  if (call->op <= HY_OP_NONE || call->op >= HY_OP_END || !task->rules->families[call->op])
+    return HY_SUPPORT_NO_OP;
+  for (int i = 0; i < call->n_in + call->n_out; i++) {
+    const hy_tensor* t = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
+    hy_support answer = gate(task, t);
+    if (answer != HY_SUPPORT_YES) return answer;
+  }
+  hy_support answer = task->rules->families[call->op](task, call);
+  return answer == HY_SUPPORT_YES ? task->answer : answer;
+}
+
+hy_status hy__task_run(hy__task* task, const hy_call* call) {
+  __atomic_store_n(&task->stream->last_op, call->op, __ATOMIC_RELAXED);
+  hy__vendor_arena_reset(&task->stream->arena);
+  int before = hy__vendor_enter(task->device);
+  hy_support answer = hy__task_ask(task, call);
+  if (task->rules->release) task->rules->release(task);
+  hy__vendor_leave(task->device, before);
+  if (task->status == HY_OK && answer != HY_SUPPORT_YES)
+    return hy__backend_host->fail(HY_INTERNAL, "%s: %s was supported and is not", task->rules->name,
+                                  hy__backend_host->op_name(call->op));
+  return task->status;
+}
 
 // ---- Tensors ----
 
@@ -92,7 +130,7 @@ void hy__task_call(hy__task* task, hy_op op, int n_in, const hy_tensor* in, hy_t
                    hy_attrs attrs) {
   if (task->status != HY_OK || task->answer != HY_SUPPORT_YES || hy_tensor_numel(out) == 0) return;
   hy_call call = {.op = op, .n_in = n_in, .n_out = 1, .in = in, .out = out, .attrs = attrs};
-  hy_support answer = task->rules->run(task, &call);
+  hy_support answer = hy__task_ask(task, &call);
   if (task->answer == HY_SUPPORT_YES) task->answer = answer;
 }
 
@@ -127,7 +165,7 @@ void hy__task_sort(hy__task* task, const hy_tensor* x, const hy_tensor* sorted,
                   .in = x,
                   .out = out,
                   .attrs = {.sort = {x->ndim - 1, true}}};
-  hy_support answer = task->rules->run(task, &call);
+  hy_support answer = hy__task_ask(task, &call);
   if (task->answer == HY_SUPPORT_YES) task->answer = answer;
 }
 

@@ -17,8 +17,12 @@ typedef hy_support (*hy__task_family)(hy__task* task, const hy_call* call);
 
 // What differs between backends.
 typedef struct hy__task_rules {
-  hy_dtype index;       // integers that the vendor computes with best: i64 or i32
-  hy__task_family run;  // an op by the backend's own families
+  const char* name;                 // the backend's
+  hy_dtype index;                   // integers that the vendor computes with best: i64 or i32
+  const hy__task_family* families;  // HY_OP_END of them, by op; NULL where there is none
+  // YES, or why no family takes a tensor of this type and layout.
+  hy_support (*gate)(const hy__vendor_device* device, const hy_tensor* t);
+  void (*release)(hy__task* task);  // what a failure has left; NULL: nothing
 } hy__task_rules;
 
 struct hy__task {
@@ -40,6 +44,13 @@ struct hy__task {
 static inline bool hy__task_runs(const hy__task* task) {
   return task->stream && task->status == HY_OK && task->answer == HY_SUPPORT_YES;
 }
+
+// ---- A provider's supports and run ----
+
+// An op by the backend's own families: asked where the task has no stream, otherwise run.
+hy_support hy__task_ask(hy__task* task, const hy_call* call);
+// A whole call on the task's stream, with the device current.
+hy_status hy__task_run(hy__task* task, const hy_call* call);
 
 // ---- Looking at tensors ----
 

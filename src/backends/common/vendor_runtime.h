@@ -37,6 +37,12 @@ typedef struct hy__vendor {
   int (*event_query)(void* event, bool* done);
   int (*event_sync)(void* event);
   int (*event_elapsed)(float* milliseconds, void* start, void* stop);
+  int (*capture_begin)(void* queue);
+  // `ended`: the queue is captured no more, which may be so also after a failure.
+  int (*capture_end)(void* queue, void** graph, bool* ended);
+  int (*graph_launch)(void* graph, void* queue);
+  int (*graph_destroy)(void* graph);
+  const struct hy__ccl* ccl;  // collectives.h
 } hy__vendor;
 
 typedef struct hy__vendor_device {
@@ -122,5 +128,9 @@ hy_status hy__vendor_event_query(void* device, void* event);
 hy_status hy__vendor_event_sync(void* device, void* event);
 hy_status hy__vendor_event_elapsed(void* device, void* start, void* stop, double* milliseconds);
 hy_status hy__vendor_stream_wait_event(void* device, void* stream, void* event);
+hy_status hy__vendor_capture_begin(void* device, void* stream);
+hy_status hy__vendor_capture_end(void* device, void* stream, void** graph);
+hy_status hy__vendor_graph_launch(void* device, void* graph, void* stream);
+void hy__vendor_graph_destroy(void* device, void* graph);
 
 #endif  // HALYARD_COMMON_VENDOR_RUNTIME_H_

@@ -7,13 +7,17 @@
 #include "halyard/device.h"
 #include "use_providers.h"
 
+static void ahead_option(int major, int minor, char* option, size_t size) {
+  // The instructions that Hopper has and its successors lack are in a target of their own.
+  snprintf(option, size, "--gpu-architecture=sm_%d%d%s", major, minor, major == 9 ? "a" : "");
+}
+
 static void arch_option(const hy__gpu_api* api, int index, char* option, size_t size) {
   enum { MAJOR = 75, MINOR = 76 };  // attributes
   int major = 0, minor = 0;
   api->driver.device_attribute(&major, MAJOR, index);
   api->driver.device_attribute(&minor, MINOR, index);
-  // The instructions that Hopper has and its successors lack are in a target of their own.
-  snprintf(option, size, "--gpu-architecture=sm_%d%d%s", major, minor, major == 9 ? "a" : "");
+  ahead_option(major, minor, option, size);
 }
 
 static void* open_nccl(char* path, size_t size) {
@@ -34,6 +38,8 @@ hy__gpu_api hy__cuda_api = {
     .bind_compiler = hy__cuda_bind_nvrtc,
     .arch_option = arch_option,
     .parallel_option = "--split-compile=0",
+    .ahead_compiler = "nvcc",
+    .ahead_option = ahead_option,
     .nccl_name = "NCCL",
     .nccl_remedy = "pip install nvidia-nccl-cu13, or NVIDIA's packages",
     .open_nccl = open_nccl,
@@ -85,7 +91,9 @@ static hy_status probe(hy_probe* report, int* device_count) {
 }
 
 static hy_status device_info(int index, hy_device_info* info) {
-  return hy__gpu_device_info(&hy__cuda_api, index, info);
+  HY_TRY(hy__gpu_device_info(&hy__cuda_api, index, info));
+  hy__cuda_add_nvml(info);
+  return HY_OK;
 }
 
 static hy_status device_open(int index, void** device) {
@@ -108,7 +116,11 @@ static hy_provider own = {
 // clang-format off
 static const hy_provider* const providers[] = {
     HY_IF_CUBLASLT(&hy__cuda_cublaslt)
+    HY_IF_CUDNN(&hy__cuda_cudnn)
+    HY_IF_CUSPARSELT(&hy__cuda_cusparselt)
+    HY_IF_MHA(&hy__cuda_mha)
     &own,
+    HY_IF_TRITON(&hy__cuda_triton)
 };
 // clang-format on
 

@@ -3,7 +3,7 @@
 //
 // cuBLASLt stores by columns: the row-major product out = a b is asked for as out' = b' a'. What
 // its heuristics answer is kept for each problem. Products of few rows are left to the backend's
-// own kernels, which stream the weights once.
+// own kernels, which stream the weights once, unless they are sums over many rows (gradients).
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 #include "backends/cuda/cuda.h"
 
-enum { LEAST_ROWS = 33, WORKSPACE = 32 << 20 };
+enum { LEAST_ROWS = 33, LEAST_SUMMED_ROWS = 9, LONG_K = 1024, WORKSPACE = 32 << 20 };
 
 enum {
   TYPE_F32 = 0,
@@ -156,7 +156,9 @@ static hy_support read_call(const hy_call* call, problem* p) {
     answer = set_product(p, &x, &turned, &to);
   }
   if (answer != HY_SUPPORT_YES) return answer;
-  HY__GPU_NEED(p->m >= LEAST_ROWS && p->n > 1 && p->k > 1 && p->batch > 0, NO_SHAPE);
+  bool streams = p->a.by_rows && !p->b.by_rows;  // both lie along k
+  int64_t least = p->k >= LONG_K && !streams ? LEAST_SUMMED_ROWS : LEAST_ROWS;
+  HY__GPU_NEED(p->m >= least && p->n > 1 && p->k > 1 && p->batch > 0, NO_SHAPE);
   HY__GPU_NEED(p->m < INT32_MAX && p->n < INT32_MAX && p->k < INT32_MAX, NO_SHAPE);
   // Tensor cores load 16 bytes at a time.
   HY__GPU_NEED((((uintptr_t)p->a.data | (uintptr_t)p->b.data | (uintptr_t)p->out.data) & 15) == 0,

@@ -1,10 +1,11 @@
-// Run-time compilation with a cache on disk.
+// Run-time compilation with a cache on disk, and cubins that came with the library.
 //
-// A file of the cache is named by a hash of all that its content depends on: source, options,
-// target and compiler. It is written beside and renamed, so that processes may share the folder:
-// who comes second replaces a file by an equal one.
+// A file of either folder is named by a hash of all that its content depends on: source, options,
+// target and compiler. One of the cache is written beside and renamed, so that processes may share
+// the folder: who comes second replaces a file by an equal one.
 #include "backends/gpu/compile.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -53,30 +54,36 @@ static uint64_t hash_text(uint64_t hash, const char* text) {
   return (hash ^ 0xff) * 0x100000001b3u;
 }
 
-static bool cache_path(hy__gpu_device* device, const char* file, const char* options,
-                       const char* arch, char* path, size_t size) {
-  char folder[MAX_PATH - 128], version[32];
-  if (!cache_folder(folder, sizeof folder)) return false;
-  snprintf(version, sizeof version, "%s %d", device->api->compiler_name,
-           device->api->compiler_number);
+void hy__gpu_image_name(const char* file, const char* options, const char* arch,
+                        const char* compiler, char* name, size_t size) {
   const char* parts[] = {hy__gpu_prelude(0),
                          hy__gpu_prelude(1),
                          hy__gpu_prelude(2),
                          hy__gpu_source(file),
                          options,
                          arch,
-                         version};
+                         compiler};
   uint64_t low = 0xcbf29ce484222325u, high = 0x9ae16a3b2f90404fu;
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
     low = hash_text(low, parts[i]);
     high = hash_text(high ^ low, parts[i]);
   }
   for (int i = 0; hy__gpu_header_texts[i]; i++) high = hash_text(high, hy__gpu_header_texts[i]);
-  return (size_t)snprintf(path, size, "%s/%s-%016llx%016llx.bin", folder, file,
-                          (unsigned long long)low, (unsigned long long)high) < size;
+  snprintf(name, size, "%s-%016llx%016llx.bin", file, (unsigned long long)low,
+           (unsigned long long)high);
 }
 
-static void* read_file(const char* path) {
+static bool cache_path(hy__gpu_device* device, const char* file, const char* options,
+                       const char* arch, char* path, size_t size) {
+  char folder[MAX_PATH - 128], name[128], version[32];
+  if (!cache_folder(folder, sizeof folder)) return false;
+  snprintf(version, sizeof version, "%s %d", device->api->compiler_name,
+           device->api->compiler_number);
+  hy__gpu_image_name(file, options, arch, version, name, sizeof name);
+  return (size_t)snprintf(path, size, "%s/%s", folder, name) < size;
+}
+
+void* hy__gpu_read_image(const char* path) {
   struct stat about;
   char* image = NULL;
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO is no reason to wait
@@ -115,6 +122,49 @@ static void write_file(const char* path, const char* image, size_t size) {
   }
   bool whole = close(fd) == 0 && at == size;
   if (!whole || rename(fresh, path) != 0) unlink(fresh);
+}
+
+// ---- Cubins that came with the library ----
+
+// As the library lies in a build and in an installed tree, or the program that has it inside, whose
+// name the loader has from an argument that the program may have changed.
+bool hy__gpu_shipped_folder(const char* name, char* folder, size_t size) {
+  static const char here = 0;
+  static const char* const below[] = {"halyard", "../lib/halyard"};
+  Dl_info self = {0};
+  struct stat about;
+  char file[MAX_PATH - 48] = "";
+  if (dladdr(&here, &self) && self.dli_fname && self.dli_fname[0] == '/')
+    snprintf(file, sizeof file, "%s", self.dli_fname);
+  else if (readlink("/proc/self/exe", file, sizeof file - 1) < 0)
+    file[0] = 0;
+  char* slash = strrchr(file, '/');
+  if (slash) *slash = 0;
+  for (int i = 0; i < 2 && slash; i++) {
+    snprintf(folder, size, "%s/%s/%s", file, below[i], name);
+    if (stat(folder, &about) == 0) return true;
+  }
+  snprintf(folder, size, "%s/%s", HALYARD_PLUGIN_FOLDER, name);
+  return stat(folder, &about) == 0;
+}
+
+static char cubins[MAX_PATH];  // empty where there are none
+
+static void find_cubins(void) {
+  if (!hy__gpu_shipped_folder("kernels", cubins, sizeof cubins)) cubins[0] = 0;
+}
+
+// Machine code for compute capability 8.0 runs on 8.6 and 8.9 too.
+static bool shipped_path(const hy__gpu_device* device, const char* file, const char* options,
+                         bool exact, char* path, size_t size) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, find_cubins);
+  const hy__gpu_api* api = device->api;
+  if (!cubins[0] || !api->ahead_compiler) return false;
+  char arch[64], name[128];
+  api->ahead_option(device->compute_major, exact ? device->compute_minor : 0, arch, sizeof arch);
+  hy__gpu_image_name(file, options, arch, api->ahead_compiler, name, sizeof name);
+  return (size_t)snprintf(path, size, "%s/%s", cubins, name) < size;
 }
 
 // ---- Compiler ----
@@ -182,20 +232,35 @@ static hy_status compile(hy__gpu_device* device, const char* file, const char* o
   return status;
 }
 
+bool hy__gpu_is_compiled(hy__gpu_device* device, const char* file, const char* options) {
+  char path[MAX_PATH], arch[64];
+  for (int exact = 1; exact >= 0; exact--)
+    if (shipped_path(device, file, options, exact, path, sizeof path) && access(path, R_OK) == 0)
+      return true;
+  device->api->arch_option(device->api, device->index, arch, sizeof arch);
+  return cache_path(device, file, options, arch, path, sizeof path) && access(path, R_OK) == 0;
+}
+
 hy_status hy__gpu_compile(hy__gpu_device* device, const char* file, const char* options, bool fresh,
                           void** image) {
   char path[MAX_PATH], arch[64];
   if (!hy__gpu_source(file))
     return hy__backend_host->fail(HY_INTERNAL, "there is no kernel source %s.cu", file);
+  *image = NULL;
+  for (int exact = 1; exact >= 0 && !fresh && !*image; exact--)
+    if (shipped_path(device, file, options, exact, path, sizeof path))
+      *image = hy__gpu_read_image(path);
+  if (*image) return HY_OK;
   device->api->arch_option(device->api, device->index, arch, sizeof arch);
   bool cached = cache_path(device, file, options, arch, path, sizeof path);
-  *image = cached && !fresh ? read_file(path) : NULL;
+  if (cached && !fresh) *image = hy__gpu_read_image(path);
   if (*image) return HY_OK;
   size_t size = 0;
   char* code = NULL;
+  int64_t start = hy__now_ns();
   HY_TRY(compile(device, file, options, arch, &code, &size));
-  hy__backend_host->log(3, "%s compiled %s.cu %s: %zu bytes", device->api->compiler_name, file,
-                        options, size);
+  hy__backend_host->log(3, "%s compiled %s.cu %s: %zu bytes in %lld ms", device->api->compiler_name,
+                        file, options, size, (long long)((hy__now_ns() - start) / 1000000));
   if (cached) write_file(path, code, size);
   *image = code;
   return HY_OK;

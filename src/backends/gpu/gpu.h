@@ -69,6 +69,8 @@ struct hy__gpu_api {
   const char* parallel_option;  // of a compiler that uses several threads when told to, or NULL
   // Lanes that share a tile of kernels/mma_tile.cuh; 0 where kernels do without. NULL: 32.
   int (*mma_lanes)(const hy__gpu_api* api, int index);
+  const char* ahead_compiler;  // "nvcc", which makes cubins at build time; NULL: none does
+  void (*ahead_option)(int major, int minor, char* option, size_t size);  // its arch_option
   const char *nccl_name, *nccl_remedy;          // "NCCL", and how to come by it
   void* (*open_nccl)(char* path, size_t size);  // NULL where it is not found
 
@@ -103,7 +105,8 @@ typedef struct hy__gpu_device {
   struct hy__gpu_stream* streams;
   hy__gpu_module* modules;
   hy__gpu_function* functions[HY__GPU_FUNCTIONS];  // by hash
-  void* blas;  // what the provider over the vendor's BLAS keeps for this device
+  uint32_t expects_model;     // dtypes whose kernels hy__gpu_expect_model has asked for
+  void *blas, *dnn, *sparse;  // what the providers over the vendor's libraries keep for this device
 } hy__gpu_device;
 
 // Chunks of one stream's workspace. More than one only until the call that needed them has ended.
@@ -200,6 +203,11 @@ static inline hy__gpu_dim3 hy__gpu_1d(unsigned x) {
 // extern "C". One compilation makes all entries of a file: keep the number of option sets small.
 hy__gpu_function* hy__gpu_kernel(hy__gpu_task* task, const char* file, const char* entry,
                                  const char* options);
+// The same of a file with machine code, which somebody else compiled.
+hy__gpu_function* hy__gpu_kernel_of_file(hy__gpu_task* task, const char* path, const char* entry);
+// Starts to compile, in threads, the kernels of a language model in this type: its first op says
+// that the others will follow.
+void hy__gpu_expect_model(hy__gpu_task* task, hy_dtype dtype);
 // Arguments are pointers to values whose types are exactly those of the kernel's parameters.
 #define HY__GPU_ARGS(...) ((void*[]){__VA_ARGS__})
 // Launches; dynamic shared memory above 48 KiB is asked for here. No launch where a grid size is 0.

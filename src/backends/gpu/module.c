@@ -8,7 +8,7 @@
 struct hy__gpu_module {
   hy__gpu_module* next;
   void* handle;
-  char file[32], options[128];
+  char file[32], options[256];  // of a file with machine code: no source, and the path
 };
 
 struct hy__gpu_function {
@@ -25,14 +25,23 @@ static uint64_t hash_text(uint64_t hash, const char* text) {
 }
 
 // The caller holds the device's mutex, here and below.
+static hy_status load_file(hy__gpu_device* device, hy__gpu_module* m) {
+  void* image = hy__gpu_read_image(m->options);
+  if (!image) return hy__backend_host->fail(HY_IO, "%s cannot be read", m->options);
+  int error = device->api->driver.module_load(&m->handle, image);
+  free(image);
+  return error ? hy__gpu_fail(device, error, m->options) : HY_OK;
+}
+
 static hy_status load_image(hy__gpu_device* device, hy__gpu_module* m) {
   const hy__gpu_driver* driver = &device->api->driver;
-  void* image = NULL;
-  HY_TRY(hy__gpu_compile(device, m->file, m->options, false, &image));
+  if (!m->file[0]) return load_file(device, m);
+  void* image = hy__gpu_compiled_ahead(device, m->file, m->options);
+  if (!image) HY_TRY(hy__gpu_compile(device, m->file, m->options, false, &image));
   int error = driver->module_load(&m->handle, image);
   free(image);
   if (!error) return HY_OK;
-  // The cache's file may be damaged.
+  // The file may be damaged, or a cubin of a toolkit that is newer than the driver.
   HY_TRY(hy__gpu_compile(device, m->file, m->options, true, &image));
   error = driver->module_load(&m->handle, image);
   free(image);
@@ -110,6 +119,10 @@ hy__gpu_function* hy__gpu_kernel(hy__gpu_task* task, const char* file, const cha
   task->status = find(task->device, file, entry, options, &function);
   pthread_mutex_unlock(&task->device->mutex);
   return task->status == HY_OK ? function : NULL;
+}
+
+hy__gpu_function* hy__gpu_kernel_of_file(hy__gpu_task* task, const char* path, const char* entry) {
+  return hy__gpu_kernel(task, "", entry, path);
 }
 
 // CUlaunchConfig and CUlaunchAttribute.

@@ -5,9 +5,7 @@
 enum { LARGEST = 1 << 20 };  // bytes that are worth keeping instead of computing
 
 static bool is_constant(const hy_graph* graph, const hy__operand* o) {
-  if (o->value >= 0) return false;
-  const hy__graph_argument* a = hy__graph_argument_at(graph, o->captured + o->first);
-  return a && !a->name;
+  return o->value < 0 && hy__graph_is_constant(graph, o->captured + o->first);
 }
 
 // One output, alone in its value.

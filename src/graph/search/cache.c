@@ -55,8 +55,7 @@ static uint64_t hash_operand(uint64_t hash, const hy_graph* graph, const hy__ope
     hash = hash_bytes(hash, &o->value, sizeof o->value);
     return hash_bytes(hash, &offset, sizeof offset);
   }
-  const hy__graph_argument* a = hy__graph_argument_at(graph, o->captured + o->first);
-  int32_t constant = a && !a->name ? -2 : -1, met = 0;
+  int32_t constant = hy__graph_is_constant(graph, o->captured + o->first) ? -2 : -1, met = 0;
   hash = hash_bytes(hash, &constant, sizeof constant);
   for (int i = 0; i < graph->count; i++) {
     for (int k = 0; k < graph->nodes[i]->n_operands; k++, met++) {

@@ -51,6 +51,29 @@ static bool concatenate(hy_graph* graph, const hy__view* a, const hy__view* b, h
   return *status == HY_OK;
 }
 
+// `read`, a view of y, as the same elements of `part`, which has y's columns in wider rows. False
+// where a dimension of it steps over the end of a row.
+static bool move_view(const hy__view* read, const hy__view* y, const hy__view* part,
+                      hy__view* moved) {
+  int64_t size = (int64_t)hy_dtype_size(y->t.dtype), columns = y->t.shape[1];
+  int64_t at = (read->captured - y->captured) / size, last = at % columns;
+  if (read->t.dtype != y->t.dtype || !hy_tensor_is_contiguous(&y->t)) return false;
+  *moved = *read;
+  for (int d = 0; d < read->t.ndim; d++) {
+    int64_t stride = read->t.stride[d];
+    if (stride < 0) return false;
+    if (stride % columns == 0)
+      moved->t.stride[d] = stride / columns * part->t.stride[0];
+    else
+      last += (read->t.shape[d] - 1) * stride;
+  }
+  int64_t offset = (at / columns * part->t.stride[0] + at % columns) * size;
+  moved->t.data = (char*)part->t.data + offset;
+  moved->captured = part->captured + offset;
+  moved->value = part->value;
+  return last < columns;
+}
+
 // Readers of y read columns first .. of the joined result instead. With `check` only asks whether
 // they could.
 static bool readers_move(hy_graph* graph, const hy__uses* uses, const hy__view* y,
@@ -64,14 +87,15 @@ static bool readers_move(hy_graph* graph, const hy__uses* uses, const hy__view* 
     }
     if (node->as.kind != HY_NODE_CALL) continue;
     hy_tensor in[HY_MAX_INPUTS];
+    hy__view moved[HY_MAX_INPUTS];
     hy_call call = node->call;
     bool reads = false;
     for (int k = 0; k < call.n_in; k++) {
       hy__view v = hy__view_of(node, &call.in[k]);
       in[k] = call.in[k];
       if (v.value != y->value) continue;
-      if (!hy__view_is_same(&v, y)) return false;
-      in[k] = part->t;
+      if (!move_view(&v, y, part, &moved[k])) return false;
+      in[k] = moved[k].t;
       reads = true;
     }
     if (!reads) continue;
@@ -83,10 +107,10 @@ static bool readers_move(hy_graph* graph, const hy__uses* uses, const hy__view* 
       hy__operand* o = hy__input_operand(node, k);
       if (!o || o->value != y->value) continue;
       hy_tensor* t = (hy_tensor*)&node->call.in[k];
-      for (int d = 0; d < t->ndim; d++) t->stride[d] = part->t.stride[d];
+      *t = moved[k].t;
       hy_tensor_extent(t, &o->first, &o->last);
-      o->captured = part->captured;
-      o->value = part->value;
+      o->captured = moved[k].captured;
+      o->value = moved[k].value;
       hy__graph_place(graph, o);
       node->stale = graph->stale = true;
     }

@@ -60,7 +60,7 @@ static void add_operand(hy__graph_trial* t, const hy__operand* o, hy_dtype dtype
   char *first = o->captured + o->first, *last = o->captured + o->last;
   // Whole arguments: neighbours may be bound apart.
   const hy__graph_argument* a = hy__graph_argument_at(t->graph, first);
-  if (a && !a->name) return;  // a constant
+  if (a && a->constant) return;  // read where it is
   if (a && last <= a->captured + a->bytes) {
     first = a->captured;
     last = a->captured + a->bytes;
@@ -228,8 +228,8 @@ static hy_status copy_memory(const hy__graph_trial* t, hy_graph* to) {
         (hy_binding){r->captured, r->bytes, r->memory ? r->memory : (void*)r->source};
   }
   for (int i = 0; i < from->n_bindings; i++) {
-    const hy__graph_argument* a = hy__graph_argument_at(from, from->bindings[i].captured);
-    if (a && !a->name) to->bindings[to->n_bindings++] = from->bindings[i];
+    if (hy__graph_is_constant(from, from->bindings[i].captured))
+      to->bindings[to->n_bindings++] = from->bindings[i];
   }
   return HY_OK;
 }

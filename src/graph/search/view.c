@@ -31,9 +31,8 @@ bool hy__view_is_same(const hy__view* a, const hy__view* b) {
 }
 
 bool hy__view_is_constant(const hy_graph* graph, const hy__view* v) {
-  if (v->value >= 0 || !v->captured || !hy_tensor_is_contiguous(&v->t)) return false;
-  const hy__graph_argument* a = hy__graph_argument_at(graph, v->captured);
-  return a && !a->name;
+  return v->value < 0 && v->captured && hy_tensor_is_contiguous(&v->t) &&
+         hy__graph_is_constant(graph, v->captured);
 }
 
 hy_status hy__view_constant(hy_graph* graph, hy_dtype dtype, int ndim, const int64_t* shape,

@@ -136,6 +136,23 @@ static hy_status join_groups(hy_tape* tape, hy_op op, hy_array* const* inputs, i
   return status;
 }
 
+// Attention's results lie in memory as what they belong to does, heads beside tokens or apart from
+// them, so that neither they nor their gradients are copied on the way to a linear layer.
+static void set_layout(hy_tensor* out, hy_op op, int i, const hy_tensor* in) {
+  bool forward = op == HY_OP_sdpa && i == 0;
+  if (!forward && op != HY_OP_sdpa_backward) return;
+  const hy_tensor* like = forward ? in : &in[1 + i];  // q; q, k, v
+  int order[HY_MAX_DIMS], n = out->ndim;
+  for (int d = 0; d < n; d++) {
+    if (like->stride[d] == 0 && like->shape[d] > 1) return;
+    int at = d;
+    for (; at > 0 && like->stride[order[at - 1]] < like->stride[d]; at--) order[at] = order[at - 1];
+    order[at] = d;
+  }
+  int64_t stride = 1;
+  for (int k = n - 1; k >= 0; stride *= out->shape[order[k--]]) out->stride[order[k]] = stride;
+}
+
 hy_status hy_array_apply(hy_tape* tape, hy_op op, hy_array* const* inputs, int n_inputs,
                          const hy_attrs* attrs, hy_array** const* outputs, int n_outputs) {
   const hy_op_info* info = hy_op_describe(op);
@@ -168,7 +185,9 @@ hy_status hy_array_apply(hy_tape* tape, hy_op op, hy_array* const* inputs, int n
         outputs[i] || info->outputs[i].kind == HY_ARGUMENT_REQUIRED || needs & HY__NEED_OUT(i);
     if (!computed) continue;
     status = hy__array_new(tape->stream, &results[i], &inferred[i]);
-    if (status == HY_OK) a.out[i] = results[i]->view;
+    if (status != HY_OK) break;
+    set_layout(&results[i]->view, op, i, a.in);
+    a.out[i] = results[i]->view;
   }
   if (status == HY_OK) status = hy__run_inferred(tape->stream, &a.call, inferred);
   if (status == HY_OK && recorded) status = record(&a, tape, inputs, results, needs);

@@ -133,3 +133,20 @@ hy_array* g_gathered(hy__grad* g, int i) {
   const hy__slot* slot = g->node->in[i].slot;
   return slot && hy__slot_may_add(slot) ? slot->grad : NULL;
 }
+
+void g_give_mm(hy__grad* g, int i, hy_array* a, hy_array* b, double alpha) {
+  if (g->scope.status != HY_OK || !g_wants(g, i)) return;
+  const hy_tensor* like = g_shape(g, i);
+  hy_array* sum = g_gathered(g, i);
+  if (!sum && alpha == 1) {
+    g_give(g, i, g_reshape(g, g_mm(g, a, b), like->ndim, like->shape));
+    return;
+  }
+  // A beta of 0: what lies there is not read.
+  hy_attrs attrs = {.addmm = {.beta = hy_int(sum != NULL), .alpha = hy_float(alpha)}};
+  hy_array* to =
+      sum ? g_rows(g, sum)
+          : hy_s_empty(&g->scope, like->dtype, 2, (int64_t[]){a->view.shape[0], b->view.shape[1]});
+  hy_s_apply_into(&g->scope, HY_OP_addmm, (hy_array*[]){to, a, b}, 3, &attrs, to);
+  if (!sum) g_give(g, i, g_reshape(g, to, like->ndim, like->shape));
+}

@@ -47,6 +47,10 @@ hy_array* g_out(hy__grad* g, int i);
 // wants none.
 void g_give(hy__grad* g, int i, hy_array* value);
 
+// Input i's gradient is alpha a b, of matrices, in i's shape. Added in place to what has gathered
+// where that may be.
+void g_give_mm(hy__grad* g, int i, hy_array* a, hy_array* b, double alpha);
+
 // What input i's gradient has come to so far, where it may be added to in place; else NULL.
 // Borrowed.
 hy_array* g_gathered(hy__grad* g, int i);

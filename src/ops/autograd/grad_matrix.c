@@ -5,8 +5,8 @@
 
 // y = a b                                    da = dy b', db = a' dy
 HY__RULE(mm, IN(1), IN(0)) {
-  if (g_wants(g, 0)) g_give(g, 0, g_mm(g, g->dy, g_transpose(g, g_in(g, 1))));
-  if (g_wants(g, 1)) g_give(g, 1, g_mm(g, g_transpose(g, g_in(g, 0)), g->dy));
+  if (g_wants(g, 0)) g_give_mm(g, 0, g->dy, g_transpose(g, g_in(g, 1)), 1);
+  if (g_wants(g, 1)) g_give_mm(g, 1, g_transpose(g, g_in(g, 0)), g->dy, 1);
 }
 
 HY__RULE(bmm, IN(1), IN(0)) {
@@ -18,14 +18,8 @@ HY__RULE(bmm, IN(1), IN(0)) {
 HY__RULE(addmm, 0, IN(2), IN(1)) {
   double beta = hy_scalar_f(g_attrs(g)->addmm.beta), alpha = hy_scalar_f(g_attrs(g)->addmm.alpha);
   if (g_wants(g, 0)) g_give(g, 0, g_scale(g, g->dy, beta));
-  if (g_wants(g, 1)) g_give(g, 1, g_scale(g, g_mm(g, g->dy, g_transpose(g, g_in(g, 2))), alpha));
-  if (g_wants(g, 2)) g_give(g, 2, g_scale(g, g_mm(g, g_transpose(g, g_in(g, 1)), g->dy), alpha));
-}
-
-// dx = dy weight in x's shape
-static void give_linear_dx(hy__grad* g, hy_array* dy, hy_array* weight) {
-  const hy_tensor* x = g_shape(g, 0);
-  g_give(g, 0, g_reshape(g, g_mm(g, dy, weight), x->ndim, x->shape));
+  if (g_wants(g, 1)) g_give_mm(g, 1, g->dy, g_transpose(g, g_in(g, 2)), alpha);
+  if (g_wants(g, 2)) g_give_mm(g, 2, g_transpose(g, g_in(g, 1)), g->dy, alpha);
 }
 
 // The sum over all rows.
@@ -37,8 +31,8 @@ static void give_bias(hy__grad* g, int i, hy_array* dy) {
 // y = x weight' + bias                       dx = dy weight, dweight = dy' x, dbias = sum dy
 HY__RULE(linear, IN(1), IN(0), 0) {
   hy_array* dy = g_rows(g, g->dy);
-  if (g_wants(g, 0)) give_linear_dx(g, dy, g_in(g, 1));
-  if (g_wants(g, 1)) g_give(g, 1, g_mm(g, g_transpose(g, dy), g_rows(g, g_in(g, 0))));
+  if (g_wants(g, 0)) g_give_mm(g, 0, dy, g_in(g, 1), 1);
+  if (g_wants(g, 1)) g_give_mm(g, 1, g_transpose(g, dy), g_rows(g, g_in(g, 0)), 1);
   if (g->node->n_in > 2) give_bias(g, 2, dy);
 }
 
@@ -47,7 +41,8 @@ HY__RULE(linear_quantized, IN(1) | IN(2), NO_GRADIENT, NO_GRADIENT, 0) {
   hy_array* dy = g_rows(g, g->dy);
   if (g_wants(g, 0)) {
     hy_attrs attrs = {.cast = {g_shape(g, 0)->dtype}};
-    give_linear_dx(g, dy, g_op(g, HY_OP_dequantize, &attrs, G_LIST(g_in(g, 1), g_in(g, 2)), 0));
+    hy_array* weight = g_op(g, HY_OP_dequantize, &attrs, G_LIST(g_in(g, 1), g_in(g, 2)), 0);
+    g_give_mm(g, 0, dy, weight, 1);
   }
   give_bias(g, 3, dy);
 }
@@ -61,7 +56,7 @@ HY__RULE(linear_sparse_2_4, IN(1) | IN(2), NO_GRADIENT, NO_GRADIENT, 0) {
     hy_array* identity = g_identity(g, x->dtype, x->shape[x->ndim - 1]);
     hy_array* in[] = {identity, g_in(g, 1), g_in(g, 2), NULL};
     hy_array* dense = g_op(g, HY_OP_linear_sparse_2_4, NULL, in, 4, 0);
-    give_linear_dx(g, dy, g_transpose(g, dense));
+    g_give_mm(g, 0, dy, g_transpose(g, dense), 1);
   }
   give_bias(g, 3, dy);
 }
@@ -70,8 +65,8 @@ HY__RULE(linear_sparse_2_4, IN(1) | IN(2), NO_GRADIENT, NO_GRADIENT, 0) {
 HY__RULE(sdpa, IN(0) | IN(1) | IN(2) | IN(3) | OUT(0) | OUT(1),
          IN(0) | IN(1) | IN(2) | IN(3) | OUT(0) | OUT(1),
          IN(0) | IN(1) | IN(2) | IN(3) | OUT(0) | OUT(1), NO_GRADIENT) {
-  hy_array* in[] = {g_dense(g, g->dy), g_in(g, 0),  g_in(g, 1), g_in(g, 2),
-                    g_out(g, 0),       g_out(g, 1), g_in(g, 3)};
+  hy_array* in[] = {g->dy,       g_in(g, 0),  g_in(g, 1), g_in(g, 2),
+                    g_out(g, 0), g_out(g, 1), g_in(g, 3)};
   g_give_all(g, HY_OP_sdpa_backward, g_attrs(g), in, 7);
 }
 

@@ -24,19 +24,22 @@ static hy_array* cast(hy_scope* s, hy_array* x, hy_dtype dtype) {
 static void add_rows(hy_scope* s, const loss_job* job, int64_t start, int64_t stop) {
   hy_array* x = hy_s_slice(s, job->x, 0, start, stop, 1);
   hy_array* target = hy_s_slice(s, job->target, 0, start, stop, 1);
-  hy_array* logits = cast(s, hy_s_linear(s, x, job->weight, NULL), job->loss_dtype);
+  hy_array* logits = hy_s_linear(s, x, job->weight, NULL);
+  int mark = hy_scope_mark(s);
+  hy_array* wide = cast(s, logits, job->loss_dtype);  // so that the loss has this type
   hy_s_add_into(s, job->loss,
-                hy_s_cross_entropy(s, logits, target, NULL, job->ignore, HY_REDUCTION_SUM, 0));
+                hy_s_cross_entropy(s, wide, target, NULL, job->ignore, HY_REDUCTION_SUM, 0));
+  hy_scope_pop(s, mark, NULL);
   if (!job->dx && !job->dweight) return;
-  hy_array* one = hy_s_fill(s, hy_s_empty(s, job->loss_dtype, 0, NULL), hy_int(1));
+  hy_dtype dtype = job->x->view.dtype;
+  hy_array* one = hy_s_fill(s, hy_s_empty(s, dtype, 0, NULL), hy_int(1));
   // The logits are not needed any more: their gradient takes their memory.
   const hy_attrs sum = {.cross_entropy = {job->ignore, HY_REDUCTION_SUM, 0}};
   hy_s_apply_into(s, HY_OP_cross_entropy_backward, (hy_array*[]){logits, target, NULL, one}, 4,
                   &sum, logits);
-  hy_array* dlogits = cast(s, logits, job->x->view.dtype);
   if (job->dx)
-    hy_s_copy_into(s, hy_s_slice(s, job->dx, 0, start, stop, 1), hy_s_mm(s, dlogits, job->weight));
-  if (job->dweight) hy_s_add_into(s, job->dweight, hy_s_mm(s, hy_s_transpose(s, dlogits, 0, 1), x));
+    hy_s_copy_into(s, hy_s_slice(s, job->dx, 0, start, stop, 1), hy_s_mm(s, logits, job->weight));
+  if (job->dweight) hy_s_add_into(s, job->dweight, hy_s_mm(s, hy_s_transpose(s, logits, 0, 1), x));
 }
 
 // Divides the sum and its gradients by the number of targets that count.

@@ -179,6 +179,7 @@ void hy__store_row_i(hy_dtype dtype, void* p, int64_t stride, int64_t n, const i
 
 double hy__load_f(hy_dtype dtype, const void* p) {
   double value = 0;
+  if (dtype == HY_F32) return *(const float*)p;
   hy__load_row_f(dtype, p, 1, 1, &value);
   return value;
 }
@@ -190,7 +191,10 @@ int64_t hy__load_i(hy_dtype dtype, const void* p) {
 }
 
 void hy__store_f(hy_dtype dtype, void* p, double value) {
-  hy__store_row_f(dtype, p, 1, 1, &value);
+  if (dtype == HY_F32)
+    *(float*)p = (float)value;
+  else
+    hy__store_row_f(dtype, p, 1, 1, &value);
 }
 
 void hy__store_i(hy_dtype dtype, void* p, int64_t value) {

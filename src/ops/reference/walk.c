@@ -67,11 +67,12 @@ bool hy__walk_next(hy__walk* w) {
 
 int64_t hy__offset(const hy_tensor* t, int64_t i) {
   int64_t offset = 0;
-  for (int d = t->ndim - 1; d >= 0; d--) {
-    offset += i % t->shape[d] * t->stride[d];
-    i /= t->shape[d];
+  for (int d = t->ndim - 1; d > 0 && i > 0; d--) {
+    int64_t above = i / t->shape[d];
+    offset += (i - above * t->shape[d]) * t->stride[d];
+    i = above;
   }
-  return offset;
+  return t->ndim > 0 ? offset + i * t->stride[0] : 0;
 }
 
 char* hy__element(const hy_tensor* t, int64_t i) {

@@ -11,6 +11,7 @@
 //   HALYARD_GUARDED_MEMORY=64     MiB of each device's memory (1 to 65536)
 //   HALYARD_GUARDED_LACKS=capture,update  optional functions to do without: see optional.c
 //   HALYARD_GUARDED_WRONG=launch  a function that does the wrong thing: see optional.c, wrong.c
+//   HALYARD_GUARDED_WRONG=signal:15:40  the process gets signal 15 with its 40th copy
 //   HALYARD_GUARDED_COMM_TIMEOUT=500  milliseconds that a rank waits for the others (30000)
 #ifndef HALYARD_TESTS_GUARDED_H_
 #define HALYARD_TESTS_GUARDED_H_

@@ -2,12 +2,25 @@
 // something to find (mutation testing).
 #include <math.h>
 #include <sched.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "guarded.h"
 
 static hy_backend right;  // what the lies go astray from
+
+// ---- signals ----
+
+static int signal_number, signal_after;  // copies
+
+// In the thread that asks for the copy, so that it is handled before the copy begins.
+static hy_status copy_raising(void* device, void* stream, void* dst, const void* src, size_t bytes,
+                              hy_copy_kind kind) {
+  if (--signal_after == 0) raise(signal_number);
+  return right.copy(device, stream, dst, src, bytes, kind);
+}
 
 // ---- copies ----
 
@@ -253,6 +266,10 @@ bool guarded_go_wrong(hy_backend* b, const char* word) {
   if (strcmp(word, name) == 0) { \
     b->field = wrong;            \
     return true;                 \
+  }
+  if (sscanf(word, "signal:%d:%d", &signal_number, &signal_after) == 2) {
+    b->copy = copy_raising;
+    return true;
   }
   LIE("copy_device_nothing", copy, copy_device_nothing)
   LIE("copy_host_nothing", copy, copy_host_nothing)

@@ -74,7 +74,7 @@ static double weight_at(const hy_tensor* w, int64_t row, int64_t column) {
   return nibble < 8 ? nibble : nibble - 16;
 }
 
-// y = x [M, K] times weight [K, N], whose columns have a scale each.
+// y = x [M, K] times weight [K, N], whose columns have a scale each, or one for each group of rows.
 int op_weight_quant(const job* j, bool check) {
   hy_tensor x = job_tensor(j, 0), w = job_tensor(j, 1), scale = job_tensor(j, 2),
             y = job_tensor(j, 8);
@@ -88,17 +88,23 @@ int op_weight_quant(const job* j, bool check) {
        "aclnnWeightQuantBatchMatmulV2: x, y and the scale differ in type");
   RULE(w.dtype == HY_I8 || w.dtype == HY_I4, "aclnnWeightQuantBatchMatmulV2: weights of type %s",
        hy_dtype_name(w.dtype));
-  RULE(job_integer(j, 7) == 0 && hy_tensor_numel(&scale) == n,
-       "aclnnWeightQuantBatchMatmulV2: one scale a column, group 0");
+  int64_t group = job_integer(j, 7), groups = group > 0 ? (k + group - 1) / group : 1;
+  RULE(group == 0 || (group >= 32 && group < k && group % 32 == 0),
+       "aclnnWeightQuantBatchMatmulV2: groups of %lld", (long long)group);
+  RULE(scale.ndim == 2 && scale.shape[0] == groups && scale.shape[1] == n,
+       "aclnnWeightQuantBatchMatmulV2: scales that do not fit the groups");
+  RULE(group == 0 || (w.stride[0] == 1) == (scale.stride[0] == 1),
+       "aclnnWeightQuantBatchMatmulV2: one of weight and scale is transposed");
   RULE(k % 32 == 0 && n % 32 == 0, "aclnnWeightQuantBatchMatmulV2: sizes that are not aligned");
   if (check) return ACL_SUCCESS;
   for (int64_t row = 0; row < m; row++) {
     for (int64_t column = 0; column < n; column++) {
       double sum = 0;
-      for (int64_t i = 0; i < k; i++)
-        sum += hy__load_f(x.dtype, element(&x, (int64_t[]){row, i})) * weight_at(&w, i, column);
-      sum *= hy__load_f(scale.dtype, (char*)scale.data + column * scale.stride[scale.ndim - 1] *
-                                                             (int64_t)hy_dtype_size(scale.dtype));
+      for (int64_t i = 0; i < k; i++) {
+        const char* factor = element(&scale, (int64_t[]){group ? i / group : 0, column});
+        sum += hy__load_f(x.dtype, element(&x, (int64_t[]){row, i})) * weight_at(&w, i, column) *
+               hy__load_f(scale.dtype, factor);
+      }
       hy__store_f(y.dtype, element(&y, (int64_t[]){row, column}), sum);
     }
   }

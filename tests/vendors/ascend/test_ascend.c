@@ -171,15 +171,23 @@ static void attention_and_its_gradient_are_fused(void** state) {
 
 static void quantised_products_are_fused(void** state) {
   (void)state;
-  const hy_dtype types[] = {HY_F16, HY_BF16};
-  for (int i = 0; i < 2; i++) {
-    hy_tensor in[] = {random_tensor(types[i], 8, 1, SIZES(3, 5, 128)),
-                      random_tensor(HY_I8, 9, 127, SIZES(192, 128)),
-                      random_tensor(HY_F32, 10, 0.01, SIZES(192, 1)), hy_tensor_absent()};
-    for (int64_t k = 0; k < 192; k++) ((float*)in[2].data)[k] += 0.02f;
-    hy_tensor out = host_tensor(types[i], SIZES(3, 5, 192));
+  const hy_dtype types[] = {HY_F16, HY_BF16}, weights[] = {HY_I8, HY_I4};
+  const int64_t groups[] = {1, 2, 4};
+  for (int i = 0; i < 12; i++) {
+    hy_dtype dtype = types[i % 2];
+    int64_t n_groups = groups[i / 4];
+    hy_tensor weight = host_tensor(weights[i / 2 % 2], SIZES(192, 128)), bytes = weight;
+    bytes.dtype = HY_U8;
+    bytes.shape[1] = (int64_t)hy_tensor_bytes(&weight) / 192;
+    fill(&bytes, 9, 255);
+    hy_tensor in[] = {random_tensor(dtype, 8, 1, SIZES(3, 5, 128)), weight,
+                      random_tensor(HY_F32, 10, 0.01, SIZES(192, n_groups)), hy_tensor_absent()};
+    for (int64_t k = 0; k < 192 * n_groups; k++) ((float*)in[2].data)[k] += 0.02f;
+    hy_tensor out = host_tensor(dtype, SIZES(3, 5, 192));
     long before = test_vendor.calls_of("aclnnWeightQuantBatchMatmulV2");
-    compare(HY_OP_linear_quantized, (hy_attrs){.words = {0}}, 4, in, 1, &out, 0.012);
+    // Scales of groups are rounded to 8 bits in bf16, and the sums are of about 10.
+    compare(HY_OP_linear_quantized, (hy_attrs){.words = {0}}, 4, in, 1, &out,
+            n_groups > 1 ? 0.05 : 0.012);
     assert_true(test_vendor.calls_of("aclnnWeightQuantBatchMatmulV2") == before + 1);
   }
 }

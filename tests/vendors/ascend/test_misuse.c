@@ -1,54 +1,23 @@
 // Mutation of the ascend backend, and misuse of the test library on purpose: swapped arguments, a
 // workspace left out, an executor used twice, another thread's context. Each must be seen.
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdlib.h>
 
-#include "common/vendor.h"
-#include "halyard/halyard.h"
-#include "support/check.h"
-#include "verify/verify.h"
+#include "../common/test_backend.h"
 
-static hy_device* device;
 static void *runtime, *meta, *ops;
-
-static void* symbol(void* library, const char* name) {
-  void* found = dlsym(library, name);
-  if (!found) fail_msg("no %s", name);
-  return found;
-}
 
 static int set_up(void** state) {
   (void)state;
-  if (hy_device_get("ascend", &device) != HY_OK) return 1;
+  if (test_backend_open("ascend", ASCEND_HOME "/lib64/libascendcl.so")) return 1;
   runtime = dlopen(ASCEND_HOME "/lib64/libascendcl.so", RTLD_NOW | RTLD_NOLOAD);
   meta = dlopen(ASCEND_HOME "/lib64/libnnopbase.so", RTLD_NOW | RTLD_NOLOAD);
   ops = dlopen(ASCEND_HOME "/lib64/libopapi.so", RTLD_NOW | RTLD_NOLOAD);
   return runtime && meta && ops ? 0 : 1;
 }
 
-static int tear_down(void** state) {
-  (void)state;
-  hy_shutdown();
-  return 0;
-}
-
-static long misuses(void) {
-  return ((long (*)(void))symbol(runtime, "vendor_misuses"))();
-}
-
-static void forgive(void) {
-  ((void (*)(void))symbol(runtime, "vendor_forgive"))();
-}
-
 // ---- swapped arguments ----
 
-// The arguments a and b of the aclnn op change places, and conformance of the op must fail.
-static const struct {
-  const char* name;
-  int a, b;
-  hy_op op;
-} swaps[] = {
+static const test_swap swaps[] = {
     {"Sub", 0, 1, HY_OP_sub},
     {"Div", 0, 1, HY_OP_div},
     {"PowTensorTensor", 0, 1, HY_OP_pow},
@@ -82,21 +51,8 @@ static const struct {
 static void swapped_arguments_are_seen(void** state) {
   (void)state;
   void (*swap)(const char*, int, int);
-  *(void**)&swap = symbol(ops, "ascend_swap");
-  for (size_t i = 0; i < sizeof swaps / sizeof swaps[0]; i++) {
-    hy__verify_options options = {
-        .device = device, .op = swaps[i].op, .seed = 1, .index = -1, .quick = true};
-    hy__verify_summary summary = {0};
-    CHECK_OK(hy__verify(&options, &summary));
-    if (summary.failed > 0 || misuses() > 0) fail_msg("%s fails as it is", swaps[i].name);
-    swap(swaps[i].name, swaps[i].a, swaps[i].b);
-    hy_status status = hy__verify(&options, &summary);
-    swap(NULL, 0, 0);
-    if (status == HY_OK && summary.failed == 0 && misuses() == 0)
-      fail_msg("aclnn%s with arguments %d and %d in each other's place passes", swaps[i].name,
-               swaps[i].a, swaps[i].b);
-    forgive();
-  }
+  *(void**)&swap = test_symbol(ops, "ascend_swap");
+  test_backend_swaps(swaps, sizeof swaps / sizeof swaps[0], swap);
 }
 
 // ---- the two phases ----
@@ -120,16 +76,16 @@ static struct {
 
 // Exp asks for a workspace in the test library.
 static void bind(void) {
-  *(void**)&acl.set_device = symbol(runtime, "aclrtSetDevice");
-  *(void**)&acl.malloc = symbol(runtime, "aclrtMalloc");
-  *(void**)&acl.free = symbol(runtime, "aclrtFree");
-  *(void**)&acl.create_stream = symbol(runtime, "aclrtCreateStreamWithConfig");
-  *(void**)&acl.destroy_stream = symbol(runtime, "aclrtDestroyStream");
-  *(void**)&acl.sync = symbol(runtime, "aclrtSynchronizeStream");
-  *(void**)&acl.tensor = symbol(meta, "aclCreateTensor");
-  *(void**)&acl.destroy_tensor = symbol(meta, "aclDestroyTensor");
-  *(void**)&acl.plan = symbol(ops, "aclnnExpGetWorkspaceSize");
-  *(void**)&acl.run = symbol(ops, "aclnnExp");
+  *(void**)&acl.set_device = test_symbol(runtime, "aclrtSetDevice");
+  *(void**)&acl.malloc = test_symbol(runtime, "aclrtMalloc");
+  *(void**)&acl.free = test_symbol(runtime, "aclrtFree");
+  *(void**)&acl.create_stream = test_symbol(runtime, "aclrtCreateStreamWithConfig");
+  *(void**)&acl.destroy_stream = test_symbol(runtime, "aclrtDestroyStream");
+  *(void**)&acl.sync = test_symbol(runtime, "aclrtSynchronizeStream");
+  *(void**)&acl.tensor = test_symbol(meta, "aclCreateTensor");
+  *(void**)&acl.destroy_tensor = test_symbol(meta, "aclDestroyTensor");
+  *(void**)&acl.plan = test_symbol(ops, "aclnnExpGetWorkspaceSize");
+  *(void**)&acl.run = test_symbol(ops, "aclnnExp");
   assert_int_equal(acl.set_device(0), 0);
   assert_int_equal(acl.malloc(&acl.memory, 64, 0), 0);
   assert_int_equal(acl.create_stream(&acl.stream, 0, 0), 0);
@@ -145,25 +101,19 @@ static uint64_t plan(executor** e) {
   return bytes;
 }
 
-static void seen(const char* what) {
-  const char* said = ((const char* (*)(void))symbol(runtime, "vendor_last_misuse"))();
-  if (misuses() == 0 || !strstr(said, what)) fail_msg("\"%s\" was not seen but: %s", what, said);
-  forgive();
-}
-
 static void a_workspace_left_out_is_seen(void** state) {
   (void)state;
   executor* e;
   uint64_t bytes = plan(&e);
   assert_true(bytes > 0);
   assert_true(acl.run(NULL, 0, e, acl.stream) != 0);
-  seen("was given");
+  test_misused("was given");
   assert_true(acl.run(NULL, bytes, e, acl.stream) != 0);
-  seen("the workspace is not");
+  test_misused("the workspace is not");
   void* small;
   assert_int_equal(acl.malloc(&small, bytes / 2, 0), 0);
   assert_true(acl.run(small, bytes, e, acl.stream) != 0);
-  seen("the workspace is not");
+  test_misused("the workspace is not");
   acl.free(small);
 }
 
@@ -175,9 +125,60 @@ static void an_executor_is_used_once(void** state) {
   assert_int_equal(acl.malloc(&workspace, bytes, 0), 0);
   assert_int_equal(acl.run(workspace, bytes, e, acl.stream), 0);
   assert_true(acl.run(workspace, bytes, e, acl.stream) != 0);
-  seen("used already");
+  test_misused("used already");
   assert_int_equal(acl.sync(acl.stream), 0);
   acl.free(workspace);
+}
+
+// ---- HCCL ----
+
+static void collectives_misused_are_seen(void** state) {
+  (void)state;
+  enum { SUM = 0, PROD = 1, FP32 = 4, UINT8 = 7, NONE = 6, BFP16 = 11 };
+  void* library = dlopen(ASCEND_HOME "/lib64/libhccl.so", RTLD_NOW);
+  assert_non_null(library);
+  int (*root_info)(void*), (*init)(uint32_t, const void*, uint32_t, void**), (*destroy)(void*);
+  int (*all_reduce)(void*, void*, uint64_t, int, int, void*, void*);
+  int (*broadcast)(void*, uint64_t, int, uint32_t, void*, void*);
+  *(void**)&root_info = test_symbol(library, "HcclGetRootInfo");
+  *(void**)&init = test_symbol(library, "HcclCommInitRootInfo");
+  *(void**)&destroy = test_symbol(library, "HcclCommDestroy");
+  *(void**)&all_reduce = test_symbol(library, "HcclAllReduce");
+  *(void**)&broadcast = test_symbol(library, "HcclBroadcast");
+  char id[4108];
+  void *comm = NULL, *m = acl.memory, *s = acl.stream;
+  assert_int_equal(root_info(id), 0);
+  assert_true(init(1, id, 1, &comm) != 0);
+  test_misused("rank 1 of 1");
+  id[0] ^= 1;
+  assert_true(init(1, id, 0, &comm) != 0);  // no misuse: what was sent has not come
+  id[0] ^= 1;
+  assert_int_equal(init(1, id, 0, &comm), 0);
+  assert_int_equal(all_reduce(m, m, 16, FP32, SUM, comm, s), 0);
+  assert_true(all_reduce(m, m, 17, FP32, SUM, comm, s) != 0);
+  test_misused("has no 1 times 17 elements");
+  assert_true(all_reduce(m, m, 0, FP32, SUM, comm, s) != 0);
+  test_misused("of nothing");
+  assert_true(all_reduce(m, m, 4, UINT8, SUM, comm, s) != 0);
+  test_misused("does not reduce data type 7");
+  assert_true(all_reduce(m, m, 4, BFP16, PROD, comm, s) != 0);
+  test_misused("makes no product of data type 11");
+  assert_true(all_reduce(m, m, 4, NONE, SUM, comm, s) != 0);
+  test_misused("data type 6");
+  assert_true(all_reduce(m, m, 4, FP32, 4, comm, s) != 0);
+  test_misused("reduction 4");
+  assert_true(all_reduce(m, m, 4, SUM, FP32, comm, s) != 0);  // type and reduction swapped
+  test_misused("reduction 4");
+  assert_true(all_reduce(m, m, 4, FP32, SUM, s, comm) != 0);  // communicator and stream swapped
+  test_misused("is no communicator");
+  assert_true(broadcast(m, 4, FP32, 1, comm, s) != 0);
+  test_misused("root 1");
+  assert_int_equal(acl.sync(s), 0);
+  assert_int_equal(destroy(comm), 0);
+  assert_true(all_reduce(m, m, 4, FP32, SUM, comm, s) != 0);
+  test_misused("is no communicator");
+  assert_true(destroy(comm) != 0);
+  test_misused("no more");
 }
 
 static void* without_context(void* unused) {
@@ -194,24 +195,17 @@ static void* with_foreign_stream(void* unused) {
 static void another_threads_context_is_seen(void** state) {
   (void)state;
   void* (*const attempts[])(void*) = {without_context, with_foreign_stream};
-  for (int i = 0; i < 2; i++) {
-    pthread_t thread;
-    void* refused;
-    assert_int_equal(pthread_create(&thread, NULL, attempts[i], NULL), 0);
-    pthread_join(thread, &refused);
-    assert_non_null(refused);
-    seen("no context is current");
-  }
+  test_backend_elsewhere(attempts, 2, "no context is current");
 }
 
 static void dead_handles_are_seen(void** state) {
   (void)state;
   assert_int_equal(acl.free(acl.memory), 0);
   assert_true(acl.free(acl.memory) != 0);
-  seen("free already");
+  test_misused("free already");
   assert_int_equal(acl.destroy_stream(acl.stream), 0);
   assert_true(acl.sync(acl.stream) != 0);
-  seen("is no stream");
+  test_misused("is no stream");
 }
 
 static int bind_once(void** state) {
@@ -225,8 +219,9 @@ int main(void) {
       cmocka_unit_test(swapped_arguments_are_seen),
       cmocka_unit_test_setup(a_workspace_left_out_is_seen, bind_once),
       cmocka_unit_test(an_executor_is_used_once),
+      cmocka_unit_test(collectives_misused_are_seen),
       cmocka_unit_test(another_threads_context_is_seen),
       cmocka_unit_test(dead_handles_are_seen),
   };
-  return cmocka_run_group_tests(tests, set_up, tear_down);
+  return cmocka_run_group_tests(tests, set_up, test_backend_close);
 }

@@ -1,5 +1,6 @@
 // libcnrt.so for tests: CNRT's runtime. Signatures are those with which torch_mlu (2024) and
-// mlu-ops (2026) call it, and those of CNRT's guide.
+// mlu-ops (2026) call it, and those of CNRT's guide; those of capture are of cnrt.h (CNRT 6).
+#include <stdlib.h>
 #include <string.h>
 
 #include "cambricon.h"
@@ -192,13 +193,19 @@ VENDOR_API int cnrtQueueDestroy(void* queue) {
   return cnrtSuccess;
 }
 
+#define NOT_CAPTURED(name, queue)                                 \
+  DEMAND(!vendor_queue_is_capturing(queue), cnrtErrorArgsInvalid, \
+         #name ": the queue is being captured")
+
 VENDOR_API int cnrtQueueSync(void* queue) {
   QUEUE(cnrtQueueSync, queue);
+  NOT_CAPTURED(cnrtQueueSync, queue);
   return vendor_queue_wait(queue);
 }
 
 VENDOR_API int cnrtQueueQuery(void* queue) {
   QUEUE(cnrtQueueQuery, queue);
+  NOT_CAPTURED(cnrtQueueQuery, queue);
   int code;
   bool idle = vendor_queue_is_idle(queue, &code);
   return code ? code : idle ? cnrtSuccess : cnrtErrorNotReady;
@@ -228,6 +235,7 @@ VENDOR_API int cnrtNotifierDestroy(void* notifier) {
 VENDOR_API int cnrtPlaceNotifier(void* notifier, void* queue) {
   QUEUE(cnrtPlaceNotifier, queue);
   NOTIFIER(cnrtPlaceNotifier, notifier);
+  NOT_CAPTURED(cnrtPlaceNotifier, queue);
   vendor_event_record(notifier, queue);
   return cnrtSuccess;
 }
@@ -235,6 +243,7 @@ VENDOR_API int cnrtPlaceNotifier(void* notifier, void* queue) {
 VENDOR_API int cnrtQueueWaitNotifier(void* notifier, void* queue, unsigned int flag) {
   QUEUE(cnrtQueueWaitNotifier, queue);
   NOTIFIER(cnrtQueueWaitNotifier, notifier);
+  NOT_CAPTURED(cnrtQueueWaitNotifier, queue);
   DEMAND(flag == 0, cnrtErrorArgsInvalid, "cnrtQueueWaitNotifier: flag %u", flag);
   vendor_event_hold(notifier, queue);
   return cnrtSuccess;
@@ -259,5 +268,82 @@ VENDOR_API int cnrtNotifierElapsedTime(void* start, void* end, float* ms) {
   NOTIFIER(cnrtNotifierElapsedTime, end);
   DEMAND(vendor_event_elapsed(start, end, ms), cnrtErrorArgsInvalid,
          "cnrtNotifierElapsedTime: a notifier has not been passed");
+  return cnrtSuccess;
+}
+
+// ---- capture ----
+
+// A topology and the entity that is made of it share what was captured.
+typedef struct captured {
+  vendor_list* list;
+  int owners;
+} captured;
+
+static void disown(captured* c) {
+  if (--c->owners > 0) return;
+  vendor_list_free(c->list);
+  free(c);
+}
+
+VENDOR_API int cnrtQueueBeginCapture(void* queue, int mode) {
+  QUEUE(cnrtQueueBeginCapture, queue);
+  enum { Global = 0, Relaxed = 2 };  // 1, of a thread, is not supported yet
+  DEMAND(mode == Global || mode == Relaxed, cnrtErrorArgsInvalid, "cnrtQueueBeginCapture: mode %d",
+         mode);
+  DEMAND(vendor_queue_capture(queue), cnrtErrorArgsInvalid,
+         "cnrtQueueBeginCapture: the queue is captured already");
+  return cnrtSuccess;
+}
+
+VENDOR_API int cnrtQueueEndCapture(void* queue, void** pTaskTopo) {
+  QUEUE(cnrtQueueEndCapture, queue);
+  vendor_list* list = vendor_queue_captured(queue);
+  DEMAND(list, cnrtErrorArgsInvalid, "cnrtQueueEndCapture: the queue is not captured");
+  captured* c = malloc(sizeof *c);
+  if (!c) abort();
+  *c = (captured){list, 1};
+  vendor_born(c, "topology");
+  *pTaskTopo = c;
+  return cnrtSuccess;
+}
+
+VENDOR_API int cnrtTaskTopoInstantiate(void** pEntity, void* taskTopo, void** pErrNode,
+                                       char* logBuffer, size_t bufferSize) {
+  DEVICE(cnrtTaskTopoInstantiate);
+  DEMAND(vendor_alive(taskTopo, "topology"), cnrtErrorArgsInvalid,
+         "cnrtTaskTopoInstantiate: %p is no topology", taskTopo);
+  DEMAND(!pErrNode && !logBuffer && bufferSize == 0, cnrtErrorArgsInvalid,
+         "cnrtTaskTopoInstantiate: this library writes no log");
+  captured** entity = malloc(sizeof *entity);
+  if (!entity) return cnrtErrorNoMem;
+  *entity = taskTopo;
+  (*entity)->owners++;
+  vendor_born(entity, "entity");
+  *pEntity = entity;
+  return cnrtSuccess;
+}
+
+VENDOR_API int cnrtTaskTopoDestroy(void* taskTopo) {
+  DEVICE(cnrtTaskTopoDestroy);
+  DEMAND(vendor_dies(taskTopo, "topology"), cnrtErrorArgsInvalid,
+         "cnrtTaskTopoDestroy: %p is no topology", taskTopo);
+  disown(taskTopo);
+  return cnrtSuccess;
+}
+
+VENDOR_API int cnrtTaskTopoEntityInvoke(void* entity, void* queue) {
+  QUEUE(cnrtTaskTopoEntityInvoke, queue);
+  DEMAND(vendor_alive(entity, "entity"), cnrtErrorArgsInvalid,
+         "cnrtTaskTopoEntityInvoke: %p is no entity", entity);
+  vendor_list_push((*(captured**)entity)->list, queue);
+  return cnrtSuccess;
+}
+
+VENDOR_API int cnrtTaskTopoEntityDestroy(void* entity) {
+  DEVICE(cnrtTaskTopoEntityDestroy);
+  DEMAND(vendor_dies(entity, "entity"), cnrtErrorArgsInvalid,
+         "cnrtTaskTopoEntityDestroy: %p is no entity", entity);
+  disown(*(captured**)entity);
+  free(entity);
   return cnrtSuccess;
 }

@@ -2,20 +2,10 @@
 // a workspace left out, descriptors unset, set twice or dead, another thread's device. Each must be
 // seen.
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "../common/test_backend.h"
-#include "verify/verify.h"
 
 static void *runtime, *ops;
-
-static void* symbol(void* library, const char* name) {
-  void* found = dlsym(library, name);
-  if (!found) fail_msg("no %s", name);
-  return found;
-}
 
 static int set_up(void** state) {
   (void)state;
@@ -27,12 +17,7 @@ static int set_up(void** state) {
 
 // ---- swapped arguments ----
 
-// The arguments a and b of the function change places, and conformance of the op must fail.
-static const struct {
-  const char* name;
-  int a, b;
-  hy_op op;
-} swaps[] = {
+static const test_swap swaps[] = {
     {"Copy_v2", 1, 3, HY_OP_copy},
     {"Expand", 0, 2, HY_OP_copy},
     {"CastDataType", 0, 3, HY_OP_cast},
@@ -76,24 +61,8 @@ static const struct {
 static void swapped_arguments_are_seen(void** state) {
   (void)state;
   void (*swap)(const char*, int, int);
-  *(void**)&swap = symbol(ops, "cambricon_swap");
-  for (size_t i = 0; i < sizeof swaps / sizeof swaps[0]; i++) {
-    hy__verify_options options = {
-        .device = test_device, .op = swaps[i].op, .seed = 1, .index = -1, .quick = true};
-    hy__verify_summary summary = {0};
-    if (i == 0 || swaps[i].op != swaps[i - 1].op) {
-      CHECK_OK(hy__verify(&options, &summary));
-      if (summary.failed > 0 || test_vendor.misuses() > 0)
-        fail_msg("%s fails as it is", swaps[i].name);
-    }
-    swap(swaps[i].name, swaps[i].a, swaps[i].b);
-    hy_status status = hy__verify(&options, &summary);
-    swap(NULL, 0, 0);
-    if (status == HY_OK && summary.failed == 0 && test_vendor.misuses() == 0)
-      fail_msg("cnnl%s with arguments %d and %d in each other's place passes", swaps[i].name,
-               swaps[i].a, swaps[i].b);
-    test_vendor.forgive();
-  }
+  *(void**)&swap = test_symbol(ops, "cambricon_swap");
+  test_backend_swaps(swaps, sizeof swaps / sizeof swaps[0], swap);
 }
 
 // ---- handles, descriptors and workspaces, by hand ----
@@ -126,21 +95,21 @@ static const int64_t size = 4, one = 1;
 
 static int bind(void** state) {
   (void)state;
-  *(void**)&cn.set_device = symbol(runtime, "cnrtSetDevice");
-  *(void**)&cn.malloc = symbol(runtime, "cnrtMalloc");
-  *(void**)&cn.free = symbol(runtime, "cnrtFree");
-  *(void**)&cn.create_queue = symbol(runtime, "cnrtQueueCreate");
-  *(void**)&cn.destroy_queue = symbol(runtime, "cnrtQueueDestroy");
-  *(void**)&cn.sync = symbol(runtime, "cnrtQueueSync");
-  *(void**)&cn.create = symbol(ops, "cnnlCreate");
-  *(void**)&cn.destroy = symbol(ops, "cnnlDestroy");
-  *(void**)&cn.set_queue = symbol(ops, "cnnlSetQueue");
-  *(void**)&cn.create_tensor = symbol(ops, "cnnlCreateTensorDescriptor");
-  *(void**)&cn.destroy_tensor = symbol(ops, "cnnlDestroyTensorDescriptor");
-  *(void**)&cn.set_tensor = symbol(ops, "cnnlSetTensorDescriptorEx_v2");
-  *(void**)&cn.plan = symbol(ops, "cnnlGetDivWorkspaceSize");
-  *(void**)&cn.div = symbol(ops, "cnnlDiv_v2");
-  *(void**)&cn.abs = symbol(ops, "cnnlAbs");
+  *(void**)&cn.set_device = test_symbol(runtime, "cnrtSetDevice");
+  *(void**)&cn.malloc = test_symbol(runtime, "cnrtMalloc");
+  *(void**)&cn.free = test_symbol(runtime, "cnrtFree");
+  *(void**)&cn.create_queue = test_symbol(runtime, "cnrtQueueCreate");
+  *(void**)&cn.destroy_queue = test_symbol(runtime, "cnrtQueueDestroy");
+  *(void**)&cn.sync = test_symbol(runtime, "cnrtQueueSync");
+  *(void**)&cn.create = test_symbol(ops, "cnnlCreate");
+  *(void**)&cn.destroy = test_symbol(ops, "cnnlDestroy");
+  *(void**)&cn.set_queue = test_symbol(ops, "cnnlSetQueue");
+  *(void**)&cn.create_tensor = test_symbol(ops, "cnnlCreateTensorDescriptor");
+  *(void**)&cn.destroy_tensor = test_symbol(ops, "cnnlDestroyTensorDescriptor");
+  *(void**)&cn.set_tensor = test_symbol(ops, "cnnlSetTensorDescriptorEx_v2");
+  *(void**)&cn.plan = test_symbol(ops, "cnnlGetDivWorkspaceSize");
+  *(void**)&cn.div = test_symbol(ops, "cnnlDiv_v2");
+  *(void**)&cn.abs = test_symbol(ops, "cnnlAbs");
   assert_int_equal(cn.set_device(0), 0);
   assert_int_equal(cn.malloc(&cn.memory, 64), 0);
   assert_int_equal(cn.create_queue(&cn.queue), 0);
@@ -149,17 +118,10 @@ static int bind(void** state) {
   return 0;
 }
 
-static void seen(const char* what) {
-  const char* said = test_vendor.last_misuse();
-  if (test_vendor.misuses() == 0 || !strstr(said, what))
-    fail_msg("\"%s\" was not seen but: %s", what, said);
-  test_vendor.forgive();
-}
-
 #define REFUSED(call, what)   \
   do {                        \
     assert_true((call) != 0); \
-    seen(what);               \
+    test_misused(what);       \
   } while (0)
 
 static void descriptors_are_set_once_and_before_use(void** state) {
@@ -203,6 +165,45 @@ static void a_workspace_left_out_is_seen(void** state) {
   assert_int_equal(cn.sync(cn.queue), 0);
 }
 
+// ---- CNCL ----
+
+static void collectives_misused_are_seen(void** state) {
+  (void)state;
+  enum { SUM = 0, FP32 = 0x12, NO_TYPE = 0x13 };
+  void* library = dlopen(CAMBRICON_HOME "/lib64/libcncl.so", RTLD_NOW);
+  assert_non_null(library);
+  struct {
+    char data[128];
+    uint64_t hash;
+  } id;
+  int (*clique)(void*), (*init)(void**, int, const int*, const int*, int, void*), (*release)(void*);
+  int (*all_reduce)(const void*, void*, size_t, int, int, void*, void*), (*group_end)(void);
+  *(void**)&clique = test_symbol(library, "cnclGetCliqueId");
+  *(void**)&init = test_symbol(library, "cnclInitComms");
+  *(void**)&release = test_symbol(library, "cnclFreeComm");
+  *(void**)&all_reduce = test_symbol(library, "cnclAllReduce");
+  *(void**)&group_end = test_symbol(library, "cnclGroupEnd");
+  const int zero = 0, wrong = 1;
+  void *comm = NULL, *m = cn.memory, *q = cn.queue;
+  assert_int_equal(clique(&id), 0);
+  REFUSED(init(&comm, 1, &zero, &wrong, 1, &id), "rank 1 of 1");
+  REFUSED(init(&comm, 1, &wrong, &zero, 1, &id), "is not the current one");
+  assert_int_equal(init(&comm, 1, &zero, &zero, 1, &id), 0);
+  REFUSED(init(&comm, 1, &zero, &zero, 1, &id), "once in a process");
+  assert_int_equal(all_reduce(m, m, 16, FP32, SUM, comm, q), 0);
+  REFUSED(all_reduce(m, m, 17, FP32, SUM, comm, q), "has no 1 times 17 elements");
+  REFUSED(all_reduce(m, m, 0, FP32, SUM, comm, q), "of nothing");
+  REFUSED(all_reduce(m, m, 4, NO_TYPE, SUM, comm, q), "data type 0x13");
+  REFUSED(all_reduce(m, m, 4, SUM, FP32, comm, q), "data type 0");  // type and reduction swapped
+  REFUSED(all_reduce(m, m, 4, FP32, 4, comm, q), "reduction 4");
+  REFUSED(all_reduce(m, m, 4, FP32, SUM, q, comm), "is no communicator");
+  REFUSED(group_end(), "without cnclGroupStart");
+  assert_int_equal(cn.sync(q), 0);
+  assert_int_equal(release(comm), 0);
+  REFUSED(all_reduce(m, m, 4, FP32, SUM, comm, q), "is no communicator");
+  REFUSED(release(comm), "no more");
+}
+
 static void* allocates(void* unused) {
   (void)unused;
   void* memory;
@@ -217,14 +218,7 @@ static void* launches(void* unused) {
 static void another_threads_device_is_seen(void** state) {
   (void)state;
   void* (*const attempts[])(void*) = {allocates, launches};
-  for (int i = 0; i < 2; i++) {
-    pthread_t thread;
-    void* refused;
-    assert_int_equal(pthread_create(&thread, NULL, attempts[i], NULL), 0);
-    pthread_join(thread, &refused);
-    assert_non_null(refused);
-    seen("no device is current");
-  }
+  test_backend_elsewhere(attempts, 2, "no device is current");
 }
 
 static void dead_handles_are_seen(void** state) {
@@ -246,6 +240,7 @@ int main(void) {
       cmocka_unit_test(swapped_arguments_are_seen),
       cmocka_unit_test_setup(descriptors_are_set_once_and_before_use, bind),
       cmocka_unit_test(a_workspace_left_out_is_seen),
+      cmocka_unit_test(collectives_misused_are_seen),
       cmocka_unit_test(another_threads_device_is_seen),
       cmocka_unit_test(dead_handles_are_seen),
   };

@@ -1,7 +1,9 @@
-// Tests of a backend over its test vendor: a model's tokens, and every call failing once.
+// Tests of a backend over its test vendor: a model's tokens, every call failing once, and misuse
+// that must be seen.
 #include "test_backend.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +11,7 @@
 #include "halyard/graph.h"
 #include "model/create.h"
 #include "support/tiny_model.h"
+#include "verify/verify.h"
 
 hy_device* test_device;
 hy_stream* test_stream;
@@ -39,6 +42,51 @@ int test_backend_close(void** state) {
 
 void test_backend_no_misuse(void) {
   if (test_vendor.misuses() != 0) fail_msg("misuse: %s", test_vendor.last_misuse());
+}
+
+// ---- misuse ----
+
+void test_misused(const char* what) {
+  if (test_vendor.misuses() == 0 || !strstr(test_vendor.last_misuse(), what))
+    fail_msg("\"%s\" was not seen but: %s", what, test_vendor.last_misuse());
+  test_vendor.forgive();
+}
+
+void* test_symbol(void* library, const char* name) {
+  void* found = dlsym(library, name);
+  if (!found) fail_msg("no %s", name);
+  return found;
+}
+
+void test_backend_swaps(const test_swap* swaps, int n, void (*swap)(const char*, int, int)) {
+  for (int i = 0; i < n; i++) {
+    hy__verify_options options = {
+        .device = test_device, .op = swaps[i].op, .seed = 1, .index = -1, .quick = true};
+    hy__verify_summary summary = {0};
+    if (i == 0 || swaps[i].op != swaps[i - 1].op) {
+      CHECK_OK(hy__verify(&options, &summary));
+      if (summary.failed > 0 || test_vendor.misuses() > 0)
+        fail_msg("%s fails as it is", swaps[i].name);
+    }
+    swap(swaps[i].name, swaps[i].a, swaps[i].b);
+    hy_status status = hy__verify(&options, &summary);
+    swap(NULL, 0, 0);
+    if (status == HY_OK && summary.failed == 0 && test_vendor.misuses() == 0)
+      fail_msg("%s with arguments %d and %d in each other's place passes", swaps[i].name,
+               swaps[i].a, swaps[i].b);
+    test_vendor.forgive();
+  }
+}
+
+void test_backend_elsewhere(void* (*const attempts[])(void*), int n, const char* misuse) {
+  for (int i = 0; i < n; i++) {
+    pthread_t thread;
+    void* refused;
+    assert_int_equal(pthread_create(&thread, NULL, attempts[i], NULL), 0);
+    pthread_join(thread, &refused);
+    assert_non_null(refused);
+    test_misused(misuse);
+  }
 }
 
 // ---- a model ----

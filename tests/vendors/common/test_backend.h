@@ -23,6 +23,21 @@ int test_backend_open(const char* backend, const char* library);
 int test_backend_close(void** state);
 
 void test_backend_no_misuse(void);
+// The last misuse was this one; it is forgiven.
+void test_misused(const char* what);
+// A function of the library, which must have it.
+void* test_symbol(void* library, const char* name);
+
+// Arguments a and b of one of the vendor's functions change places: conformance of the op fails, or
+// the library sees misuse. Without the change it passes.
+typedef struct test_swap {
+  const char* name;
+  int a, b;
+  hy_op op;
+} test_swap;
+void test_backend_swaps(const test_swap* swaps, int n, void (*swap)(const char*, int, int));
+// Each attempt, made on a thread of its own, is refused (not NULL) as that misuse.
+void test_backend_elsewhere(void* (*const attempts[])(void*), int n, const char* misuse);
 // Qwen2's shape, greedy and sampled, with no fallback.
 void test_backend_generates(const char* backend);
 // Every call of the vendor's fails once with each code: work fails with a message that names the

@@ -88,6 +88,9 @@ VENDOR_API int vendor_queue_device(const vendor_queue* queue);
 // `context` is copied.
 VENDOR_API void vendor_queue_push(vendor_queue* queue, vendor_work work, const void* context,
                                   size_t bytes);
+// As push, but done also where the queue is broken by then, for work that others wait for.
+VENDOR_API void vendor_queue_push_always(vendor_queue* queue, vendor_work work, const void* context,
+                                         size_t bytes);
 // Addresses of the host, as vendor_side gives them.
 VENDOR_API void vendor_queue_copy(vendor_queue* queue, char* dst, const char* src, size_t bytes);
 VENDOR_API void vendor_queue_set(vendor_queue* queue, char* dst, int value, size_t bytes);

@@ -13,6 +13,7 @@ typedef struct item {
   vendor_event* event;  // in place of work; holds a reference
   uint64_t ticket;      // of the event: passed where `records`, else waited for
   bool records;
+  bool always;  // on a broken queue too
   size_t bytes;
   char context[];
 } item;
@@ -118,7 +119,7 @@ static void* work(void* argument) {
     int code = 0;
     if (i->event)
       meet(i);
-    else if (!broken)
+    else if (!broken || i->always)
       code = i->work(i->context);
     free(i);
     pthread_mutex_lock(&q->mutex);
@@ -174,6 +175,13 @@ static void push(vendor_queue* q, item* i) {
 
 void vendor_queue_push(vendor_queue* q, vendor_work work, const void* context, size_t bytes) {
   push(q, new_item(work, context, bytes));
+}
+
+void vendor_queue_push_always(vendor_queue* q, vendor_work work, const void* context,
+                              size_t bytes) {
+  item* i = new_item(work, context, bytes);
+  i->always = true;
+  push(q, i);
 }
 
 int vendor_queue_wait(vendor_queue* q) {

@@ -9,8 +9,8 @@
 typedef struct hy__quant_kernels {
   hy__dequantize* dequantize;
   hy__quantize* quantize;
-  hy__gemv_quantized* gemv;  // NULL, as is order_row, where the instruction set has none
-  hy__order_row* order_row;
+  const hy__quantized_gemv* gemv;      // NULL where the instruction set has none
+  const hy__quantized_gemv* gemv_fp8;  // faster for fp8; NULL likewise
   const hy__int8_kernel* int8;
 } hy__quant_kernels;
 
@@ -19,8 +19,7 @@ void hy__quant_kernels_init(hy__quant_kernels* kernels, uint32_t isa);
 
 hy__dequantize hy__dequantize_generic, hy__dequantize_avx512;
 hy__quantize hy__quantize_generic, hy__quantize_avx512;
-hy__gemv_quantized hy__gemv_quantized_avx512;
-hy__order_row hy__order_row_avx512;
+extern const hy__quantized_gemv hy__quantized_gemv_avx512, hy__quantized_gemv_fp8_vbmi;
 extern const hy__int8_kernel hy__int8_generic, hy__int8_neon, hy__int8_avx2, hy__int8_vnni;
 
 #endif  // HALYARD_CPU_QUANT_KERNELS_H_

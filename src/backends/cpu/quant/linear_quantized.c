@@ -6,7 +6,8 @@
 // the activations were not. linear_int8 is the op that does.
 #include "backends/cpu/quant/dequant_linear.h"
 #include "backends/cpu/runtime/scratch.h"
-#include "backends/cpu/runtime/thread_pool.h"
+#include "backends/cpu/runtime/weight_prefetch.h"
+#include "base/math.h"
 
 enum { TASK_ROWS = 32 };
 
@@ -37,7 +38,8 @@ static void decode(const hy__dequant_linear* l, int64_t row, int64_t first, int6
 typedef struct line {
   const hy__dequant_linear* l;
   const hy__quantized* w;
-  const float* x;  // in the order that the kernel wants
+  const hy__quantized_gemv* gemv;
+  const float* x;  // in the kernel's order
 } line;
 
 static void dot_rows(void* context, int64_t task) {
@@ -45,17 +47,30 @@ static void dot_rows(void* context, int64_t task) {
   float sums[TASK_ROWS];
   int64_t first = task * TASK_ROWS, left = one->w->n - first;
   int rows = (int)(left < TASK_ROWS ? left : TASK_ROWS);
-  one->l->kernels->quant.gemv(one->w, first, rows, one->x, sums);
+  one->gemv->multiply(one->w, first, rows, one->x, sums);
   hy__dequant_linear_epilogue(one->l, 0, first, 1, rows, sums, TASK_ROWS);
 }
 
-static bool run_line(const hy__dequant_linear* l, const hy__quantized* w) {
-  float* x = hy__scratch_get(HY__SCRATCH_GEMV, (size_t)(2 * w->k) * sizeof *x);
+// NULL where no kernel reads these weights in place.
+static const hy__quantized_gemv* gemv_of(const hy__quant_kernels* kernels, const hy__quantized* w) {
+  if (kernels->gemv_fp8 && kernels->gemv_fp8->takes(w)) return kernels->gemv_fp8;
+  return kernels->gemv && kernels->gemv->takes(w) ? kernels->gemv : NULL;
+}
+
+static bool run_line(const hy__dequant_linear* l, const hy__quantized* w,
+                     const hy__quantized_gemv* gemv) {
+  int64_t room = ceil_div(w->k, HY__QUANTIZED_STEP) * HY__QUANTIZED_STEP;
+  float* x = hy__scratch_get(HY__SCRATCH_GEMV, (size_t)(2 * room) * sizeof *x);
   if (!x) return false;
   l->kernels->gemm.widen(w->k, l->x.data, l->x.column, l->x.dtype, x);
-  l->kernels->quant.order_row(w, x, x + w->k);
-  line one = {l, w, x + w->k};
-  hy__pool_run(dot_rows, &one, (w->n + TASK_ROWS - 1) / TASK_ROWS);
+  gemv->order(w, x, x + room);
+  line one = {l, w, gemv, x + room};
+  hy__weight_prefetch(
+      &(hy__prefetch_range){.data = w->data,
+                            .beside = w->scale,
+                            .bytes = (size_t)(w->row * w->n),
+                            .beside_bytes = (size_t)(w->scale_row * w->n) * sizeof(float)});
+  hy__pool_run(dot_rows, &one, ceil_div(w->n, TASK_ROWS));
   return true;
 }
 
@@ -66,8 +81,8 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   l.kernels = kernels;
   l.decode = decode;
   l.weights = &w;
-  bool in_place = l.m == 1 && w.k > 0 && kernels->quant.gemv && hy__quantized_is_even(&w);
-  bool done = in_place ? run_line(&l, &w) : hy__dequant_linear_run(&l);
+  const hy__quantized_gemv* gemv = l.m == 1 && w.k > 0 ? gemv_of(&kernels->quant, &w) : NULL;
+  bool done = gemv ? run_line(&l, &w, gemv) : hy__dequant_linear_run(&l);
   return done ? HY_OK : hy__cpu_no_memory(call);
 }
 

@@ -14,20 +14,19 @@ typedef struct hy__quantized {
   int64_t scale_row, group;
 } hy__quantized;
 
-// Whether hy__gemv_quantized can read these weights.
-static inline bool hy__quantized_is_even(const hy__quantized* w) {
-  return w->dtype != HY_I4 || w->group == 32 || w->group == 64 || w->group % 128 == 0;
-}
-
 // Columns first .. first + count - 1 of a row as floats, scaled.
 typedef void hy__dequantize(const hy__quantized* w, int64_t row, int64_t first, int64_t count,
                             float* out);
-// GEMV: the products of one row of x with n rows of even weights, from `first` on. `x` has been put
-// in order by hy__order_row.
-typedef void hy__gemv_quantized(const hy__quantized* w, int64_t first, int n, const float* x,
-                                float* out);
-// A row of x as hy__gemv_quantized reads it.
-typedef void hy__order_row(const hy__quantized* w, const float* x, float* ordered);
+// GEMV on quantised weights: one row of x, in float32 arithmetic.
+typedef struct hy__quantized_gemv {
+  bool (*takes)(const hy__quantized* w);
+  // x as `multiply` reads it: k rounded up to HY__QUANTIZED_STEP numbers, aligned to 64 bytes.
+  void (*order)(const hy__quantized* w, const float* x, float* ordered);
+  // out[j] = x times row first + j of the weights, for n of them.
+  void (*multiply)(const hy__quantized* w, int64_t first, int n, const float* ordered, float* out);
+} hy__quantized_gemv;
+
+enum { HY__QUANTIZED_STEP = 128 };
 
 // n numbers of a type become i8 or packed i4 (n even); returns their scale.
 typedef float hy__quantize(int64_t n, const void* x, hy_dtype from, hy_dtype to, void* q);

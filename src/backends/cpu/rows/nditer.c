@@ -5,6 +5,8 @@
 #include "backends/cpu/runtime/thread_pool.h"
 
 enum { GRAIN = 32768, PAST_BYTES = 8 << 20 };  // additions that are worth a task
+// Elements: tasks begin at a cache line of every type, as nontemporal stores want.
+enum { LINE = 64 };
 
 bool hy__use_nontemporal(const hy_call* call) {
   if (call->out[0].dtype == HY_NONE) return false;
@@ -90,6 +92,7 @@ static void run_task(void* context, int64_t i) {
 
 void hy__nditer_run(const hy__nditer* loop, hy__nditer_body* body, const void* context, int cost) {
   work w = {loop, body, context, 1, cost < GRAIN ? GRAIN / cost : 1};
+  if (w.grain > LINE) w.grain = w.grain / LINE * LINE;
   for (int d = 0; d < loop->ndim; d++) w.total *= loop->shape[d];
   if (w.total <= 2 * w.grain)
     run_range(&w, 0, w.total);

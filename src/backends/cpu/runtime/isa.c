@@ -40,6 +40,7 @@ static uint32_t detect(void) {
   bits |= HY__ISA_AVX512;
   if (__builtin_cpu_supports("avx512vnni")) bits |= HY__ISA_AVX512_VNNI;
   if (__builtin_cpu_supports("avx512bf16")) bits |= HY__ISA_AVX512_BF16;
+  if (__builtin_cpu_supports("avx512vbmi")) bits |= HY__ISA_AVX512_VBMI;
   unsigned a, b, c, d;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return bits;
   bool bf16 = d & (1u << 22), tile = d & (1u << 24), int8 = d & (1u << 25);

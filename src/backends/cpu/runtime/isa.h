@@ -15,7 +15,8 @@
   X(AVX512_VNNI, 3, "avx512_vnni") /* dot products of bytes */      \
   X(AVX512_BF16, 4, "avx512_bf16") /* dot products of bf16 pairs */ \
   X(AMX_INT8, 5, "amx_int8")       /* tiles of bytes */             \
-  X(AMX_BF16, 6, "amx_bf16")       /* tiles of bf16 */
+  X(AMX_BF16, 6, "amx_bf16")       /* tiles of bf16 */              \
+  X(AVX512_VBMI, 7, "avx512_vbmi") /* permutes of bytes */
 
 enum {
 #define HY_AS_ENUM(name, bit, text) HY__ISA_##name = 1u << bit,
@@ -24,8 +25,9 @@ enum {
 };
 
 // What runs only where HY__ISA_AVX512 does.
-#define HY__ISA_AVX512_FAMILY \
-  (HY__ISA_AVX512 | HY__ISA_AVX512_VNNI | HY__ISA_AVX512_BF16 | HY__ISA_AMX_INT8 | HY__ISA_AMX_BF16)
+#define HY__ISA_AVX512_FAMILY                                                         \
+  (HY__ISA_AVX512 | HY__ISA_AVX512_VNNI | HY__ISA_AVX512_BF16 | HY__ISA_AVX512_VBMI | \
+   HY__ISA_AMX_INT8 | HY__ISA_AMX_BF16)
 
 // The bits that are there. HALYARD_CPU_ISA (scalar, neon, avx2, avx512) takes away those beyond it,
 // for tests.

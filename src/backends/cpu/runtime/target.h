@@ -16,6 +16,7 @@
 #define HY__TARGET_AVX2 HY__TARGET("avx2,fma,f16c")
 #define HY__TARGET_AVX512 HY__TARGET("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")
 #define HY__TARGET_VNNI HY__TARGET("avx512vnni,avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")
+#define HY__TARGET_VBMI HY__TARGET("avx512vbmi,avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")
 #define HY__TARGET_BF16 HY__TARGET("avx512bf16,avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")
 #define HY__TARGET_AMX \
   HY__TARGET("amx-tile,amx-int8,amx-bf16,avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")

@@ -9,8 +9,8 @@
 // options: -DT=f16 -DA_K=1 -DB_K=0 -DBM=128 -DBN=128
 // options: -DT=bf16 -DA_K=0 -DB_K=0 -DBM=64 -DBN=64
 // options: -DT=bf16 -DA_K=0 -DB_K=1 -DBM=64 -DBN=64
-#include "params.h"
 #include "mma_tile.cuh"
+#include "params.h"
 
 #define BK 64
 #define STAGES (HY_HIP ? 2 : 3)
@@ -113,7 +113,7 @@ KERNEL void __launch_bounds__(THREADS, 2) gemm_mma(hy_gemm g) {
   copy_async_wait<0>();
 
   if (g.splits > 1) {
-    f32* partial = g.partial + ((i64)blockIdx.y * gridDim.z + batch) * g.m * g.n;
+    f32* partial = (f32*)g.partial + ((i64)blockIdx.y * gridDim.z + batch) * g.m * g.n;
 #pragma unroll
     for (int i = 0; i < WM / 16; i++)
 #pragma unroll
@@ -143,7 +143,7 @@ KERNEL void gemm_mma_sum(hy_gemm g) {
   const i64 each = (i64)g.m * g.n, all = each * g.batch;
   GRID_STRIDE(i, all) {
     f32 sum = 0;
-    for (int s = 0; s < g.splits; s++) sum += g.partial[s * all + i];
+    for (int s = 0; s < g.splits; s++) sum += ((const f32*)g.partial)[s * all + i];
     i64 batch = i / each;
     int m = (int)(i % each / g.n), n = (int)(i % g.n);
     epilogue e = {g, g.addend ? (const T*)g.addend + batch * g.addend_batch : 0,

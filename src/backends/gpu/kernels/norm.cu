@@ -1,11 +1,10 @@
-// Layer norm and rms norm over rows, and their gradients. A block has a row; what it reads again comes
-// from the caches. T is the type of x; statistics have the type of computation.
+// Layer norm and rms norm over rows, and their gradients. T is the type of x; statistics have the type
+// of computation. The _held kernels keep a row in registers; the others are for rows that are too long
+// or do not fall into vectors: a block has a row, and what it reads again comes from the caches.
 //
 // types: f32 f64 f16 bf16
 
-typedef traits<T>::math M;
-enum { N = lanes16<T>::n };
-typedef vec<T, N> V;
+#include "rows.cuh"
 
 DEVICE M parameter(const char* p, bool wide, i64 i) {
   return wide ? ((const M*)p)[i] : to<M>(((const T*)p)[i]);
@@ -39,6 +38,9 @@ DEVICE void each_to(T* out, const T* row, i64 columns, bool vectors, F f) {
   }
 }
 
+// Of f64 nothing is to be lost where all of a row is far from 0: its mean is rounded once.
+enum { CORRECTS = same<M, f64>::value };
+
 KERNEL void norm_forward(const hy_gpu_norm p) {
   __shared__ M partial[32];
   for (i64 r = blockIdx.x; r < p.rows; r += gridDim.x) {
@@ -47,6 +49,11 @@ KERNEL void norm_forward(const hy_gpu_norm p) {
     if (p.centred) {
       each(x, p.columns, p.vectors, [&](i64, M v) { mean += v; });
       mean = block_reduce<add_op>(mean, partial) / (M)p.columns;
+      if (CORRECTS) {
+        M rest = 0;
+        each(x, p.columns, p.vectors, [&](i64, M v) { rest += v - mean; });
+        mean += block_reduce<add_op>(rest, partial) / (M)p.columns;
+      }
     }
     each(x, p.columns, p.vectors, [&](i64, M v) { squares += (v - mean) * (v - mean); });
     M scale = 1 / m_sqrt(block_reduce<add_op>(squares, partial) / (M)p.columns + (M)p.eps);
@@ -62,58 +69,63 @@ KERNEL void norm_forward(const hy_gpu_norm p) {
   }
 }
 
-// The same for rows that a warp holds in registers, HELD vectors a lane: x is read once, all of a row
-// is under way at once, and no warp waits for another.
-enum { HELD = 16 };
-KERNEL void __launch_bounds__(128) norm_forward_held(const hy_gpu_norm p) {
-  const int lane = threadIdx.x % HY_WARP, vectors = (int)(p.columns / N);
-  const i64 warps = (i64)gridDim.x * (blockDim.x / HY_WARP);
-  for (i64 r = (i64)blockIdx.x * (blockDim.x / HY_WARP) + threadIdx.x / HY_WARP; r < p.rows;
-       r += warps) {
-    const V* x = (const V*)((const T*)p.x + r * p.columns);
-    V* out = (V*)((T*)p.out + r * p.columns);
-    V held[HELD];
+// N parameters as numbers to compute with, the row's i-th vector of them.
+struct numbers {
+  M at[N];
+};
+DEVICE numbers parameters(const char* p, bool wide, int i, M absent) {
+  numbers n;
+  if (!p) {
 #pragma unroll
-    for (int h = 0; h < HELD; h++)
-      if (h * HY_WARP + lane < vectors) held[h] = x[h * HY_WARP + lane];
-    M mean = 0, squares = 0;
-    if (p.centred) {
+    for (int k = 0; k < N; k++) n.at[k] = absent;
+  } else if (wide) {
+    enum { NM = lanes16<M>::n };
 #pragma unroll
-      for (int h = 0; h < HELD; h++)
-        if (h * HY_WARP + lane < vectors)
+    for (int k = 0; k < N; k += NM) {
+      vec<M, NM> v = ((const vec<M, NM>*)p)[(i * N + k) / NM];
 #pragma unroll
-          for (int k = 0; k < N; k++) mean += to<M>(held[h].at[k]);
-      mean = warp_reduce<add_op>(mean) / (M)p.columns;
+      for (int j = 0; j < NM; j++) n.at[k + j] = v.at[j];
     }
+  } else {
+    V v = ((const V*)p)[i];
 #pragma unroll
-    for (int h = 0; h < HELD; h++)
-      if (h * HY_WARP + lane < vectors)
-#pragma unroll
-        for (int k = 0; k < N; k++) {
-          M v = to<M>(held[h].at[k]) - mean;
-          squares += v * v;
-        }
-    M scale = 1 / m_sqrt(warp_reduce<add_op>(squares) / (M)p.columns + (M)p.eps);
-#pragma unroll
-    for (int h = 0; h < HELD; h++) {
-      int i = h * HY_WARP + lane;
-      if (i >= vectors) break;
-      V w, b;
-      if (p.weight) w = ((const V*)p.weight)[i];
-      if (p.bias) b = ((const V*)p.bias)[i];
-#pragma unroll
-      for (int k = 0; k < N; k++) {
-        M v = (to<M>(held[h].at[k]) - mean) * scale;
-        if (p.weight) v *= to<M>(w.at[k]);
-        if (p.bias) v += to<M>(b.at[k]);
-        held[h].at[k] = from<T>(v);
-      }
-      out[i] = held[h];
+    for (int k = 0; k < N; k++) n.at[k] = to<M>(v.at[k]);
+  }
+  return n;
+}
+
+enum { HELD = 4 };
+KERNEL void __launch_bounds__(1024) norm_forward_held(const hy_gpu_norm p) {
+  __shared__ M partial[3][32];
+  const i64 r = row_of_line();
+  if (r >= p.rows) return;
+  const int vectors = (int)(p.columns / N);
+  V held[HELD];
+  load_row(held, (const T*)p.x + r * p.columns, vectors);
+  M mean = 0, squares = 0;
+  if (p.centred) {
+    each_held(held, vectors, [&](M v) { mean += v; });
+    mean = row_reduce<add_op>(mean, partial[0]) / (M)p.columns;
+    if (CORRECTS) {
+      M rest = 0;
+      each_held(held, vectors, [&](M v) { rest += v - mean; });
+      mean += row_reduce<add_op>(rest, partial[2]) / (M)p.columns;
     }
-    if (lane == 0) {
-      if (p.mean) ((M*)p.mean)[r] = mean;
-      if (p.rstd) ((M*)p.rstd)[r] = scale;
-    }
+  }
+  each_held(held, vectors, [&](M v) { squares += (v - mean) * (v - mean); });
+  const M scale =
+      1 / m_sqrt(row_reduce<add_op>(squares, partial[1]) / (M)p.columns + (M)p.eps);
+  V* out = (V*)((T*)p.out + r * p.columns);
+  each_vector<HELD>(vectors, [&](int h, int i) {
+    numbers w = parameters(p.weight, p.wide & 1, i, 1), b = parameters(p.bias, p.wide & 2, i, 0);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      held[h].at[k] = from<T>((to<M>(held[h].at[k]) - mean) * scale * w.at[k] + b.at[k]);
+    out[i] = held[h];
+  });
+  if (threadIdx.x == 0) {
+    if (p.mean) ((M*)p.mean)[r] = mean;
+    if (p.rstd) ((M*)p.rstd)[r] = scale;
   }
 }
 
@@ -139,21 +151,82 @@ KERNEL void norm_backward(const hy_gpu_norm p) {
   }
 }
 
-// dw = sum(dy h) and db = sum(dy) over the rows of a split, a thread for each column.
-KERNEL void norm_parameters(const hy_gpu_norm p) {
-  i64 part = (p.rows + p.splits - 1) / p.splits, first = blockIdx.y * part;
-  i64 last = first + part < p.rows ? first + part : p.rows;
-  GRID_STRIDE(i, p.columns) {
-    M dw = 0, db = 0;
-    for (i64 r = first; r < last; r++) {
-      M g = to<M>(((const T*)p.dy)[r * p.columns + i]);
-      M v = to<M>(((const T*)p.x)[r * p.columns + i]);
-      M mean = p.centred ? ((const M*)p.mean)[r] : (M)0;
-      dw += g * ((v - mean) * ((const M*)p.rstd)[r]);
-      db += g;
+enum { HELD_BACKWARD = 2 };  // of x and of dy each
+KERNEL void __launch_bounds__(1024) norm_backward_held(const hy_gpu_norm p) {
+  __shared__ M partial[2][32];
+  const i64 r = row_of_line();
+  if (r >= p.rows) return;
+  const int vectors = (int)(p.columns / N);
+  V held[HELD_BACKWARD], held_dy[HELD_BACKWARD];
+  load_row(held, (const T*)p.x + r * p.columns, vectors);
+  load_row(held_dy, (const T*)p.dy + r * p.columns, vectors);
+  const M mean = p.centred ? ((const M*)p.mean)[r] : (M)0, scale = ((const M*)p.rstd)[r];
+  M sum_g = 0, sum_gh = 0;
+  each_vector<HELD_BACKWARD>(vectors, [&](int h, int i) {
+    numbers w = parameters(p.weight, p.wide & 1, i, 1);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      M g = to<M>(held_dy[h].at[k]) * w.at[k];
+      sum_g += g;
+      sum_gh += g * ((to<M>(held[h].at[k]) - mean) * scale);
     }
-    i64 at = (i64)blockIdx.y * p.columns + i;
-    if (p.partial_weight) ((M*)p.partial_weight)[at] = dw;
-    if (p.partial_bias) ((M*)p.partial_bias)[at] = db;
+  });
+  sum_g = p.centred ? row_reduce<add_op>(sum_g, partial[0]) / (M)p.columns : (M)0;
+  sum_gh = row_reduce<add_op>(sum_gh, partial[1]) / (M)p.columns;
+  V* out = (V*)((T*)p.out + r * p.columns);
+  each_vector<HELD_BACKWARD>(vectors, [&](int h, int i) {
+    numbers w = parameters(p.weight, p.wide & 1, i, 1);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      M g = to<M>(held_dy[h].at[k]) * w.at[k];
+      held[h].at[k] =
+          from<T>(scale * (g - sum_g - (to<M>(held[h].at[k]) - mean) * scale * sum_gh));
+    }
+    out[i] = held[h];
+  });
+}
+
+// dw = sum(dy h) and db = sum(dy) over the rows of a split, a thread for each W columns; AHEAD rows are
+// in flight.
+template <int W>
+DEVICE void sum_parameters(const hy_gpu_norm& p) {
+  enum { AHEAD = 4 };
+  typedef vec<T, W> VW;
+  const i64 part = (p.rows + p.splits - 1) / p.splits, first = blockIdx.y * part;
+  const i64 last = first + part < p.rows ? first + part : p.rows, step = p.columns / W;
+  GRID_STRIDE(i, step) {
+    M dw[W], db[W];
+#pragma unroll
+    for (int k = 0; k < W; k++) dw[k] = db[k] = 0;
+    for (i64 r = first; r < last; r += AHEAD) {
+      VW x[AHEAD], dy[AHEAD];
+      M mean[AHEAD], scale[AHEAD];
+#pragma unroll
+      for (int u = 0; u < AHEAD; u++) {
+        if (r + u >= last) break;
+        x[u] = ((const VW*)p.x)[(r + u) * step + i];
+        dy[u] = ((const VW*)p.dy)[(r + u) * step + i];
+        mean[u] = p.centred ? ((const M*)p.mean)[r + u] : (M)0;
+        scale[u] = ((const M*)p.rstd)[r + u];
+      }
+#pragma unroll
+      for (int u = 0; u < AHEAD; u++) {
+        if (r + u >= last) break;
+#pragma unroll
+        for (int k = 0; k < W; k++) {
+          M g = to<M>(dy[u].at[k]);
+          dw[k] += g * ((to<M>(x[u].at[k]) - mean[u]) * scale[u]);
+          db[k] += g;
+        }
+      }
+    }
+    const i64 at = (i64)blockIdx.y * p.columns + i * W;
+#pragma unroll
+    for (int k = 0; k < W; k++) {
+      if (p.partial_weight) ((M*)p.partial_weight)[at + k] = dw[k];
+      if (p.partial_bias) ((M*)p.partial_bias)[at + k] = db[k];
+    }
   }
 }
+KERNEL void norm_parameters(const hy_gpu_norm p) { sum_parameters<1>(p); }
+KERNEL void norm_parameters_vectors(const hy_gpu_norm p) { sum_parameters<N>(p); }

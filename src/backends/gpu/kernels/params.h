@@ -15,8 +15,8 @@ typedef struct hy_gemm {
   long long out_row, out_column, out_batch;
   double alpha, beta;
   long long alpha_int, beta_int;
-  int splits;      // split-K: parts of k, each a block's
-  float* partial;  // their sums, [splits, batch, m, n], where there are several
+  int splits;     // split-K: parts of k, each a block's
+  void* partial;  // their sums, [splits, batch, m, n] as accumulated, where there are several
 } hy_gemm;
 
 // out[m, n] = x[m, k] weight[n, k] + bias[n], where the weight is `q`, a number of few bits, times
@@ -111,6 +111,8 @@ typedef struct hy_attention {
   hy_heads q, k, v, out;
   hy_heads dout, dq, dk, dv;  // backward
   void *lse, *delta;          // [batch, heads, queries], contiguous
+  // Where dk and dv are summed by query head first: [dk, dv][batch, heads, keys, padded size].
+  float* partial;
   const void* mask;
   long long mask_batch, mask_head, mask_row, mask_column;
   int batches, heads, kv_heads, queries, keys, size, value_size;

@@ -1,14 +1,15 @@
 // Reductions over any dimensions. T is the type read. The order of sums is fixed by the shape, so
 // that results repeat bit for bit.
 //
-// An output has `length` elements of x, cut into `splits` parts. reduce_block gives a part to a block,
-// for elements that lie close together; reduce_thread gives it to a thread, for outputs that lie
-// close together. With one split the result is final; with more, partial results of the type of
-// computation follow each other in memory, and a second launch reduces those.
+// An output has `length` elements of x, cut into `splits` parts. run_ and block_ kernels give a part to
+// the threads of a line (rows.cuh), for elements that are one run of vectors or lie close together: of
+// several blocks at an output, the last makes one of their results. thread_ kernels give it to a thread, for outputs that lie close
+// together, and columns_ kernels N such outputs: their partial results, [splits, outputs] of the type
+// of computation, meet in a second launch.
 //
 // types: f32 f64 f16 bf16 i8 i16 i32 i64 u8 b8
 
-typedef traits<T>::math M;
+#include "rows.cuh"
 
 // Where the elements of an output lie.
 struct region {
@@ -27,10 +28,13 @@ DEVICE i64 element(const hy_gpu_reduce& r, i64 j) {
 }
 DEVICE region region_of(const hy_gpu_reduce& r, i64 output, i64 split, i64* out_at) {
   i64 at[2];
-  walk_offsets<2>(r.kept, output, at);
+  if ((u64)r.kept.n < 0x100000000ull)
+    walk_offsets<2>(r.kept, (u32)output, at);
+  else
+    walk_offsets<2>(r.kept, output, at);
   *out_at = at[0];
-  i64 part = (r.length + r.splits - 1) / r.splits, first = split * part;
-  i64 last = first + part < r.length ? first + part : r.length;
+  i64 first = split * r.part;
+  i64 last = first + r.part < r.length ? first + r.part : r.length;
   return region{(const T*)r.kept.data[1] + at[1], first, last};
 }
 
@@ -67,114 +71,194 @@ DEVICE region region_of(const hy_gpu_reduce& r, i64 output, i64 split, i64* out_
 FUNCTIONS(AS_FUNCTION)
 #undef AS_FUNCTION
 
-template <class Fn>
-DEVICE void finish(const hy_gpu_reduce& r, i64 output, i64 split, i64 out_at, M total) {
-  if (r.splits > 1)
-    ((M*)r.partial)[output * r.splits + split] = total;
-  else
-    store_any(r.kept.dtype[0], r.kept.data[0], out_at,
-              r.divides ? (M)(total / (M)r.divisor) : total);
+DEVICE void store_result(const hy_gpu_reduce& r, i64 out_at, M total) {
+  store_any(r.kept.dtype[0], r.kept.data[0], out_at, r.divides ? (M)(total / (M)r.divisor) : total);
 }
 
 DEVICE M centre_of(const hy_gpu_reduce& r, i64 output) {
   return r.centre ? ((const M*)r.centre)[output] : (M)0;
 }
 
-enum { N = lanes16<T>::n };
-typedef vec<T, N> V;
-
 template <class Fn>
-DEVICE void reduce_in_block(const hy_gpu_reduce& r) {
-  __shared__ M partial[32];
-  i64 parts = r.kept.n * r.splits;
-  for (i64 part = blockIdx.x; part < parts; part += gridDim.x) {
-    i64 output = part / r.splits, split = part % r.splits, out_at;
-    region a = region_of(r, output, split, &out_at);
-    M centre = centre_of(r, output), total[4];
-    for (int k = 0; k < 4; k++) total[k] = Fn::begin();
-    i64 j = a.first + threadIdx.x;
-    if (r.vectors) {
-      const V* x = (const V*)(a.x + a.first);
-      const i64 whole = (a.last - a.first) / N;
-#pragma unroll 4
-      for (i64 i = threadIdx.x; i < whole; i += blockDim.x) {
-        V v = x[i];
+struct four {
+  M total[4];
+  DEVICE four() {
 #pragma unroll
-        for (int k = 0; k < N; k++)
-          total[k % 4] = Fn::of(total[k % 4], Fn::enter(to<M>(v.at[k]), centre));
-      }
-      j += whole * N;
+    for (int k = 0; k < 4; k++) total[k] = Fn::begin();
+  }
+  DEVICE void take(int k, M x, M centre) { total[k] = Fn::of(total[k], Fn::enter(x, centre)); }
+  DEVICE M all() const { return Fn::of(Fn::of(total[0], total[1]), Fn::of(total[2], total[3])); }
+};
+
+// An output's part for the threads of a line: one run of x, AHEAD vectors of a thread in flight.
+enum { AHEAD = 8 };
+struct of_run {
+  template <class Fn>
+  DEVICE_MEMBER M part(const hy_gpu_reduce& r, const region& a, M centre) {
+    four<Fn> f;
+    const V* x = (const V*)(a.x + a.first);
+    const int whole = (int)((a.last - a.first) / N), step = (int)blockDim.x;
+    for (int i = (int)threadIdx.x; i < whole; i += AHEAD * step) {
+      V v[AHEAD];
+#pragma unroll
+      for (int u = 0; u < AHEAD; u++)
+        if (i + u * step < whole) v[u] = x[i + u * step];
+#pragma unroll
+      for (int u = 0; u < AHEAD; u++)
+        if (i + u * step < whole)
+#pragma unroll
+          for (int k = 0; k < N; k++) f.take(k % 4, to<M>(v[u].at[k]), centre);
     }
-    for (; j + 3 * (i64)blockDim.x < a.last; j += 4 * (i64)blockDim.x) {
+    const i64 rest = a.first + (i64)whole * N + threadIdx.x;
+    if (rest < a.last) f.take(0, to<M>(a.x[rest]), centre);
+    return f.all();
+  }
+};
+
+// The same for elements anywhere.
+struct of_any {
+  template <class Fn>
+  DEVICE_MEMBER M part(const hy_gpu_reduce& r, const region& a, M centre) {
+    four<Fn> f;
+    const i64 step = blockDim.x;
+    i64 j = a.first + threadIdx.x;
+    for (; j + 3 * step < a.last; j += 4 * step) {
       M x[4];
 #pragma unroll
-      for (int k = 0; k < 4; k++) x[k] = to<M>(a.x[element(r, j + k * (i64)blockDim.x)]);
+      for (int k = 0; k < 4; k++) x[k] = to<M>(a.x[element(r, j + k * step)]);
 #pragma unroll
-      for (int k = 0; k < 4; k++) total[k] = Fn::of(total[k], Fn::enter(x[k], centre));
+      for (int k = 0; k < 4; k++) f.take(k, x[k], centre);
     }
-    for (; j < a.last; j += blockDim.x)
-      total[0] = Fn::of(total[0], Fn::enter(to<M>(a.x[element(r, j)]), centre));
-    M all = block_reduce<Fn>(Fn::of(Fn::of(total[0], total[1]), Fn::of(total[2], total[3])), partial);
-    if (threadIdx.x == 0) finish<Fn>(r, output, split, out_at, all);
+    for (; j < a.last; j += step) f.take(0, to<M>(a.x[element(r, j)]), centre);
+    return f.all();
   }
+};
+
+// Leaves a block's part of an output; true in the block that comes last, with what all parts make.
+template <class Fn>
+DEVICE bool met_in_last(const hy_gpu_reduce& r, i64 output, M* total) {
+  __shared__ M partial[32];
+  __shared__ u32 arrived;
+  M* parts = (M*)r.partial + output * r.splits;
+  if (threadIdx.x == 0) {
+    parts[blockIdx.y] = *total;
+    __threadfence();
+    arrived = atomicAdd(&r.counters[output], 1u);
+  }
+  __syncthreads();
+  if (arrived + 1 != (u32)r.splits) return false;
+  __threadfence();
+  M mine = Fn::begin();
+  for (int s = (int)threadIdx.x; s < r.splits; s += (int)blockDim.x)
+    mine = Fn::of(mine, ((volatile const M*)parts)[s]);
+  *total = row_reduce<Fn>(mine, partial);
+  if (threadIdx.x == 0) r.counters[output] = 0;
+  return true;
+}
+
+template <class Fn, class Elements>
+DEVICE void reduce_in_line(const hy_gpu_reduce& r) {
+  __shared__ M partial[32];
+  const i64 output = row_of_line();
+  if (output >= r.kept.n) return;
+  i64 out_at;
+  region a = region_of(r, output, blockIdx.y, &out_at);
+  M total = Elements::template part<Fn>(r, a, centre_of(r, output));
+  total = row_reduce<Fn>(total, partial);
+  bool whole = r.splits == 1 || met_in_last<Fn>(r, output, &total);
+  if (whole && threadIdx.x == 0) store_result(r, out_at, total);
 }
 
 template <class Fn>
 DEVICE void reduce_in_thread(const hy_gpu_reduce& r) {
   GRID_STRIDE(output, r.kept.n) {
-    i64 split = blockIdx.y, out_at;
-    region a = region_of(r, output, split, &out_at);
+    i64 out_at;
+    region a = region_of(r, output, blockIdx.y, &out_at);
     M centre = centre_of(r, output), total = Fn::begin();
+#pragma unroll 4
     for (i64 j = a.first; j < a.last; j++)
       total = Fn::of(total, Fn::enter(to<M>(a.x[element(r, j)]), centre));
-    finish<Fn>(r, output, split, out_at, total);
+    if (r.splits > 1)
+      ((M*)r.partial)[blockIdx.y * r.kept.n + output] = total;
+    else
+      store_result(r, out_at, total);
   }
 }
 
-// Sums of N outputs that lie side by side, a thread; AHEAD rows of them in flight.
-enum { AHEAD = 4 };
-KERNEL void columns_sum(const hy_gpu_reduce r) {
+// N outputs that lie side by side, a thread; ROWS_AHEAD rows of them in flight.
+enum { ROWS_AHEAD = 4 };
+template <class Fn>
+DEVICE void reduce_columns(const hy_gpu_reduce& r) {
   const i64 step = r.stride[0];
   GRID_STRIDE(group, r.kept.n / N) {
-    i64 split = blockIdx.y, out_at, output = group * N;
-    region a = region_of(r, output, split, &out_at);
-    M total[N];
+    i64 out_at, output = group * N;
+    region a = region_of(r, output, blockIdx.y, &out_at);
+    M total[N], centre[N];
 #pragma unroll
-    for (int k = 0; k < N; k++) total[k] = 0;
-    i64 j = a.first;
-    for (; j + AHEAD <= a.last; j += AHEAD) {
-      V v[AHEAD];
-#pragma unroll
-      for (int u = 0; u < AHEAD; u++) v[u] = *(const V*)(a.x + (j + u) * step);
-#pragma unroll
-      for (int u = 0; u < AHEAD; u++)
-#pragma unroll
-        for (int k = 0; k < N; k++) total[k] = sum_fn::of(total[k], to<M>(v[u].at[k]));
+    for (int k = 0; k < N; k++) {
+      total[k] = Fn::begin();
+      centre[k] = centre_of(r, output + k);
     }
-    for (; j < a.last; j++) {
-      V v = *(const V*)(a.x + j * step);
+    for (i64 j = a.first; j < a.last; j += ROWS_AHEAD) {
+      V v[ROWS_AHEAD];
 #pragma unroll
-      for (int k = 0; k < N; k++) total[k] = sum_fn::of(total[k], to<M>(v.at[k]));
+      for (int u = 0; u < ROWS_AHEAD; u++)
+        if (j + u < a.last) v[u] = *(const V*)(a.x + (j + u) * step);
+#pragma unroll
+      for (int u = 0; u < ROWS_AHEAD; u++)
+        if (j + u < a.last)
+#pragma unroll
+          for (int k = 0; k < N; k++)
+            total[k] = Fn::of(total[k], Fn::enter(to<M>(v[u].at[k]), centre[k]));
     }
     if (r.splits > 1) {
+      M* parts = (M*)r.partial + blockIdx.y * r.kept.n + output;
 #pragma unroll
-      for (int k = 0; k < N; k++) ((M*)r.partial)[(output + k) * r.splits + split] = total[k];
+      for (int k = 0; k < N; k++) parts[k] = total[k];
     } else {
-#pragma unroll 1
-      for (int k = 0; k < N; k++) finish<sum_fn>(r, output + k, split, out_at + k * r.out_step, total[k]);
+#pragma unroll
+      for (int k = 0; k < N; k++) store_result(r, out_at + k * r.out_step, total[k]);
     }
   }
 }
 
-#define AS_KERNEL(name, start, entering, meeting)                            \
-  KERNEL void block_##name(const hy_gpu_reduce r) {                          \
-    reduce_in_block<name##_fn>(r);                                           \
-  }                                                                          \
-  KERNEL void thread_##name(const hy_gpu_reduce r) {                         \
-    reduce_in_thread<name##_fn>(r);                                          \
+// The parts [splits, outputs] of each output, by a column of threads: blocks are MEET_X by MEET_Y.
+enum { MEET_X = 32, MEET_Y = 8 };
+template <class Fn>
+DEVICE void meet_parts(const hy_gpu_reduce& r) {
+  __shared__ M partial[MEET_Y][MEET_X];
+  for (i64 first = (i64)blockIdx.x * MEET_X; first < r.kept.n; first += (i64)gridDim.x * MEET_X) {
+    const i64 output = first + threadIdx.x;
+    M total = Fn::begin();
+    if (output < r.kept.n)
+#pragma unroll 8
+      for (int s = (int)threadIdx.y; s < r.splits; s += MEET_Y)
+        total = Fn::of(total, ((const M*)r.partial)[s * r.kept.n + output]);
+    partial[threadIdx.y][threadIdx.x] = total;
+    __syncthreads();
+    if (threadIdx.y == 0 && output < r.kept.n) {
+      for (int y = 1; y < MEET_Y; y++) total = Fn::of(total, partial[y][threadIdx.x]);
+      i64 out_at;
+      region_of(r, output, 0, &out_at);
+      store_result(r, out_at, total);
+    }
+    __syncthreads();
   }
+}
+
+#define AS_KERNEL(name, start, entering, meeting)                                            \
+  KERNEL void __launch_bounds__(256, 4) run_##name(const hy_gpu_reduce r) {                  \
+    reduce_in_line<name##_fn, of_run>(r);                                                    \
+  }                                                                                          \
+  KERNEL void block_##name(const hy_gpu_reduce r) { reduce_in_line<name##_fn, of_any>(r); }  \
+  KERNEL void thread_##name(const hy_gpu_reduce r) { reduce_in_thread<name##_fn>(r); }       \
+  KERNEL void meet_##name(const hy_gpu_reduce r) { meet_parts<name##_fn>(r); }
 FUNCTIONS(AS_KERNEL)
 #undef AS_KERNEL
+KERNEL void columns_sum(const hy_gpu_reduce r) { reduce_columns<sum_fn>(r); }
+KERNEL void columns_max(const hy_gpu_reduce r) { reduce_columns<max_fn>(r); }
+KERNEL void columns_min(const hy_gpu_reduce r) { reduce_columns<min_fn>(r); }
+KERNEL void columns_squares(const hy_gpu_reduce r) { reduce_columns<squares_fn>(r); }
 
 // ---- Where the greatest or least element lies ----
 
@@ -227,9 +311,8 @@ DEVICE void finish_best(const hy_gpu_reduce& r, i64 output, i64 split, best b) {
 }
 
 KERNEL void block_best(const hy_gpu_reduce r, int greatest) {
-  i64 parts = r.kept.n * r.splits;
-  for (i64 part = blockIdx.x; part < parts; part += gridDim.x) {
-    i64 output = part / r.splits, split = part % r.splits, out_at;
+  for (i64 output = blockIdx.x; output < r.kept.n; output += gridDim.x) {
+    i64 split = blockIdx.y, out_at;
     region a = region_of(r, output, split, &out_at);
     best mine = {0, -1};
     for (i64 j = a.first + threadIdx.x; j < a.last; j += blockDim.x)

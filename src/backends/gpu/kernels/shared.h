@@ -43,14 +43,15 @@ typedef struct hy_gpu_reduce {
   hy_gpu_walk kept;
   int ndim;  // at least 1
   int divides;
-  long long length, splits;
+  long long length, splits, part;  // a part's elements: all but the last have as many
   long long shape[HY_GPU_DIMS], stride[HY_GPU_DIMS];
-  int vectors;         // what is reduced, or what is kept, falls into vectors of 16 bytes
+  int vectors;         // what is reduced is one run, in vectors of 16 bytes
   long long out_step;  // from one output to the next of a vector, in elements
   double divisor;
   const char* centre;  // a number for each output, or NULL
   char* partial;
   long long* partial_at;
+  unsigned* counters;  // a word of 0 for each output that blocks share
 } hy_gpu_reduce;
 
 // A running sum over contiguous tensors.
@@ -67,6 +68,7 @@ typedef struct hy_gpu_cross_entropy {
   char *lane_loss, *lane_weight, *dlogits;
   const char *total_weight, *weight_sum;  // NULL: 1, and the number of classes
   int target_dtype, dloss_dtype, op, vectors;
+  int kept;  // vectors of a lane that a backward keeps in shared memory
   long long dloss_step;  // 0: one for all lanes
   long long lanes, classes, inner, ignore_index;
   double smoothing;

@@ -1,12 +1,12 @@
 // Softmax, its logarithm and their gradients, over contiguous [outer, length, inner]; cross entropy.
 //
-// A lane belongs to a warp (short ones, kept in registers), to a block (long ones, by the online
+// A lane is kept in registers by a block or a warp, belongs to a block (long ones, by the online
 // recurrence of maximum and sum, so that x is read twice), or, where neighbours of a lane lie apart,
 // to a thread, so that threads read neighbouring lanes.
 //
 // types: f32 f64 f16 bf16
 
-typedef traits<T>::math M;
+#include "rows.cuh"
 
 DEVICE M lowest() {
   return -(M)INF_F32;
@@ -58,25 +58,60 @@ DEVICE online joined_in_block(online s) {
   return s;
 }
 
-enum { N = lanes16<T>::n };
-typedef vec<T, N> V;
+// exp where the result is rounded to half a float anyway.
+DEVICE M quick_exp(M x) { return sizeof(T) == 2 ? (M)__expf((f32)x) : m_exp(x); }
 
-// Maximum and sum of a lane that a whole block has; vectors where they fit.
-DEVICE online measure(const T* x, i64 length, i64 step, bool vectors) {
+// The maximum where NaN loses: it turns up again in the sum of exponentials.
+struct number_max {
+  DEVICE_MEMBER f32 of(f32 a, f32 b) { return fmaxf(a, b); }
+  DEVICE_MEMBER f64 of(f64 a, f64 b) { return fmax(a, b); }
+};
+
+// A lane's vectors AHEAD at a time: a batch is in flight together, and the sum is scaled once for it.
+enum { AHEAD = 4 };
+template <class Batch>
+DEVICE online with_batch(online s, const V (&v)[AHEAD], Batch each_of) {
+  M most = s.most;
+  each_of([&](int u) {
+#pragma unroll
+    for (int k = 0; k < N; k++) most = number_max::of(most, to<M>(v[u].at[k]));
+  });
+  if (most > s.most) {
+    if (s.most != lowest()) s.sum *= m_exp(s.most - most);
+    s.most = most;
+  }
+  const M shift = most == lowest() ? (M)0 : most;
+  M sum[2] = {s.sum, 0};
+  each_of([&](int u) {
+#pragma unroll
+    for (int k = 0; k < N; k++) sum[k % 2] += quick_exp(to<M>(v[u].at[k]) - shift);
+  });
+  s.sum = sum[0] + sum[1];
+  return s;
+}
+
+// Maximum and sum of a lane that a whole block has; vectors where they fit. The first `kept` vectors
+// are left in `shared`, each by the thread that has it.
+DEVICE online measure(const T* x, i64 length, i64 inner, bool vectors, V* shared, int kept) {
   online s = {lowest(), 0};
   if (vectors) {
-    for (i64 i = threadIdx.x; i < length / N; i += blockDim.x) {
-      V a = ((const V*)x)[i];
-      M most = to<M>(a.at[0]), sum = 0;
+    const int n = (int)(length / N), step = (int)blockDim.x;
+    for (int first = (int)threadIdx.x; first < n; first += AHEAD * step) {
+      auto each_of = [&](auto f) {
 #pragma unroll
-      for (int k = 1; k < N; k++) most = max_op::of(most, to<M>(a.at[k]));
-      if (most != lowest())
-#pragma unroll
-        for (int k = 0; k < N; k++) sum += m_exp(to<M>(a.at[k]) - most);
-      s = joined(s, online{most, sum});
+        for (int u = 0; u < AHEAD; u++)
+          if (first + u * step < n) f(u);
+      };
+      V v[AHEAD];
+      each_of([&](int u) { v[u] = ((const V*)x)[first + u * step]; });
+      each_of([&](int u) {
+        if (first + u * step < kept) shared[first + u * step] = v[u];
+      });
+      s = with_batch(s, v, each_of);
     }
+    if (is_nan(s.sum)) s.most = s.sum;
   } else {
-    for (i64 i = threadIdx.x; i < length; i += blockDim.x) s = with(s, to<M>(x[i * step]));
+    for (i64 i = threadIdx.x; i < length; i += blockDim.x) s = with(s, to<M>(x[i * inner]));
   }
   return settled(joined_in_block(s));
 }
@@ -85,11 +120,11 @@ DEVICE M softmax_value(M x, online s, M log_sum, bool log_form) {
   return log_form ? x - s.most - log_sum : m_exp(x - s.most) / s.sum;
 }
 
-KERNEL void softmax_block(T* out, const T* x, i64 lanes, i64 length, i64 inner, int log_form,
-                          int vectors) {
+KERNEL void __launch_bounds__(1024) softmax_block(T* out, const T* x, i64 lanes, i64 length,
+                                                  i64 inner, int log_form, int vectors) {
   for (i64 lane = blockIdx.x; lane < lanes; lane += gridDim.x) {
     i64 base = lane / inner * length * inner + lane % inner;
-    online s = measure(x + base, length, inner, vectors);
+    online s = measure(x + base, length, inner, vectors, nullptr, 0);
     M log_sum = log_form ? m_log(s.sum) : (M)0;
     if (vectors) {
       for (i64 i = threadIdx.x; i < length / N; i += blockDim.x) {
@@ -107,49 +142,38 @@ KERNEL void softmax_block(T* out, const T* x, i64 lanes, i64 length, i64 inner, 
   }
 }
 
-// exp where the result is rounded to half a float anyway.
-DEVICE M quick_exp(M x) { return sizeof(T) == 2 ? (M)__expf((f32)x) : m_exp(x); }
-
-// Lanes that a warp holds in registers, HELD vectors a thread: x is read once, all of a lane is under
-// way at once, and no warp waits for another.
-enum { HELD = 16 };
-KERNEL void __launch_bounds__(128) softmax_held(T* out, const T* x, i64 lanes, i64 length,
-                                                int log_form) {
-  const int in_warp = threadIdx.x % HY_WARP, vectors = (int)(length / N);
-  const i64 warps = (i64)gridDim.x * (blockDim.x / HY_WARP);
-  for (i64 lane = (i64)blockIdx.x * (blockDim.x / HY_WARP) + threadIdx.x / HY_WARP; lane < lanes;
-       lane += warps) {
-    V held[HELD];
+enum { HELD = 4 };
+KERNEL void __launch_bounds__(1024) softmax_held(T* out, const T* x, i64 lanes, i64 length,
+                                                 int log_form) {
+  __shared__ M partial[2][32];
+  const i64 lane = row_of_line();
+  if (lane >= lanes) return;
+  const int vectors = (int)(length / N);
+  V held[HELD];
+  load_row(held, x + lane * length, vectors);
+  M most = lowest(), sum = 0;
+  each_held(held, vectors, [&](M v) { most = number_max::of(most, v); });
+  most = row_reduce<number_max>(most, partial[0]);
+  const bool keeps = sizeof(T) == sizeof(M) && !log_form;  // the exponentials, in place
+  each_vector<HELD>(vectors, [&](int h, int) {
 #pragma unroll
-    for (int h = 0; h < HELD; h++)
-      if (h * HY_WARP + in_warp < vectors)
-        held[h] = ((const V*)(x + lane * length))[h * HY_WARP + in_warp];
-    M most = lowest(), sum = 0;
-#pragma unroll
-    for (int h = 0; h < HELD; h++)
-      if (h * HY_WARP + in_warp < vectors)
-#pragma unroll
-        for (int k = 0; k < N; k++) most = max_op::of(most, to<M>(held[h].at[k]));
-    most = warp_reduce<max_op>(most);
-#pragma unroll
-    for (int h = 0; h < HELD; h++)
-      if (h * HY_WARP + in_warp < vectors)
-#pragma unroll
-        for (int k = 0; k < N; k++) sum += quick_exp(to<M>(held[h].at[k]) - most);
-    sum = warp_reduce<add_op>(sum);
-    M by = log_form ? m_log(sum) : 1 / sum;
-#pragma unroll
-    for (int h = 0; h < HELD; h++) {
-      int i = h * HY_WARP + in_warp;
-      if (i >= vectors) break;
-#pragma unroll
-      for (int k = 0; k < N; k++) {
-        M v = to<M>(held[h].at[k]);
-        held[h].at[k] = from<T>(log_form ? v - most - by : quick_exp(v - most) * by);
-      }
-      ((V*)(out + lane * length))[i] = held[h];
+    for (int k = 0; k < N; k++) {
+      M e = quick_exp(to<M>(held[h].at[k]) - most);
+      if (keeps) held[h].at[k] = from<T>(e);
+      sum += e;
     }
-  }
+  });
+  sum = row_reduce<add_op>(sum, partial[1]);
+  const M by = log_form ? m_log(sum) : 1 / sum;
+  each_vector<HELD>(vectors, [&](int h, int i) {
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      M v = to<M>(held[h].at[k]);
+      v = log_form ? v - most - by : (keeps ? v : quick_exp(v - most)) * by;
+      held[h].at[k] = from<T>(v);
+    }
+    ((V*)(out + lane * length))[i] = held[h];
+  });
 }
 
 // Lanes of at most 1024 elements that lie together: each warp has one in registers.
@@ -215,6 +239,35 @@ KERNEL void softmax_backward(T* dx, const T* dy, const T* y, i64 lanes, i64 leng
   }
 }
 
+enum { HELD_BACKWARD = 2 };  // of y and of dy each
+KERNEL void __launch_bounds__(1024) softmax_backward_held(T* dx, const T* dy, const T* y, i64 lanes,
+                                                          i64 length, int log_form) {
+  __shared__ M partial[32];
+  const i64 lane = row_of_line();
+  if (lane >= lanes) return;
+  const int vectors = (int)(length / N);
+  V held[HELD_BACKWARD], held_dy[HELD_BACKWARD];
+  load_row(held, y + lane * length, vectors);
+  load_row(held_dy, dy + lane * length, vectors);
+  M total = 0;
+  each_vector<HELD_BACKWARD>(vectors, [&](int h, int) {
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      M g = to<M>(held_dy[h].at[k]);
+      total += log_form ? g : g * to<M>(held[h].at[k]);
+    }
+  });
+  total = row_reduce<add_op>(total, partial);
+  each_vector<HELD_BACKWARD>(vectors, [&](int h, int i) {
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      M g = to<M>(held_dy[h].at[k]), v = to<M>(held[h].at[k]);
+      held[h].at[k] = from<T>(log_form ? g - quick_exp(v) * total : v * (g - total));
+    }
+    ((V*)(dx + lane * length))[i] = held[h];
+  });
+}
+
 // ---- Cross entropy ----
 
 struct lane_target {
@@ -239,14 +292,14 @@ KERNEL void cross_entropy_weights(const hy_gpu_cross_entropy e) {
   GRID_STRIDE(lane, e.lanes) ((M*)e.lane_weight)[lane] = target_of(e, lane, true).weight;
 }
 
-KERNEL void cross_entropy_lanes(const hy_gpu_cross_entropy e) {
+KERNEL void __launch_bounds__(1024) cross_entropy_lanes(const hy_gpu_cross_entropy e) {
   __shared__ M partial[32];
   for (i64 lane = blockIdx.x; lane < e.lanes; lane += gridDim.x) {
     lane_target t = target_of(e, lane, threadIdx.x == 0);
     M loss = 0;
     if (t.target >= 0) {
       const T* x = (const T*)e.logits + lane / e.inner * e.classes * e.inner + lane % e.inner;
-      online s = measure(x, e.classes, e.inner, e.vectors);
+      online s = measure(x, e.classes, e.inner, e.vectors, nullptr, 0);
       M log_sum = m_log(s.sum);
       loss = -t.weight * (to<M>(x[t.target * e.inner]) - s.most - log_sum);
       if (e.smoothing > 0) {
@@ -270,7 +323,11 @@ KERNEL void cross_entropy_mean(char* loss, int dtype, const char* sum, const cha
   store_any(dtype, loss, 0, weight ? total / *(const M*)weight : total);
 }
 
-KERNEL void cross_entropy_backward(const hy_gpu_cross_entropy e) {
+// A block for each lane. The first `kept` vectors stay in shared memory between the two passes; few
+// blocks run at once, so that the rest comes from the cache the second time.
+KERNEL void __launch_bounds__(1024) cross_entropy_backward(const hy_gpu_cross_entropy e) {
+  extern __shared__ __align__(16) char kept_memory[];
+  V* const kept = (V*)kept_memory;
   M total = e.total_weight ? *(const M*)e.total_weight : (M)1;
   M weight_sum = e.weight_sum ? *(const M*)e.weight_sum : (M)e.classes;
   M hard = (M)(1 - e.smoothing), soft = (M)(e.smoothing / (f64)e.classes);
@@ -280,16 +337,47 @@ KERNEL void cross_entropy_backward(const hy_gpu_cross_entropy e) {
     const T* x = (const T*)e.logits + base;
     T* dx = (T*)e.dlogits + base;
     if (t.target < 0) {
-      for (i64 c = threadIdx.x; c < e.classes; c += blockDim.x) dx[c * e.inner] = from<T>((M)0);
+      V zeros;
+#pragma unroll
+      for (int k = 0; k < N; k++) zeros.at[k] = from<T>((M)0);
+      if (e.vectors)
+        for (i64 i = threadIdx.x; i < e.classes / N; i += blockDim.x) ((V*)dx)[i] = zeros;
+      else
+        for (i64 c = threadIdx.x; c < e.classes; c += blockDim.x) dx[c * e.inner] = zeros.at[0];
       continue;
     }
     M g = load_any<M>(e.dloss_dtype, e.dloss, e.dloss_step * lane) / total;
-    online s = measure(x, e.classes, e.inner, e.vectors);
-    for (i64 c = threadIdx.x; c < e.classes; c += blockDim.x) {
-      M p = m_exp(to<M>(x[c * e.inner]) - s.most) / s.sum;
-      M slope = hard * t.weight * (p - (M)(c == t.target));
-      if (e.smoothing > 0) slope += soft * (weight_sum * p - class_weight(e, c));
-      dx[c * e.inner] = from<T>(g * slope);
+    online s = measure(x, e.classes, e.inner, e.vectors, kept, e.kept);
+    // all p(c) - less, and for the target less still: the thread that writes there does it last, with
+    // a logit that it has read before.
+    const bool smooth = e.smoothing > 0, by_class = smooth && e.weight;
+    const M own = g * hard * t.weight, all = (own + (smooth ? g * soft * weight_sum : (M)0)) / s.sum;
+    const M less = smooth && !by_class ? g * soft : (M)0;
+    auto gradient = [&](M v) { return all * quick_exp(v - s.most) - less; };
+    auto class_share = [&](i64 c) { return by_class ? g * soft * class_weight(e, c) : (M)0; };
+    const bool owns = t.target / (e.vectors ? N : 1) % blockDim.x == threadIdx.x;
+    const M logit = owns ? to<M>(x[t.target * e.inner]) : (M)0;
+    if (!e.vectors) {
+      for (i64 c = threadIdx.x; c < e.classes; c += blockDim.x)
+        dx[c * e.inner] = from<T>(gradient(to<M>(x[c * e.inner])) - class_share(c));
     }
+    const int n = e.vectors ? (int)(e.classes / N) : 0, step = (int)blockDim.x;
+    for (int first = (int)threadIdx.x; first < n; first += AHEAD * step) {
+      V v[AHEAD];
+#pragma unroll
+      for (int u = 0; u < AHEAD; u++) {
+        int i = first + u * step;
+        if (i < n) v[u] = i < e.kept ? kept[i] : ((const V*)x)[i];
+      }
+#pragma unroll
+      for (int u = 0; u < AHEAD; u++) {
+        int i = first + u * step;
+        if (i >= n) break;
+#pragma unroll
+        for (int k = 0; k < N; k++) v[u].at[k] = from<T>(gradient(to<M>(v[u].at[k])));
+        ((V*)dx)[i] = v[u];
+      }
+    }
+    if (owns) dx[t.target * e.inner] = from<T>(gradient(logit) - class_share(t.target) - own);
   }
 }

@@ -23,8 +23,10 @@ typedef traits<T>::math M;
   X(bitwise_not, (same<T, b8>::value ? !x : ~x))
 #define SLOPES(X)
 #else
+// By the exponential that cannot overflow, so that small results are not lost.
 DEVICE M sigmoid(M x) {
-  return 1 / (1 + m_exp(-x));
+  M e = m_exp(-m_abs(x)), large = 1 / (1 + e);
+  return x < 0 ? e * large : large;
 }
 
 #define SQRT_HALF (M)0.70710678118654752440
@@ -68,7 +70,7 @@ DEVICE M gelu_slope(M x, bool approximate) {
   X(tanh, m_tanh(x))                                  \
   X(sigmoid, sigmoid(x))                              \
   X(erf, m_erf(x))                                    \
-  X(silu, x / (1 + m_exp(-x)))                        \
+  X(silu, x * sigmoid(x))                             \
   X(gelu, gelu(x, attribute))                         \
   X(relu, x < 0 ? 0 : x)
 

@@ -193,18 +193,44 @@ static bool backward_fits(const hy__gpu_task* task, const hy_attention* a) {
   return s.key_bytes <= most && s.query_bytes <= most;
 }
 
-static void run_flash_backward(hy__gpu_task* task, hy_attention* a, hy_dtype dtype) {
+// Whether each query head of a group gets its own blocks: a few times the device, and their sums in
+// f32 cost less than half of it standing idle.
+static bool sums_by_query_head(const hy__gpu_task* task, const hy_attention* a,
+                               unsigned key_tiles) {
+  int64_t blocks = (int64_t)key_tiles * a->kv_heads * a->batches;
+  return a->heads > a->kv_heads && a->keys > 0 && a->heads <= 65535 &&
+         blocks < 4 * (int64_t)task->device->multiprocessors;
+}
+
+static void run_flash_backward(hy__gpu_task* task, hy_attention* a, hy_dtype dtype,
+                               int64_t all_rows) {
   backward_shape s = shape_of_backward(a);
   int64_t rows = (int64_t)a->queries * (a->heads / a->kv_heads);
   unsigned parts = s.head > 128 ? 2 : 1, threads = 4 * (unsigned)task->device->mma_lanes;
   char options[96];
   snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DBQ=64 -DBKV=%d -DMASKED=%d",
            hy__gpu_type_name(dtype), s.head, s.keys, a->mask != NULL);
+  if (all_rows > 0)
+    hy__gpu_launch(task, hy__gpu_kernel(task, "attention_backward", "attention_delta", options),
+                   (hy__gpu_dim3){tiles(all_rows * (s.head / 8), 256), 1, 1},
+                   (hy__gpu_dim3){256, 1, 1}, 0, HY__GPU_ARGS(a));
   if (a->dk.data || a->dv.data) {
-    hy__gpu_launch(
-        task, hy__gpu_kernel(task, "attention_backward", "attention_backward_key", options),
-        (hy__gpu_dim3){tiles(a->keys, 64) * parts, (unsigned)a->kv_heads, (unsigned)a->batches},
-        (hy__gpu_dim3){threads, 1, 1}, s.key_bytes, HY__GPU_ARGS(a));
+    unsigned key_tiles = tiles(a->keys, 64) * parts, by_head = (unsigned)a->kv_heads;
+    if (sums_by_query_head(task, a, key_tiles)) {
+      by_head = (unsigned)a->heads;
+      size_t sums = (size_t)a->batches * (size_t)a->heads * (size_t)a->keys * (size_t)s.head;
+      a->partial = (float*)(uintptr_t)hy__gpu_workspace(task, 2 * sums * sizeof(float));
+    }
+    hy__gpu_launch(task,
+                   hy__gpu_kernel(task, "attention_backward", "attention_backward_key", options),
+                   (hy__gpu_dim3){key_tiles, by_head, (unsigned)a->batches},
+                   (hy__gpu_dim3){threads, 1, 1}, s.key_bytes, HY__GPU_ARGS(a));
+    int64_t pairs = (int64_t)a->batches * a->kv_heads * a->keys * s.head;
+    if (a->partial)
+      hy__gpu_launch(task,
+                     hy__gpu_kernel(task, "attention_backward", "attention_backward_sum", options),
+                     (hy__gpu_dim3){hy__gpu_blocks(task, pairs, 256, 1), 1, 1},
+                     (hy__gpu_dim3){256, 1, 1}, 0, HY__GPU_ARGS(a));
   }
   if (a->dq.data) {
     hy__gpu_launch(task,
@@ -226,7 +252,7 @@ hy_support hy__gpu_sdpa_backward(hy__gpu_task* task, const hy_call* call) {
   a.q = input_heads(task, &in[1], cores);
   a.k = input_heads(task, &in[2], cores);
   a.v = input_heads(task, &in[3], cores);
-  a.out = input_heads(task, &in[4], false);
+  a.out = input_heads(task, &in[4], cores);
   a.dq = output_heads(task, &call->out[0], cores, &held[0]);
   a.dk = output_heads(task, &call->out[1], cores, &held[1]);
   a.dv = output_heads(task, &call->out[2], cores, &held[2]);
@@ -234,10 +260,10 @@ hy_support hy__gpu_sdpa_backward(hy__gpu_task* task, const hy_call* call) {
   set_mask(task, &in[6], q, &a);
   size_t size = q->dtype == HY_F64 ? 8 : 4;
   a.delta = (void*)(uintptr_t)hy__gpu_workspace(task, (size_t)rows * size);
-  if (rows > 0) launch_rows(task, "attention_delta", q->dtype, rows, 0, &a);
   if (cores) {
-    run_flash_backward(task, &a, q->dtype);
+    run_flash_backward(task, &a, q->dtype, rows);
   } else {
+    if (rows > 0) launch_rows(task, "attention_delta", q->dtype, rows, 0, &a);
     if (a.dq.data && rows > 0)
       launch_rows(task, "attention_backward_query", q->dtype, rows, 2 * a.size + a.value_size, &a);
     if ((a.dk.data || a.dv.data) && keys > 0)

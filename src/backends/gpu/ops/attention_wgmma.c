@@ -20,8 +20,10 @@ bool hy__gpu_attention_wgmma(hy__gpu_task* task, const hy_attention* a, hy_dtype
   if (!hy__gpu_is_hopper(task) || a->mask || size > 128 || a->value_size % 8 != 0 || a->keys == 0)
     return false;
   int head = size <= 64 ? 64 : 128, consumers = head == 64 ? 3 : 2, rows = 64 * consumers;
-  // Short prompts leave such large tiles half empty.
-  if (a->queries < 4 * rows || a->heads > 65535) return false;
+  // Short prompts leave such large tiles half empty; several together fill the device all the same.
+  int64_t tiles = (a->queries + rows - 1) / rows * (int64_t)a->heads * a->batches;
+  bool full = a->queries >= 2 * rows && tiles >= 2 * (int64_t)task->device->multiprocessors;
+  if ((a->queries < 4 * rows && !full) || a->heads > 65535) return false;
   hy__gpu_tensor_map q, k, v;
   if (!map_heads(task, &q, dtype, &a->q, a->size, a->queries, a->heads, a->batches, 64) ||
       !map_heads(task, &k, dtype, &a->k, a->size, a->keys, a->kv_heads, a->batches, KEYS) ||

@@ -86,11 +86,18 @@ static void launch_rows(hy__gpu_task* task, const char* file, hy_gpu_elementwise
 
 // ---- One input, and gradients ----
 
+// A float type that holds what either of two does.
+static hy_dtype wider(hy_dtype a, hy_dtype b) {
+  if (a == b) return a;
+  return a == HY_F64 || b == HY_F64 ? HY_F64 : HY_F32;
+}
+
 hy_support hy__gpu_unary(hy__gpu_task* task, const hy_call* call) {
   hy_op op = call->op;
   bool makes_float = op >= HY_OP_sqrt && op <= HY_OP_erf;
   hy_dtype type = makes_float ? hy__gpu_to_float(call->in[0].dtype) : call->in[0].dtype;
-  if (op >= HY_OP_sigmoid_backward && op <= HY_OP_gelu_backward) type = call->out[0].dtype;
+  if (op >= HY_OP_sigmoid_backward && op <= HY_OP_gelu_backward)
+    type = wider(call->out[0].dtype, wider(call->in[0].dtype, call->in[1].dtype));
   HY__GPU_NEED(strided(call), NO_LAYOUT);
   hy_gpu_elementwise e = begin(task, call);
   if (!task->stream || e.walk.n == 0) return HY_SUPPORT_YES;

@@ -1,5 +1,5 @@
 // fused_linear: by GEMV where rows of x are few and those of the weight are whole lines of 16
-// bytes, else by a kernel for anything.
+// bytes (on tensor cores where the weight is quantised), else by a kernel for anything.
 #include <stdio.h>
 
 #include "backends/gpu/gpu.h"
@@ -69,6 +69,38 @@ static bool takes_split(const hy__gpu_task* task, const hy_fused_linear* p, hy_d
          p->rows <= BLOCKS * task->device->multiprocessors;
 }
 
+// Bytes of few rows are faster by GEMV: unpacking them takes less than sharing out x to halves.
+static bool takes_mma(const hy__gpu_task* task, const hy_fused_linear* p, hy_dtype x, hy_dtype w) {
+  int each = line_of(w);
+  return (w == HY_I8 || w == HY_I4) && x == HY_BF16 && task->device->warp_size == WARP &&
+         p->k % (4 * each) == 0 && p->group * p->groups == p->k &&
+         (w == HY_I4 || p->n > 8 * 16 * task->device->multiprocessors);
+}
+
+// Quantised weights on tensor cores. Few rows: small tiles, whose lines many warps share; very
+// many: each warp has tiles of its own.
+static void run_mma(hy__gpu_task* task, hy_fused_linear* p, hy_dtype w) {
+  enum { LINES = 12, LINES_PIPELINED = 4 };  // of a lane, under way at once
+  int processors = task->device->multiprocessors, steps = p->k / line_of(w) / 4;
+  int tile = p->gated || p->n >= 16 * processors ? 16 : 8, outs = p->gated ? 8 : tile;
+  int tiles = (p->n + outs - 1) / outs, warps = tiles > 2 * processors ? 4 : 8, split = warps;
+  if (tiles > 8 * processors) warps = 8, split = 1;
+  int mine = (steps + split - 1) / split, lines = tile / 8 * mine;
+  int chunk = split > 1 && lines <= LINES ? mine : LINES_PIPELINED / (tile / 8);
+  int blocks = split > 1 ? tiles : (tiles + warps - 1) / warps;
+  if (split == 1 && blocks > 3 * processors) blocks = 3 * processors;
+  int rows = p->m == 1 ? 1 : p->m == 2 ? 2 : FEW;
+  char options[192];
+  snprintf(options, sizeof options,
+           "-DW=%s -DDEPTH=%d -DROWS=%d -DGATED=%d -DNORM=%d -DGROUP=%d -DTILE=%d -DWARPS=%d "
+           "-DSPLIT=%d -DCHUNK=%d",
+           hy__gpu_type_name(w), p->k, rows, p->gated, p->norm != NULL, p->group, tile, warps,
+           split, chunk);
+  hy__gpu_launch_dependent(task, hy__gpu_kernel(task, "fused_gemv_mma", "fused_gemv_mma", options),
+                           hy__gpu_1d((unsigned)blocks), hy__gpu_1d((unsigned)(warps * WARP)),
+                           (size_t)rows * (size_t)p->k * 4 + 16, HY__GPU_ARGS(p));
+}
+
 static void run_any(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
   char options[48];
   snprintf(options, sizeof options, "-DT=%s -DW=%s", hy__gpu_type_name(x), hy__gpu_type_name(w));
@@ -124,7 +156,9 @@ hy_support hy__gpu_fused_linear(hy__gpu_task* task, const hy_call* call) {
                        .eps = call->attrs.fused_linear.eps};
   hy_dtype x = in[X].dtype, w = in[WEIGHT].dtype;
   bool gemv = takes_gemv(task, &p, t, x, w);
-  if (gemv && takes_split(task, &p, x, w))
+  if (gemv && takes_mma(task, &p, x, w))
+    run_mma(task, &p, w);
+  else if (gemv && takes_split(task, &p, x, w))
     run_split(task, &p, x, w);
   else if (gemv)
     run_gemv(task, &p, x, w);

@@ -117,6 +117,7 @@ hy_support hy__gpu_embedding(hy__gpu_task* task, const hy_call* call) {
   const hy_tensor *weight = &call->in[0], *ids = &call->in[1], *out = &call->out[0];
   HY__GPU_NEED(strided(weight) && strided(out), NO_LAYOUT);
   if (!task->stream || hy_tensor_numel(out) == 0) return HY_SUPPORT_YES;
+  hy__gpu_expect_model(task, weight->dtype);
   hy_gpu_index g = begin(task, call, out, weight);
   long long bytes = weight->shape[1] * (long long)hy_dtype_size(weight->dtype);
   if (hy_tensor_is_contiguous(weight) && hy_tensor_is_contiguous(out) &&

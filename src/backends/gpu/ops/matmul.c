@@ -103,25 +103,46 @@ static void launch(hy__gpu_task* task, hy__gpu_function* kernel, hy__gpu_dim3 gr
   }
 }
 
-static void run_simt(hy__gpu_task* task, const hy_gemm* g, const operand* a, const operand* b,
-                     const hy_tensor* out, const hy_tensor* addend) {
-  int64_t large = (int64_t)tiles(g->m, 128) * tiles(g->n, 128) * g->batch;
-  bool wide = out->dtype != HY_F32 || large < task->device->multiprocessors;
-  int tile = wide ? 64 : 128;
-  char options[96];
-  snprintf(options, sizeof options, "-DT=%s -DTO=%s -DA_K=%d -DB_K=%d -DTILE=%d",
-           hy__gpu_type_name(a->t.dtype), hy__gpu_type_name(out->dtype), a->k_first, b->k_first,
-           tile);
-  hy__gpu_function* kernel = hy__gpu_kernel(task, "gemm", "gemm", options);
-  launch(task, kernel, (hy__gpu_dim3){tiles(g->m, tile), tiles(g->n, tile), 1}, 256, 0, *g, &a->t,
-         &b->t, out, addend);
-}
-
 // How many parts k falls into, so that few tiles fill the device.
 static int splits_for(const hy__gpu_task* task, const hy_gemm* g, int64_t tile_count) {
   int64_t steps = (g->k + 63) / 64, splits = 2 * task->device->multiprocessors / tile_count;
   if (splits > steps / 4) splits = steps / 4;
   return splits < 2 || g->batch > MOST_Z ? 1 : splits > 32 ? 32 : (int)splits;
+}
+
+// Memory for their sums.
+static void hold_partial(hy__gpu_task* task, hy_gemm* g, size_t size) {
+  if (g->splits > 1)
+    g->partial = (void*)(uintptr_t)hy__gpu_workspace(
+        task, (size_t)g->splits * (size_t)g->m * (size_t)g->n * (size_t)g->batch * size);
+}
+
+static void add_partial(hy__gpu_task* task, hy_gemm* g, const char* module, const char* entry,
+                        const char* options) {
+  int64_t results = (int64_t)g->m * g->n * g->batch;
+  hy__gpu_launch(task, hy__gpu_kernel(task, module, entry, options),
+                 (hy__gpu_dim3){hy__gpu_blocks(task, results, 256, 1), 1, 1},
+                 (hy__gpu_dim3){256, 1, 1}, 0, HY__GPU_ARGS(g));
+}
+
+static void run_simt(hy__gpu_task* task, hy_gemm* g, const operand* a, const operand* b,
+                     const hy_tensor* out, const hy_tensor* addend) {
+  int64_t large = (int64_t)tiles(g->m, 128) * tiles(g->n, 128) * g->batch;
+  bool wide = out->dtype != HY_F32 || large < task->device->multiprocessors;
+  int tile = wide ? 64 : 128;
+  // Integers are summed in 4 or 8 bytes; they are not split.
+  bool floats = HY_DTYPE_BIT(out->dtype) & HY_FLOATS;
+  unsigned count = tiles(g->m, tile);
+  g->splits = floats ? splits_for(task, g, (int64_t)count * tiles(g->n, tile) * g->batch) : 1;
+  hold_partial(task, g, hy_dtype_size(out->dtype));
+  char options[96];
+  snprintf(options, sizeof options, "-DT=%s -DTO=%s -DA_K=%d -DB_K=%d -DTILE=%d",
+           hy__gpu_type_name(a->t.dtype), hy__gpu_type_name(out->dtype), a->k_first, b->k_first,
+           tile);
+  hy__gpu_function* kernel = hy__gpu_kernel(task, "gemm", "gemm", options);
+  launch(task, kernel, (hy__gpu_dim3){count * (unsigned)g->splits, tiles(g->n, tile), 1}, 256, 0,
+         *g, &a->t, &b->t, out, addend);
+  if (g->splits > 1) add_partial(task, g, "gemm", "gemm_sum", options);
 }
 
 static void run_mma(hy__gpu_task* task, hy_gemm* g, const operand* a, const operand* b,
@@ -131,10 +152,7 @@ static void run_mma(hy__gpu_task* task, hy_gemm* g, const operand* a, const oper
   unsigned count = tiles(g->m, tile) * tiles(g->n, tile);
   unsigned threads = (unsigned)(tile / 16 * task->device->mma_lanes);
   g->splits = splits_for(task, g, (int64_t)count * g->batch);
-  int64_t results = (int64_t)g->m * g->n * g->batch;
-  if (g->splits > 1)
-    g->partial = (float*)(uintptr_t)hy__gpu_workspace(
-        task, (size_t)g->splits * (size_t)results * sizeof(float));
+  hold_partial(task, g, sizeof(float));
   char options[96];
   snprintf(options, sizeof options, "-DT=%s -DA_K=%d -DB_K=%d -DBM=%d -DBN=%d",
            hy__gpu_type_name(a->t.dtype), a->k_first, b->k_first, tile, tile);
@@ -143,10 +161,7 @@ static void run_mma(hy__gpu_task* task, hy_gemm* g, const operand* a, const oper
   size_t shared = stages * 2 * (size_t)tile * 64 * 2;  // stages, operands, rows, depth, bytes
   launch(task, kernel, (hy__gpu_dim3){count, (unsigned)g->splits, 1}, threads, shared, *g, &a->t,
          &b->t, out, addend);
-  if (g->splits > 1)
-    hy__gpu_launch(task, hy__gpu_kernel(task, "gemm_mma", "gemm_mma_sum", options),
-                   (hy__gpu_dim3){hy__gpu_blocks(task, results, 256, 1), 1, 1},
-                   (hy__gpu_dim3){256, 1, 1}, 0, HY__GPU_ARGS(g));
+  if (g->splits > 1) add_partial(task, g, "gemm_mma", "gemm_mma_sum", options);
 }
 
 // Few rows of halves against many that lie along k, with at most a bias; either operand may be the

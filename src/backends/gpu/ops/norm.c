@@ -1,5 +1,6 @@
 // Layer norm, rms norm and batch norm on a GPU.
 #include "backends/gpu/gpu.h"
+#include "backends/gpu/ops/rows.h"
 
 static bool strided(const hy_tensor* t) {
   return t->layout == HY_LAYOUT_STRIDED && hy_dtype_size(t->dtype) > 0;
@@ -24,39 +25,40 @@ static const char* parameter(hy__gpu_task* task, const hy_tensor* t, hy_dtype x,
   return hy__gpu_contiguous(task, t).data;
 }
 
+static long long vector_of(hy_dtype dtype) {
+  return 16 / (long long)hy_dtype_size(dtype);
+}
+
 static void decide_vectors(hy_gpu_norm* p, hy_dtype dtype) {
-  long long n = 16 / (long long)hy_dtype_size(dtype);
-  p->vectors = p->columns % n == 0 && (((uintptr_t)p->x | (uintptr_t)p->out) & 15) == 0;
+  uintptr_t addresses = (uintptr_t)p->x | (uintptr_t)p->dy | (uintptr_t)p->out;
+  p->vectors = p->columns % vector_of(dtype) == 0 && (addresses & 15) == 0;
 }
 
-static unsigned threads_for(const hy_gpu_norm* p, hy_dtype dtype) {
-  long long each = p->vectors ? 16 / (long long)hy_dtype_size(dtype) : 1;
-  unsigned threads = 32;
-  while (threads < 512 && threads * each < p->columns) threads *= 2;
-  return threads;
-}
-
+// A row to a block, whatever its length.
 static void launch_rows(hy__gpu_task* task, const char* entry, hy_gpu_norm* p, hy_dtype dtype) {
-  unsigned threads = threads_for(p, dtype);
+  long long each = p->vectors ? vector_of(dtype) : 1;
+  unsigned threads = (unsigned)task->device->warp_size;
+  while (threads < 512 && threads * each < p->columns) threads *= 2;
   hy__gpu_launch(task, hy__gpu_kernel(task, "norm", entry, hy__gpu_option(dtype)),
                  hy__gpu_1d(hy__gpu_blocks(task, p->rows * threads, (int)threads, 1)),
                  hy__gpu_1d(threads), 0, HY__GPU_ARGS(p));
 }
 
-// In a warp's registers where the row, its parameters and their alignment allow it.
-static void launch_forward(hy__gpu_task* task, hy_gpu_norm* p, hy_dtype dtype) {
-  enum { HELD = 16, WARP = 32, THREADS = 128 };
-  long long vectors = p->columns / (16 / (long long)hy_dtype_size(dtype));
-  bool held = p->vectors && !p->wide && vectors <= (long long)HELD * WARP &&
-              (((uintptr_t)p->weight | (uintptr_t)p->bias) & 15) == 0;
-  if (!held) {
-    launch_rows(task, "norm_forward", p, dtype);
+// In registers where the row and its parameters allow it.
+static void launch(hy__gpu_task* task, const char* entry, const char* held_entry, int held,
+                   hy_gpu_norm* p, hy_dtype dtype) {
+  hy__gpu_lines lines;
+  decide_vectors(p, dtype);
+  if (!p->vectors || (((uintptr_t)p->weight | (uintptr_t)p->bias) & 15) != 0 ||
+      !hy__gpu_hold_rows(task, p->rows, p->columns / vector_of(dtype), held, &lines)) {
+    launch_rows(task, entry, p, dtype);
     return;
   }
-  hy__gpu_launch(task, hy__gpu_kernel(task, "norm", "norm_forward_held", hy__gpu_option(dtype)),
-                 hy__gpu_1d(hy__gpu_blocks(task, p->rows * WARP, THREADS, 1)), hy__gpu_1d(THREADS),
-                 0, HY__GPU_ARGS(p));
+  hy__gpu_launch(task, hy__gpu_kernel(task, "norm", held_entry, hy__gpu_option(dtype)), lines.grid,
+                 lines.block, 0, HY__GPU_ARGS(p));
 }
+
+enum { HELD = 4, HELD_BACKWARD = 2 };  // as in norm.cu
 
 hy_support hy__gpu_norm(hy__gpu_task* task, const hy_call* call) {
   bool centred = call->op == HY_OP_layer_norm;
@@ -75,8 +77,7 @@ hy_support hy__gpu_norm(hy__gpu_task* task, const hy_call* call) {
   if (hy__gpu_present(rstd)) rstd_out = hy__gpu_out_begin(task, rstd);
   p.mean = mean_out.data;
   p.rstd = rstd_out.data;
-  decide_vectors(&p, x.dtype);
-  launch_forward(task, &p, x.dtype);
+  launch(task, "norm_forward", "norm_forward_held", HELD, &p, x.dtype);
   hy__gpu_out_end(task, &call->out[0], &out);
   if (p.mean) hy__gpu_out_end(task, mean, &mean_out);
   if (p.rstd) hy__gpu_out_end(task, rstd, &rstd_out);
@@ -110,22 +111,25 @@ hy_support hy__gpu_norm_backward(hy__gpu_task* task, const hy_call* call) {
   if (hy__gpu_present(&call->out[0]) && p.rows * p.columns > 0) {
     hy_tensor dx = hy__gpu_out_begin(task, &call->out[0]);
     p.out = dx.data;
-    decide_vectors(&p, x.dtype);
-    launch_rows(task, "norm_backward", &p, x.dtype);
+    launch(task, "norm_backward", "norm_backward_held", HELD_BACKWARD, &p, x.dtype);
     hy__gpu_out_end(task, &call->out[0], &dx);
   }
   bool has_weight = hy__gpu_present(dweight), has_bias = hy__gpu_present(dbias);
   if ((!has_weight && !has_bias) || p.columns == 0) return HY_SUPPORT_YES;
   hy_dtype math = math_of(x.dtype);
-  long long wanted = (long long)task->device->multiprocessors * 1024 / (p.columns + 1);
+  decide_vectors(&p, x.dtype);
+  long long columns = p.vectors ? p.columns / vector_of(x.dtype) : p.columns;
+  long long wanted = (long long)task->device->multiprocessors * 1024 / (columns + 1);
+  if (wanted > 4096) wanted = 4096;
   p.splits = wanted < p.rows / 16 ? wanted : p.rows / 16;
   if (p.splits < 1) p.splits = 1;
   size_t bytes = (size_t)(p.splits * p.columns) * hy_dtype_size(math);
   if (has_weight) p.partial_weight = (char*)(uintptr_t)hy__gpu_workspace(task, bytes);
   if (has_bias) p.partial_bias = (char*)(uintptr_t)hy__gpu_workspace(task, bytes);
-  hy__gpu_dim3 grid = {hy__gpu_blocks(task, p.columns, 128, 1), (unsigned)p.splits, 1};
-  hy__gpu_launch(task, hy__gpu_kernel(task, "norm", "norm_parameters", hy__gpu_option(x.dtype)),
-                 grid, hy__gpu_1d(128), 0, HY__GPU_ARGS(&p));
+  const char* entry = p.vectors ? "norm_parameters_vectors" : "norm_parameters";
+  hy__gpu_dim3 grid = {hy__gpu_blocks(task, columns, 64, 1), (unsigned)p.splits, 1};
+  hy__gpu_launch(task, hy__gpu_kernel(task, "norm", entry, hy__gpu_option(x.dtype)), grid,
+                 hy__gpu_1d(64), 0, HY__GPU_ARGS(&p));
   if (has_weight) sum_splits(task, &p, p.partial_weight, math, dweight);
   if (has_bias) sum_splits(task, &p, p.partial_bias, math, dbias);
   return HY_SUPPORT_YES;

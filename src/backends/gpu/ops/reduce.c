@@ -41,12 +41,11 @@ static hy_gpu_reduce plan(const hy_tensor* x, uint32_t mask) {
   return r;
 }
 
-// How a plan is launched: blocks or threads for outputs, and in how many parts; by vectors where
-// the kernels can.
+// How a plan is launched: lines of threads or threads for outputs, and in how many parts; by
+// vectors where the kernels can.
 typedef struct cut {
   bool by_thread, columns;
-  unsigned threads;
-  hy__gpu_dim3 grid;
+  hy__gpu_dim3 grid, block;
 } cut;
 
 static int64_t clamp(int64_t value, int64_t low, int64_t high) {
@@ -72,61 +71,64 @@ static bool has_runs(const hy_gpu_reduce* r, int64_t n) {
   return fits;
 }
 
+// In as near to `splits` parts as whole `unit`s of elements allow, none of them empty.
+static void split(hy_gpu_reduce* r, int64_t splits, int64_t unit) {
+  int64_t part = (r->length + splits - 1) / splits;
+  r->part = (part + unit - 1) / unit * unit;
+  r->splits = r->length > 0 ? (r->length + r->part - 1) / r->part : 1;
+}
+
 static cut cut_work(const hy__gpu_task* task, hy_gpu_reduce* r, bool vectors, bool columns) {
+  enum { SHORT_BLOCK = 128 };  // threads of a block that has several outputs
   const hy_gpu_walk* kept = &r->kept;
   int64_t n = 16 / (int64_t)hy_dtype_size((hy_dtype)kept->dtype[1]);
-  int64_t outputs = kept->n, wanted = (int64_t)task->device->multiprocessors * 2048;
+  int64_t outputs = kept->n, wanted = (int64_t)task->device->multiprocessors * 1024;
   int last = kept->ndim - 1;
   bool outputs_close =
       kept->stride[1][last] == 1 && kept->shape[last] >= 32 && r->stride[r->ndim - 1] != 1;
   cut c = {.by_thread = r->length <= 32 || outputs_close};
-  if (outputs_close && columns && has_columns(r, n)) {
-    // 64 rows a part at least; the parts are summed in a second launch.
-    c.columns = true;
-    c.threads = 64;
-    r->out_step = kept->stride[0][last];
-    r->splits = clamp(wanted / 2 / (outputs / n + 1), 1, clamp(r->length / 64, 1, 4096));
-    c.grid = (hy__gpu_dim3){hy__gpu_blocks(task, outputs / n, (int)c.threads, 1),
-                            (unsigned)r->splits, 1};
-    return c;
-  }
   if (c.by_thread) {
-    c.threads = 128;
-    r->splits = clamp(wanted / (outputs + 1), 1, clamp(r->length / 64, 1, 4096));
-    c.grid = (hy__gpu_dim3){hy__gpu_blocks(task, outputs, 128, 1), (unsigned)r->splits, 1};
+    c.columns = outputs_close && columns && has_columns(r, n);
+    r->out_step = kept->stride[0][last];
+    int64_t threads = c.columns ? outputs / n : outputs;
+    split(r, clamp(wanted / (c.columns ? 2 : 1) / threads, 1, clamp(r->length / 32, 1, 4096)), 1);
+    c.block = hy__gpu_1d(c.columns ? 64 : 128);
+    c.grid =
+        (hy__gpu_dim3){hy__gpu_blocks(task, threads, (int)c.block.x, 1), (unsigned)r->splits, 1};
     return c;
   }
-  // A vector or four a thread: few threads to a row, so that rows need not wait for one another.
+  // Four vectors a thread: few threads to a row, so that rows need not wait for one another.
   r->vectors = vectors && has_runs(r, n);
-  int64_t each = r->vectors ? 4 * n : 8;
-  c.threads = 32;
-  while (c.threads < 512 && (int64_t)c.threads * each < r->length) c.threads *= 2;
-  r->splits = clamp(wanted / c.threads / (outputs + 1), 1,
-                    clamp(r->length / ((int64_t)c.threads * 2 * each), 1, 4096));
-  if (r->vectors) {  // parts begin at vectors
-    int64_t part = (r->length + r->splits - 1) / r->splits;
-    part = (part + n - 1) / n * n;
-    r->splits = (r->length + part - 1) / part;
-    r->vectors = r->splits == 1 || ((r->length + r->splits - 1) / r->splits) % n == 0;
-  }
-  c.grid = hy__gpu_1d(hy__gpu_blocks(task, outputs * r->splits * c.threads, (int)c.threads, 1));
+  int64_t each = r->vectors ? 4 * n : 8, threads = task->device->warp_size;
+  int64_t warp = threads;
+  while (threads < 256 && threads * each < r->length) threads *= 2;
+  split(r, clamp(wanted / threads / outputs, 1, clamp(r->length / (threads * 2 * each), 1, 4096)),
+        r->vectors ? n : 1);
+  int64_t at_once = vectors && threads == warp && r->splits == 1 ? SHORT_BLOCK / warp : 1;
+  c.block = (hy__gpu_dim3){(unsigned)threads, (unsigned)at_once, 1};
+  int64_t blocks = clamp((outputs + at_once - 1) / at_once, 1, INT32_MAX);
+  c.grid = (hy__gpu_dim3){(unsigned)blocks, (unsigned)r->splits, 1};
   return c;
 }
 
-static void launch(hy__gpu_task* task, const hy_gpu_reduce* r, const cut* c, const char* function,
-                   hy_dtype dtype) {
+static bool has_columns_kernel(const char* function) {
+  static const char* const names[] = {"sum", "squares", "max", "min"};
+  for (int i = 0; i < 4; i++)
+    if (strcmp(function, names[i]) == 0) return true;
+  return false;
+}
+
+static void launch(hy__gpu_task* task, const hy_gpu_reduce* r, hy__gpu_dim3 grid,
+                   hy__gpu_dim3 block, const char* how, const char* function, hy_dtype dtype) {
   char entry[32];
-  snprintf(entry, sizeof entry, "%s_%s",
-           c->columns     ? "columns"
-           : c->by_thread ? "thread"
-                          : "block",
-           function);
-  hy__gpu_launch(task, hy__gpu_kernel(task, "reduce", entry, hy__gpu_option(dtype)), c->grid,
-                 hy__gpu_1d(c->threads), 0, HY__GPU_ARGS((void*)r));
+  snprintf(entry, sizeof entry, "%s_%s", how, function);
+  hy__gpu_launch(task, hy__gpu_kernel(task, "reduce", entry, hy__gpu_option(dtype)), grid, block, 0,
+                 HY__GPU_ARGS((void*)r));
 }
 
 void hy__gpu_reduce(hy__gpu_task* task, const char* function, const hy_tensor* x, uint32_t mask,
                     const hy_tensor* out, const double* divisor, const void* centre) {
+  enum { MEET_X = 32, MEET_Y = 8 };  // as in reduce.cu
   hy_gpu_reduce r = plan(x, mask);
   hy_tensor kept_x = keep(x, x->ndim, mask), kept_out = keep(out, x->ndim, mask);
   r.kept = hy__gpu_walk(&kept_x, 2, (const hy_tensor*[]){&kept_out, &kept_x});
@@ -134,21 +136,17 @@ void hy__gpu_reduce(hy__gpu_task* task, const char* function, const hy_tensor* x
   r.divisor = divisor ? *divisor : 1;
   r.centre = centre;
   if (r.kept.n == 0) return;
-  cut c = cut_work(task, &r, true, strcmp(function, "sum") == 0);
-  if (r.splits == 1) {
-    launch(task, &r, &c, function, x->dtype);
-    return;
+  cut c = cut_work(task, &r, true, has_columns_kernel(function));
+  if (r.splits > 1) {
+    size_t bytes = (size_t)(r.kept.n * r.splits) * hy_dtype_size(math_of(x->dtype));
+    r.partial = (char*)(uintptr_t)hy__gpu_workspace(task, bytes);
+    if (!c.by_thread) r.counters = (unsigned*)(uintptr_t)hy__gpu_counters(task);
   }
-  hy_dtype math = math_of(x->dtype);
-  int64_t shape[HY_MAX_DIMS + 1];
-  for (int d = 0; d < kept_x.ndim; d++) shape[d] = kept_x.shape[d];
-  shape[kept_x.ndim] = r.splits;
-  hy_tensor partial = hy__gpu_temporary(task, math, kept_x.ndim + 1, shape);
-  r.partial = partial.data;
-  launch(task, &r, &c, function, x->dtype);
-  // Partial results meet as sums do, squares too.
-  hy__gpu_reduce(task, strcmp(function, "squares") ? function : "sum", &partial, 1u << kept_x.ndim,
-                 &kept_out, divisor, NULL);
+  const char* how = c.columns ? "columns" : c.by_thread ? "thread" : r.vectors ? "run" : "block";
+  launch(task, &r, c.grid, c.block, how, function, x->dtype);
+  if (r.splits > 1 && c.by_thread)
+    launch(task, &r, hy__gpu_1d(hy__gpu_blocks(task, r.kept.n * MEET_Y, MEET_X * MEET_Y, 1)),
+           (hy__gpu_dim3){MEET_X, MEET_Y, 1}, "meet", function, x->dtype);
 }
 
 static const char* function_of(hy_op op) {
@@ -215,7 +213,7 @@ hy_support hy__gpu_extremum(hy__gpu_task* task, const hy_call* call) {
   }
   hy__gpu_launch(task,
                  hy__gpu_kernel(task, "reduce", c.by_thread ? "thread_best" : "block_best", option),
-                 c.grid, hy__gpu_1d(c.threads), 0, HY__GPU_ARGS(&r, &greatest));
+                 c.grid, c.block, 0, HY__GPU_ARGS(&r, &greatest));
   if (r.splits > 1)
     hy__gpu_launch(task, hy__gpu_kernel(task, "reduce", "finish_splits", option),
                    hy__gpu_1d(hy__gpu_blocks(task, r.kept.n, 128, 1)), hy__gpu_1d(128), 0,

@@ -1,8 +1,9 @@
 // Softmax and cross entropy on a GPU.
 #include "backends/gpu/gpu.h"
+#include "backends/gpu/ops/rows.h"
 #include "backends/gpu/rules.h"
 
-enum { WARP_LANE = 1024 };  // as in softmax.cu
+enum { WARP_LANE = 1024, HELD = 4, HELD_BACKWARD = 2 };  // as in softmax.cu
 
 static bool strided(const hy_tensor* t) {
   return t->layout == HY_LAYOUT_STRIDED && hy_dtype_size(t->dtype) > 0;
@@ -20,22 +21,19 @@ static lanes lanes_along(const hy_tensor* t, int dim) {
   return l;
 }
 
-static unsigned threads_for(long long length) {
-  unsigned threads = 32;
+static unsigned threads_for(const hy__gpu_task* task, long long length) {
+  unsigned threads = (unsigned)task->device->warp_size;
   while (threads < 1024 && (long long)threads * 16 < length) threads *= 2;
   return threads;
 }
 
-static bool takes_vectors(hy_dtype dtype, const lanes* l, const void* a, const void* b) {
-  return l->inner == 1 && l->length % (16 / (long long)hy_dtype_size(dtype)) == 0 &&
-         (((uintptr_t)a | (uintptr_t)b) & 15) == 0;
+static long long vectors_of(hy_dtype dtype, const lanes* l) {
+  return l->length / (16 / (long long)hy_dtype_size(dtype));
 }
 
-// Whether a warp holds a lane in registers, HELD vectors a thread.
-static bool is_held(hy_dtype dtype, const lanes* l, const void* a, const void* b) {
-  enum { HELD = 16, WARP = 32 };
-  long long vectors = l->length / (16 / (long long)hy_dtype_size(dtype));
-  return takes_vectors(dtype, l, a, b) && vectors <= (long long)HELD * WARP;
+static bool takes_vectors(hy_dtype dtype, const lanes* l, const void* a, const void* b) {
+  return l->inner == 1 && l->length % (16 / (long long)hy_dtype_size(dtype)) == 0 &&
+         vectors_of(dtype, l) < INT32_MAX / 2 && (((uintptr_t)a | (uintptr_t)b) & 15) == 0;
 }
 
 // A block for each lane.
@@ -51,7 +49,13 @@ hy_support hy__gpu_softmax(hy__gpu_task* task, const hy_call* call) {
   lanes l = lanes_along(&x, hy__gpu_wrap_dim(call->attrs.dim.dim, x.ndim));
   int log_form = call->op == HY_OP_log_softmax;
   const char* option = hy__gpu_option(x.dtype);
-  if (l.inner == 1 && l.length <= WARP_LANE) {
+  int vectors = takes_vectors(x.dtype, &l, x.data, out.data);
+  hy__gpu_lines lines;
+  if (vectors && hy__gpu_hold_rows(task, l.count, vectors_of(x.dtype, &l), HELD, &lines)) {
+    hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", "softmax_held", option), lines.grid,
+                   lines.block, 0,
+                   HY__GPU_ARGS(&out.data, &x.data, &l.count, &l.length, &log_form));
+  } else if (l.inner == 1 && l.length <= WARP_LANE) {
     hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", "softmax_warp", option),
                    hy__gpu_1d(hy__gpu_blocks(task, l.count * 32, 128, 1)), hy__gpu_1d(128), 0,
                    HY__GPU_ARGS(&out.data, &x.data, &l.count, &l.length, &log_form));
@@ -59,13 +63,8 @@ hy_support hy__gpu_softmax(hy__gpu_task* task, const hy_call* call) {
     hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", "softmax_thread", option),
                    hy__gpu_1d(hy__gpu_blocks(task, l.count, 128, 1)), hy__gpu_1d(128), 0,
                    HY__GPU_ARGS(&out.data, &x.data, &l.count, &l.length, &l.inner, &log_form));
-  } else if (is_held(x.dtype, &l, x.data, out.data)) {
-    hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", "softmax_held", option),
-                   hy__gpu_1d(hy__gpu_blocks(task, l.count * 32, 128, 1)), hy__gpu_1d(128), 0,
-                   HY__GPU_ARGS(&out.data, &x.data, &l.count, &l.length, &log_form));
   } else {
-    unsigned threads = threads_for(l.length);
-    int vectors = takes_vectors(x.dtype, &l, x.data, out.data);
+    unsigned threads = threads_for(task, l.length);
     hy__gpu_launch(
         task, hy__gpu_kernel(task, "softmax", "softmax_block", option),
         lane_blocks(task, &l, threads), hy__gpu_1d(threads), 0,
@@ -82,11 +81,20 @@ hy_support hy__gpu_softmax_backward(hy__gpu_task* task, const hy_call* call) {
   hy_tensor dx = hy__gpu_out_begin(task, &call->out[0]);
   lanes l = lanes_along(&y, hy__gpu_wrap_dim(call->attrs.dim.dim, y.ndim));
   int log_form = call->op == HY_OP_log_softmax_backward;
-  unsigned threads = threads_for(l.length);
-  hy__gpu_launch(
-      task, hy__gpu_kernel(task, "softmax", "softmax_backward", hy__gpu_option(y.dtype)),
-      lane_blocks(task, &l, threads), hy__gpu_1d(threads), 0,
-      HY__GPU_ARGS(&dx.data, &dy.data, &y.data, &l.count, &l.length, &l.inner, &log_form));
+  const char* option = hy__gpu_option(y.dtype);
+  hy__gpu_lines lines;
+  if (takes_vectors(y.dtype, &l, y.data, dy.data) && ((uintptr_t)dx.data & 15) == 0 &&
+      hy__gpu_hold_rows(task, l.count, vectors_of(y.dtype, &l), HELD_BACKWARD, &lines)) {
+    hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", "softmax_backward_held", option),
+                   lines.grid, lines.block, 0,
+                   HY__GPU_ARGS(&dx.data, &dy.data, &y.data, &l.count, &l.length, &log_form));
+  } else {
+    unsigned threads = threads_for(task, l.length);
+    hy__gpu_launch(
+        task, hy__gpu_kernel(task, "softmax", "softmax_backward", option),
+        lane_blocks(task, &l, threads), hy__gpu_1d(threads), 0,
+        HY__GPU_ARGS(&dx.data, &dy.data, &y.data, &l.count, &l.length, &l.inner, &log_form));
+  }
   hy__gpu_out_end(task, &call->out[0], &dx);
   return HY_SUPPORT_YES;
 }
@@ -109,7 +117,7 @@ static loss loss_begin(hy__gpu_task* task, const hy_call* call) {
   loss s = {.l = lanes_along(&logits, logits.ndim > 1),
             .option = hy__gpu_option(logits.dtype),
             .math = logits.dtype == HY_F64 ? HY_F64 : HY_F32};
-  s.threads = threads_for(s.l.length);
+  s.threads = threads_for(task, s.l.length);
   s.grid = lane_blocks(task, &s.l, s.threads);
   s.e = (hy_gpu_cross_entropy){
       .logits = logits.data,
@@ -182,10 +190,17 @@ hy_support hy__gpu_cross_entropy_backward(hy__gpu_task* task, const hy_call* cal
                    HY__GPU_ARGS(&s.e));
     s.e.total_weight = sum(task, s.e.lane_weight, s.math, s.l.count, s.math);
   }
-  if (s.e.weight && attrs.label_smoothing > 0)
-    s.e.weight_sum = sum(task, s.e.weight, call->in[2].dtype, s.l.length, s.math);
+  bool by_class = s.e.weight && attrs.label_smoothing > 0;  // one class at a time
+  if (by_class) s.e.weight_sum = sum(task, s.e.weight, call->in[2].dtype, s.l.length, s.math);
+  s.e.vectors = s.e.vectors && !by_class && ((uintptr_t)dlogits.data & 15) == 0;
+  if (s.e.vectors) {
+    enum { STATIC_SHARED = 1024 };  // at most what the kernel has besides
+    int room = (task->device->max_shared - STATIC_SHARED) / 16;
+    s.e.kept = (int)vectors_of(dlogits.dtype, &s.l);
+    if (s.e.kept > room) s.e.kept = room;
+  }
   hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", "cross_entropy_backward", s.option), s.grid,
-                 hy__gpu_1d(s.threads), 0, HY__GPU_ARGS(&s.e));
+                 hy__gpu_1d(s.threads), (size_t)s.e.kept * 16, HY__GPU_ARGS(&s.e));
   hy__gpu_out_end(task, &call->out[0], &dlogits);
   return HY_SUPPORT_YES;
 }

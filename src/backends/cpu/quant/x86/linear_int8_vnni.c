@@ -9,7 +9,7 @@
 #include "backends/cpu/quant/int8_kernel.h"
 
 #if defined(__x86_64__)
-#include "backends/cpu/simd/avx512.h"
+#include "backends/cpu/quant/x86/weights_avx512.h"
 
 HY__TARGET_VNNI
 
@@ -59,28 +59,11 @@ HY__INLINE __m512i bytes_of(__m512i words_a, __m512i words_b) {
                             _mm512_cvtepi16_epi8(words_b), 1);
 }
 
-// The scales of a block in its lanes, from the first one's place; `left` of the block's
-// numbers exist.
-HY__INLINE __m512 block_scales(const float* scale, int64_t group, int64_t length, int64_t left) {
-  if (group == 32 && length == 128) {
-    __m128 four = left >= 128 ? _mm_loadu_ps(scale)
-                              : _mm_maskz_loadu_ps((__mmask8)hy__first16((left + 31) / 32), scale);
-    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
-                                 _mm512_castps128_ps512(four));
-  }
-  if (2 * group == length) {
-    __m256 low = _mm256_set1_ps(scale[0]);
-    __m256 high = left > group ? _mm256_set1_ps(scale[1]) : low;
-    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
-  }
-  return _mm512_set1_ps(*scale);
-}
-
 static __m512 lane_scales(const hy__int8_rows* x, int64_t i, int64_t at, int64_t length) {
   const float* scale = x->scale + i * x->scale_row;
   int64_t lane = length / 16;
   if (x->group == x->k || x->group == 32 || x->group == 64 || x->group % length == 0)
-    return block_scales(scale + at / x->group, x->group, length, x->k - at);
+    return hy__block_scales(scale + at / x->group, x->group, length, x->k - at);
   float each[16] = {0};
   for (int l = 0; l < 16 && at + l * lane < x->k; l++) each[l] = scale[(at + l * lane) / x->group];
   return _mm512_loadu_ps(each);
@@ -122,59 +105,90 @@ HY__INLINE __m512 add_block(hy_dtype dtype, __m512i bytes, const block* b, __m51
   return _mm512_fmadd_ps(_mm512_cvtepi32_ps(products), _mm512_mul_ps(scales, b->scale), sum);
 }
 
-// Bytes ahead of the row that is read: the hardware's own prefetching stops at each page's end.
-enum { AHEAD = 4096 };
+// Up to PAIR rows of weights with m rows of x: as two rows where x is too large for L1, of which
+// each of its blocks is then read half as often, else one after another in the order of memory.
+enum { PAIR = 2, X_FOR_PAIRS = 24 << 10 };
 
-HY__INLINE void dot_row(hy_dtype dtype, const hy__quantized* w, int64_t row, const char* lines,
-                        int64_t line_size, int m, float* out, int64_t ldo) {
+HY__INLINE void dot_rows(hy_dtype dtype, int rows, bool near, const hy__quantized* w,
+                         hy__scale_walk walk, int64_t first, const char* lines, int64_t line_size,
+                         int m, float* out, int64_t ldo) {
   const int64_t length = dtype == HY_I4 ? 2 * BYTES : BYTES, step = block_bytes(dtype);
-  const unsigned char* data = w->data + row * w->row;
-  const float* scale = w->scale + row * w->scale_row;
-  // Either a block has several scales, or several blocks have one.
-  int64_t advance = w->group < length && w->group < w->k ? length / w->group : 1;
-  int64_t blocks = (w->group + length - 1) / length, block_in_group = 0;
-  int64_t whole = w->k / length * length;
-  __m512 sums[HY__INT8_MAX_M];
-  for (int l = 0; l < m; l++) sums[l] = _mm512_setzero_ps();
-  for (int64_t at = 0; at < whole; at += length, data += BYTES, lines += step) {
-    _mm_prefetch((const char*)data + AHEAD, _MM_HINT_T0);
-    __m512 scales = block_scales(scale, w->group, length, length);
-    __m512i bytes = _mm512_loadu_si512(data);
+  const unsigned char* data = w->data + first * w->row;
+  const float* scale = w->scale + first * w->scale_row;
+  int64_t block_in_group = 0;
+  __m512 sums[PAIR][HY__INT8_MAX_M];
+#pragma GCC unroll 2
+  for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 4
-    for (int l = 0; l < m; l++)
-      sums[l] = add_block(dtype, bytes, (const block*)(lines + l * line_size), scales, sums[l]);
-    if (++block_in_group == blocks) {
-      scale += advance;
+    for (int l = 0; l < m; l++) sums[r][l] = _mm512_setzero_ps();
+  }
+  int64_t left = w->k;
+  for (; left >= length; left -= length, data += BYTES, lines += step) {
+    // What a pair has ahead of its end is that of the next pair.
+    const unsigned char* ahead = data + HY__WEIGHTS_AHEAD / rows;
+    if (rows > 1 && left * BYTES <= HY__WEIGHTS_AHEAD / rows * length) ahead += (rows - 1) * w->row;
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++) {
+      hy__prefetch(ahead + r * w->row, near);
+      __m512i bytes = _mm512_loadu_si512(data + r * w->row);
+      __m512 scales = hy__block_scales(scale + r * w->scale_row, w->group, length, length);
+#pragma GCC unroll 4
+      for (int l = 0; l < m; l++)
+        sums[r][l] =
+            add_block(dtype, bytes, (const block*)(lines + l * line_size), scales, sums[r][l]);
+    }
+    if (++block_in_group == walk.blocks) {
+      scale += walk.advance;
       block_in_group = 0;
     }
   }
-  if (whole < w->k) {
-    int64_t left = w->k - whole;
-    __m512 scales = block_scales(scale, w->group, length, left);
-    __m512i bytes = _mm512_maskz_loadu_epi8(first64(dtype == HY_I4 ? left / 2 : left), data);
+  __mmask64 mask = first64(dtype == HY_I4 ? left / 2 : left);
+  for (int r = 0; r < rows && left > 0; r++) {
+    __m512i bytes = _mm512_maskz_loadu_epi8(mask, data + r * w->row);
+    __m512 scales = hy__block_scales(scale + r * w->scale_row, w->group, length, left);
     for (int l = 0; l < m; l++)
-      sums[l] = add_block(dtype, bytes, (const block*)(lines + l * line_size), scales, sums[l]);
+      sums[r][l] =
+          add_block(dtype, bytes, (const block*)(lines + l * line_size), scales, sums[r][l]);
   }
-  for (int l = 0; l < m; l++) out[l * ldo] = _mm512_reduce_add_ps(sums[l]);
+#pragma GCC unroll 2
+  for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+    for (int l = 0; l < m; l++) out[l * ldo + r] = _mm512_reduce_add_ps(sums[r][l]);
+  }
 }
 
-HY__INLINE void dot_rows(hy_dtype dtype, const hy__quantized* w, int64_t first, int rows,
+HY__INLINE void all_rows(hy_dtype dtype, const hy__quantized* w, int64_t first, int n,
                          const char* lines, int64_t line_size, int m, float* out, int64_t ldo) {
-  for (int r = 0; r < rows; r++) dot_row(dtype, w, first + r, lines, line_size, m, out + r, ldo);
+  hy__scales_ahead ahead = hy__scales_ahead_of(w);
+  hy__scale_walk walk = hy__scale_walk_of(w, dtype == HY_I4 ? 2 * BYTES : BYTES);
+  int64_t x_bytes = m * line_size;
+  bool pairs = m > 1 && x_bytes > X_FOR_PAIRS;
+  // int8 has few scales, and one row of x leaves it enough of L1.
+  bool near = !pairs && (x_bytes <= HY__X_IN_L1 || (dtype == HY_I8 && m == 1));
+  int step = pairs ? PAIR : 1;
+  for (int r = 0; r < n; r += n - r < step ? 1 : step) {
+    for (int i = 0; i < step && !near; i++) hy__prefetch_scales(w, first + r + i, ahead);
+    if (m > 1 && pairs && n - r >= PAIR)
+      dot_rows(dtype, PAIR, false, w, walk, first + r, lines, line_size, m, out + r, ldo);
+    else if (near)
+      dot_rows(dtype, 1, true, w, walk, first + r, lines, line_size, m, out + r, ldo);
+    else
+      dot_rows(dtype, 1, false, w, walk, first + r, lines, line_size, m, out + r, ldo);
+  }
 }
 
 static void gemv(const hy__int8_rows* x, const hy__quantized* w, int64_t first, int rows,
                  const void* lines, int m, float* out, int64_t ldo) {
   int64_t size = row_bytes(x, w);
   switch (m + (w->dtype == HY_I4 ? 4 : 0)) {
-    case 1: dot_rows(HY_I8, w, first, rows, lines, size, 1, out, ldo); return;
-    case 2: dot_rows(HY_I8, w, first, rows, lines, size, 2, out, ldo); return;
-    case 3: dot_rows(HY_I8, w, first, rows, lines, size, 3, out, ldo); return;
-    case 4: dot_rows(HY_I8, w, first, rows, lines, size, 4, out, ldo); return;
-    case 5: dot_rows(HY_I4, w, first, rows, lines, size, 1, out, ldo); return;
-    case 6: dot_rows(HY_I4, w, first, rows, lines, size, 2, out, ldo); return;
-    case 7: dot_rows(HY_I4, w, first, rows, lines, size, 3, out, ldo); return;
-    default: dot_rows(HY_I4, w, first, rows, lines, size, 4, out, ldo); return;
+    case 1: all_rows(HY_I8, w, first, rows, lines, size, 1, out, ldo); return;
+    case 2: all_rows(HY_I8, w, first, rows, lines, size, 2, out, ldo); return;
+    case 3: all_rows(HY_I8, w, first, rows, lines, size, 3, out, ldo); return;
+    case 4: all_rows(HY_I8, w, first, rows, lines, size, 4, out, ldo); return;
+    case 5: all_rows(HY_I4, w, first, rows, lines, size, 1, out, ldo); return;
+    case 6: all_rows(HY_I4, w, first, rows, lines, size, 2, out, ldo); return;
+    case 7: all_rows(HY_I4, w, first, rows, lines, size, 3, out, ldo); return;
+    default: all_rows(HY_I4, w, first, rows, lines, size, 4, out, ldo); return;
   }
 }
 
@@ -244,6 +258,12 @@ HY__INLINE __m512i unsigned_weights(const hy__quantized* w, int64_t row, int64_t
   return _mm512_xor_si512(each, _mm512_set1_epi8(8));
 }
 
+// Row `row` of the panel that comes next: its 32 streams are too many for the hardware.
+HY__INLINE void prefetch_next(const hy__quantized* w, int64_t row, int64_t at) {
+  const unsigned char* data = w->data + (row + NR) * w->row;
+  _mm_prefetch((const char*)data + (w->dtype == HY_I4 ? at / 2 : at), _MM_HINT_T1);
+}
+
 static void pack_weights(const hy__quantized* w, int64_t first, int n, int64_t k_group,
                          void* packed) {
   uint32_t* to = packed;
@@ -258,7 +278,9 @@ static void pack_weights(const hy__quantized* w, int64_t first, int n, int64_t k
         __m512i rows[16];
         for (int j = 0; j < 16; j++) {
           rows[j] = _mm512_setzero_si512();
-          if (half + j < n) rows[j] = unsigned_weights(w, first + half + j, at + in, left);
+          if (half + j >= n) continue;
+          rows[j] = unsigned_weights(w, first + half + j, at + in, left);
+          prefetch_next(w, first + half + j, at + in);
         }
         store_lanes(rows, (int)left / 4, 16, to + half);
       }

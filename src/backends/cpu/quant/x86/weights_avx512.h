@@ -1,0 +1,103 @@
+// Quantised weights as floats in AVX-512: what the kernels that dequantise share.
+#ifndef HALYARD_CPU_QUANT_X86_WEIGHTS_AVX512_H_
+#define HALYARD_CPU_QUANT_X86_WEIGHTS_AVX512_H_
+
+#include "backends/cpu/quant/quantized.h"
+#include "backends/cpu/simd/avx512.h"
+
+HY__TARGET_AVX512
+
+// Bytes by which a GEMV asks for weights before it uses them: the hardware's own prefetching stops
+// at each page's end.
+enum { HY__WEIGHTS_AHEAD = 4096 };
+
+// Into L1; into L2 where x takes so much of L1 that it would lose lines to what is prefetched.
+enum { HY__X_IN_L1 = 8 << 10 };
+
+HY__INLINE void hy__prefetch(const void* p, bool near) {
+  if (near)
+    _mm_prefetch((const char*)p, _MM_HINT_T0);
+  else
+    _mm_prefetch((const char*)p, _MM_HINT_T1);
+}
+
+// The scales of a row about as far ahead: they are too few to start the hardware's own prefetching.
+typedef struct hy__scales_ahead {
+  int64_t rows, bytes;
+} hy__scales_ahead;
+
+static inline hy__scales_ahead hy__scales_ahead_of(const hy__quantized* w) {
+  return (hy__scales_ahead){1 + HY__WEIGHTS_AHEAD / (w->row > 0 ? w->row : 1),
+                            w->k / w->group * (int64_t)sizeof(float)};
+}
+
+HY__INLINE void hy__prefetch_scales(const hy__quantized* w, int64_t row, hy__scales_ahead ahead) {
+  const char* scales = (const char*)(w->scale + (row + ahead.rows) * w->scale_row);
+  for (int64_t i = 0; i < ahead.bytes; i += 64) _mm_prefetch(scales + i, _MM_HINT_T1);
+}
+
+// Sixteen elements of one byte each, not scaled.
+HY__INLINE __m512 hy__bytes_to_floats(__m128i bytes, hy_dtype dtype) {
+  if (dtype == HY_I8) return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+  __m256i words = _mm256_cvtepu8_epi16(bytes);
+  if (dtype == HY_F8E5M2) return _mm512_cvtph_ps(_mm256_slli_epi16(words, 8));
+  // As a half, whose exponent has a bias of 15 instead of 7.
+  __m256i magnitude = _mm256_and_si256(_mm256_slli_epi16(words, 7), _mm256_set1_epi16(0x3f80));
+  __m256i sign = _mm256_and_si256(_mm256_slli_epi16(words, 8), _mm256_set1_epi16((short)0x8000));
+  __mmask16 nan = _mm256_cmpeq_epi16_mask(magnitude, _mm256_set1_epi16(0x3f80));
+  __m256i half =
+      _mm256_mask_mov_epi16(_mm256_or_si256(magnitude, sign), nan, _mm256_set1_epi16(0x7e00));
+  return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256));
+}
+
+// Sixteen nibbles in eight bytes, in order; `count` of them exist. The permute looks at the low
+// four bits of each SIMD lane only.
+HY__INLINE __m512 hy__nibbles_to_floats(const unsigned char* p, int64_t count) {
+  __m512 table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+  __m128i bytes = _mm_maskz_loadu_epi8(hy__first16(count < 16 ? (count + 1) / 2 : 8), p);
+  __m128i words = _mm_cvtepu8_epi16(bytes);
+  __m128i each =
+      _mm_and_si128(_mm_or_si128(words, _mm_slli_epi16(words, 4)), _mm_set1_epi16(0x0f0f));
+  return _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(each), table);
+}
+
+// The scales of a block of `length` elements in the lanes that hold them, a sixteenth in each, from
+// the first one's place; `left` of the block's elements exist. The group is a quarter or half of
+// the block, or a multiple of it, or the whole row.
+HY__INLINE __m512 hy__block_scales(const float* scale, int64_t group, int64_t length,
+                                   int64_t left) {
+  if (4 * group == length) {
+    __m128 four = left >= length ? _mm_loadu_ps(scale)
+                                 : _mm_maskz_loadu_ps(
+                                       (__mmask8)hy__first16((left + group - 1) / group), scale);
+    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
+                                 _mm512_castps128_ps512(four));
+  }
+  if (2 * group == length) {
+    __m256 low = _mm256_set1_ps(scale[0]);
+    __m256 high = left > group ? _mm256_set1_ps(scale[1]) : low;
+    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+  }
+  return _mm512_set1_ps(*scale);
+}
+
+// How blocks walk along a row's scales: either a block has several, or several blocks have one.
+// Divisions that a row is too short for.
+typedef struct hy__scale_walk {
+  int64_t advance;  // scales, after this many blocks
+  int64_t blocks;
+} hy__scale_walk;
+
+static inline hy__scale_walk hy__scale_walk_of(const hy__quantized* w, int64_t length) {
+  return (hy__scale_walk){w->group < length && w->group < w->k ? length / w->group : 1,
+                          (w->group + length - 1) / length};
+}
+
+// Whether hy__block_scales can.
+static inline bool hy__block_takes(int64_t group, int64_t k, int64_t length) {
+  return group == k || 4 * group == length || 2 * group == length || group % length == 0;
+}
+
+HY__TARGET_END
+
+#endif  // HALYARD_CPU_QUANT_X86_WEIGHTS_AVX512_H_

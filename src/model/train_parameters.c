@@ -1,0 +1,250 @@
+// Parameters of a training: adapters and gradients as vectors, and copies of adapters in the type
+// of activations.
+//
+// Adapters are kept and stepped in their own type, float32 as a rule. Beside activations of 16 bits
+// a pass reads copies in that type, which are written anew after each step: mixed precision with
+// master weights, as it is usual.
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "model/trainer.h"
+
+// ---- listing ----
+
+static hy_status add_parameter(hy__train_parameters* p, const char* name, hy_array* array) {
+  if (p->n == p->capacity) {
+    int capacity = p->capacity ? 2 * p->capacity : 64;
+    hy_array** arrays = hy__realloc(p->arrays, (size_t)capacity * sizeof *arrays);
+    if (arrays) p->arrays = arrays;
+    char(*names)[160] = hy__realloc(p->names, (size_t)capacity * sizeof *names);
+    if (names) p->names = names;
+    if (!arrays || !names)
+      return hy_fail(HY_OUT_OF_MEMORY, "no memory for a list of %d parameters", capacity);
+    p->capacity = capacity;
+  }
+  snprintf(p->names[p->n], sizeof p->names[0], "%s", name);
+  p->arrays[p->n++] = hy_array_retain(array);
+  return HY_OK;
+}
+
+static hy_status take_any(void* context, const char* name, hy_array** slot, int ndim,
+                          const int64_t* shape) {
+  (void)ndim;
+  (void)shape;
+  return add_parameter(context, name, *slot);
+}
+
+static hy_status take_adapter(void* context, const char* name, hy__linear* layer, int64_t out,
+                              int64_t in) {
+  char full[160];
+  (void)out;
+  (void)in;
+  if (!layer->lora.a) return HY_OK;
+  snprintf(full, sizeof full, "%s.lora_A", name);
+  HY_TRY(add_parameter(context, full, layer->lora.a));
+  snprintf(full, sizeof full, "%s.lora_B", name);
+  return add_parameter(context, full, layer->lora.b);
+}
+
+// ---- vectors ----
+
+static int64_t count_elements(const hy__train_parameters* p) {
+  int64_t n = 0;
+  for (int i = 0; i < p->n; i++) n += hy_tensor_numel(hy_array_tensor(p->arrays[i]));
+  return n;
+}
+
+// Part i of a vector of all parameters, in the parameter's shape; *at goes on behind it.
+static hy_status part_of(const hy__train_parameters* p, int i, hy_array* vector, int64_t* at,
+                         hy_array** part) {
+  const hy_tensor* t = hy_array_tensor(p->arrays[i]);
+  int64_t end = *at + hy_tensor_numel(t);
+  hy_array* piece;
+  HY_TRY(hy_array_slice(NULL, &piece, vector, 0, *at, end, 1));
+  hy_status status = hy_array_view(NULL, part, piece, t->ndim, t->shape);
+  hy_array_release(piece);
+  *at = end;
+  return status;
+}
+
+// The type of all parameters; f32 where they differ.
+static hy_dtype common_type(const hy__train_parameters* p) {
+  hy_dtype dtype = hy_array_tensor(p->arrays[0])->dtype;
+  for (int i = 1; i < p->n; i++) {
+    if (hy_array_tensor(p->arrays[i])->dtype != dtype) return HY_F32;
+  }
+  return dtype;
+}
+
+static hy_status write_into(hy_tape* tape, hy_array* to, hy_array* from) {
+  hy_attrs attrs = {.cast = {hy_array_tensor(to)->dtype}};
+  return hy_array_apply_into(tape, HY_OP_cast, &from, 1, &attrs, &to, 1);
+}
+
+// The arrays move into one vector.
+static hy_status make_flat(hy__train_parameters* p, hy_tape* tape) {
+  int64_t n = count_elements(p), at = 0;
+  HY_TRY(hy_array_empty(hy_tape_stream(tape), &p->flat, common_type(p), 1, &n));
+  for (int i = 0; i < p->n; i++) {
+    hy_array* part;
+    HY_TRY(part_of(p, i, p->flat, &at, &part));
+    hy_status status = write_into(tape, part, p->arrays[i]);
+    hy_array_release(p->arrays[i]);
+    p->arrays[i] = part;
+    HY_TRY(status);
+  }
+  return HY_OK;
+}
+
+static hy_status make_leaves(hy__train_parameters* p, hy_tape* tape, hy_dtype activations) {
+  int64_t n = count_elements(p), at = 0;
+  p->leaves = hy__calloc((size_t)p->n, sizeof(hy_array*));
+  if (!p->leaves) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a list of %d parameters", p->n);
+  if (p->flat && hy_array_tensor(p->flat)->dtype != activations)
+    HY_TRY(hy_array_empty(hy_tape_stream(tape), &p->copy, activations, 1, &n));
+  for (int i = 0; i < p->n; i++) {
+    if (p->copy)
+      HY_TRY(part_of(p, i, p->copy, &at, &p->leaves[i]));
+    else
+      p->leaves[i] = hy_array_retain(p->arrays[i]);
+    HY_TRY(hy_array_set_requires_grad(p->arrays[i], true));
+    HY_TRY(hy_array_set_requires_grad(p->leaves[i], true));
+  }
+  return hy__train_parameters_refresh(p, tape);
+}
+
+// ---- the model's side ----
+
+typedef struct placing {
+  hy__train_parameters* parameters;
+  int at;
+} placing;
+
+static void replace(hy_array** slot, hy_array* array) {
+  hy_array* old = *slot;
+  *slot = hy_array_retain(array);
+  hy_array_release(old);
+}
+
+// The layer's adapter lies in the vector from now on, and stays there.
+static hy_status place_adapter(void* context, const char* name, hy__linear* layer, int64_t out,
+                               int64_t in) {
+  placing* c = context;
+  const hy__train_parameters* p = c->parameters;
+  (void)name;
+  (void)out;
+  (void)in;
+  if (!layer->lora.a) return HY_OK;
+  replace(&layer->lora.a, p->arrays[c->at]);
+  replace(&layer->lora.b, p->arrays[c->at + 1]);
+  replace(&layer->lora.train_a, p->leaves[c->at]);
+  replace(&layer->lora.train_b, p->leaves[c->at + 1]);
+  c->at += 2;
+  return HY_OK;
+}
+
+static hy_status forget_leaves(void* context, const char* name, hy__linear* layer, int64_t out,
+                               int64_t in) {
+  (void)context;
+  (void)name;
+  (void)out;
+  (void)in;
+  replace(&layer->lora.train_a, NULL);
+  replace(&layer->lora.train_b, NULL);
+  return HY_OK;
+}
+
+static hy_status take_adapters(hy__train_parameters* p, hy_tape* tape, hy__transformer* model) {
+  HY_TRY(hy__transformer_visit_linears(model, take_adapter, p));
+  if (p->n == 0) return hy_fail(HY_INVALID_ARGUMENT, "the model has no adapters to train");
+  HY_TRY(make_flat(p, tape));
+  HY_TRY(make_leaves(p, tape, model->config.dtype));
+  return hy__transformer_visit_linears(model, place_adapter, &(placing){p, 0});
+}
+
+static hy_status take_all(hy__train_parameters* p, hy_tape* tape, hy__transformer* model) {
+  HY_TRY(hy__transformer_visit(model, take_any, p));
+  for (int i = 1; i < p->n; i++) {
+    if (hy_array_tensor(p->arrays[i])->dtype != hy_array_tensor(p->arrays[0])->dtype)
+      return hy_fail(HY_UNSUPPORTED, "%s is %s and %s is %s; parameters of one type are trained",
+                     p->names[0], hy_dtype_name(hy_array_tensor(p->arrays[0])->dtype), p->names[i],
+                     hy_dtype_name(hy_array_tensor(p->arrays[i])->dtype));
+  }
+  return make_leaves(p, tape, model->config.dtype);
+}
+
+hy_status hy__train_parameters_take(hy__train_parameters* p, hy_tape* tape, hy__transformer* model,
+                                    const hy__train_options* options) {
+  hy_tape_set_recording(tape, false);
+  HY_TRY(options->all_parameters ? take_all(p, tape, model) : take_adapters(p, tape, model));
+  int64_t n = count_elements(p);
+  hy_stream* stream = hy_tape_stream(tape);
+  HY_TRY(hy_array_empty(stream, &p->pass, hy_array_tensor(p->leaves[0])->dtype, 1, &n));
+  if (options->accumulate > 1 || options->comm || p->copy)
+    return hy_array_empty(stream, &p->sum, hy_array_tensor(p->arrays[0])->dtype, 1, &n);
+  p->sum = hy_array_retain(p->pass);
+  return HY_OK;
+}
+
+static void release_list(hy_array** list, int n) {
+  for (int i = 0; list && i < n; i++) {
+    if (list[i]) hy_array_set_requires_grad(list[i], false);
+    hy_array_release(list[i]);
+  }
+  hy__mfree(list);
+}
+
+void hy__train_parameters_release(hy__train_parameters* p, hy__transformer* model) {
+  hy__transformer_visit_linears(model, forget_leaves, NULL);
+  release_list(p->leaves, p->n);
+  release_list(p->arrays, p->n);
+  hy__mfree(p->names);
+  hy_array* const vectors[] = {p->flat, p->copy, p->pass, p->sum};
+  for (int i = 0; i < 4; i++) hy_array_release(vectors[i]);
+  memset(p, 0, sizeof *p);
+}
+
+// ---- a step ----
+
+static hy_status set_grads(const hy__train_parameters* p, hy_array* const* arrays,
+                           hy_array* vector) {
+  int64_t at = 0;
+  for (int i = 0; i < p->n; i++) {
+    hy_array* part;
+    HY_TRY(part_of(p, i, vector, &at, &part));
+    hy_status status = hy_array_set_grad(arrays[i], part);
+    hy_array_release(part);
+    HY_TRY(status);
+  }
+  return HY_OK;
+}
+
+void hy__train_parameters_begin_pass(hy_scope* s, hy__train_parameters* p) {
+  hy_s_fill(s, p->pass, hy_int(0));
+  HY_SCOPE_TRY(s, set_grads(p, p->leaves, p->pass));
+}
+
+void hy__train_parameters_add_pass(hy_scope* s, hy__train_parameters* p, hy_array* pass,
+                                   bool first) {
+  if (s->status != HY_OK || p->sum == pass) return;
+  hy_dtype dtype = hy_array_tensor(p->sum)->dtype;
+  if (first) {
+    HY_SCOPE_TRY(s, write_into(s->tape, p->sum, pass));
+    return;
+  }
+  if (hy_array_tensor(pass)->dtype != dtype) pass = hy_s_cast(s, pass, dtype);
+  hy_s_add_into(s, p->sum, pass);
+}
+
+hy_status hy__train_parameters_end_passes(hy__train_parameters* p) {
+  return set_grads(p, p->arrays, p->sum);
+}
+
+hy_status hy__train_parameters_refresh(hy__train_parameters* p, hy_tape* tape) {
+  if (!p->copy) return HY_OK;
+  bool recording = hy_tape_set_recording(tape, false);
+  hy_status status = write_into(tape, p->copy, p->flat);
+  hy_tape_set_recording(tape, recording);
+  return status;
+}

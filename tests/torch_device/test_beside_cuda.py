@@ -1,0 +1,92 @@
+"""torch's own cuda device beside npu, in one process. Skipped where torch has none; npu may be any backend, cuda's too."""
+
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+DEVICES = ("cuda", "npu")
+
+
+def net(device):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 64, 32), nn.GELU(), nn.Linear(32, 10)).to(device)
+
+
+def trained(device, steps=5):
+    torch.manual_seed(1)
+    x, y = torch.randn(16, 1, 8, 8), torch.randint(0, 10, (16,))
+    model = net(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(steps):
+        loss = F.cross_entropy(model(x.to(device)), y.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_both_train_as_the_cpu_does():
+    want = trained("cpu")
+    for device in DEVICES:
+        assert trained(device) == pytest.approx(want, rel=2e-2), device
+
+
+def test_backward_in_turns_and_at_once():
+    leaves = {d: torch.arange(6.0, device=d).requires_grad_() for d in DEVICES}
+    loss = sum((leaf * leaf).sum().cpu() for leaf in leaves.values())
+    loss.backward()
+    for leaf in leaves.values():
+        assert leaf.grad.cpu().tolist() == [0, 2, 4, 6, 8, 10]
+
+
+def test_copies_between_them():
+    x = torch.randn(37, 19)
+    for a, b in (("cuda", "npu"), ("npu", "cuda")):
+        assert torch.equal(x.to(a).to(b).cpu(), x)
+        assert torch.equal(x.to(a).t()[3:].to(b).cpu(), x.t()[3:])
+
+
+def test_streams_events_graphs_and_random_numbers_of_cuda():
+    stream = torch.cuda.Stream()
+    x = torch.randn(256, 256, device="cuda")
+    torch.cuda.current_stream().synchronize()
+    with torch.cuda.stream(stream):
+        y = x @ x
+        done = stream.record_event()
+    done.synchronize()
+    assert torch.allclose(y.cpu(), x.cpu() @ x.cpu(), atol=0.5)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        z = x * 2
+    x.fill_(3)
+    graph.replay()
+    assert z.cpu().eq(6).all()
+    torch.manual_seed(5)
+    first = torch.randn(8, device="cuda")
+    torch.manual_seed(5)
+    assert torch.equal(first, torch.randn(8, device="cuda"))
+
+
+def test_memory_is_counted_apart():
+    before = torch.npu.memory_allocated(), torch.cuda.memory_allocated()
+    x = torch.empty(1 << 20, device="cuda")
+    assert torch.npu.memory_allocated() == before[0] and torch.cuda.memory_allocated() >= before[1] + (4 << 20)
+    y = torch.empty(1 << 20, device="npu")
+    assert torch.npu.memory_allocated() >= before[0] + (4 << 20)
+    del x, y
+
+
+def test_autocast_of_cuda():
+    with torch.autocast("cuda", torch.bfloat16):
+        assert (torch.randn(4, 4, device="cuda") @ torch.randn(4, 4, device="cuda")).dtype == torch.bfloat16
+    with torch.autocast("npu", torch.bfloat16):
+        assert (torch.randn(4, 4, device="npu") @ torch.randn(4, 4, device="npu")).dtype == torch.bfloat16
+
+
+def test_tensors_of_both_are_refused():
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.ones(3, device="npu") + torch.ones(3, device="cuda")
