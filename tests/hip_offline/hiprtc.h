@@ -70,11 +70,19 @@ static const __device__ offline_block blockIdx = {};
 static const __device__ offline_block_size blockDim = {};
 static const __device__ offline_grid_size gridDim = {};
 
-typedef float offline_float4 __attribute__((ext_vector_type(4)));
-typedef offline_float4 float4;
-OFFLINE float4 make_float4(float x, float y, float z, float w) {
-  return float4{x, y, z, w};
-}
+#define OFFLINE_VECTORS(T, name)                         \
+  typedef T name##2 __attribute__((ext_vector_type(2))); \
+  typedef T name##4 __attribute__((ext_vector_type(4))); \
+  OFFLINE name##2 make_##name##2(T x, T y) {             \
+    return name##2 {x, y};                               \
+  }                                                      \
+  OFFLINE name##4 make_##name##4(T x, T y, T z, T w) {   \
+    return name##4 {x, y, z, w};                         \
+  }
+OFFLINE_VECTORS(float, float)
+OFFLINE_VECTORS(int, int)
+OFFLINE_VECTORS(unsigned, uint)
+#undef OFFLINE_VECTORS
 
 OFFLINE void __syncthreads() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
