@@ -1,5 +1,5 @@
-// linear_quantized: one row of x reads the quantised weights in place (GEMV), more rows dequantise
-// them into packed GEMM panels.
+// linear_quantized: one or two rows of x read the quantised weights in place (GEMV), more rows
+// dequantise them into packed GEMM panels.
 //
 // The arithmetic is float32 throughout. Rounding the activations to 8 bits, as VNNI and AMX need
 // it, would lose two digits that the op's own error does not: the weights were rounded knowingly,
@@ -9,7 +9,8 @@
 #include "backends/cpu/runtime/weight_prefetch.h"
 #include "base/math.h"
 
-enum { TASK_ROWS = 32 };
+// Rows of x beyond which dequantising once is cheaper than once for each.
+enum { TASK_ROWS = 32, GEMV_ROWS = 2 };
 
 static hy_support describe(const hy_call* call, hy__dequant_linear* l, hy__quantized* w) {
   const hy_tensor *weight = &call->in[1], *scale = &call->in[2];
@@ -33,22 +34,26 @@ static void decode(const hy__dequant_linear* l, int64_t row, int64_t first, int6
   l->kernels->quant.dequantize(l->weights, row, first, count, out);
 }
 
-// ---- one line ----
+// ---- a few lines ----
 
-typedef struct line {
+typedef struct lines {
   const hy__dequant_linear* l;
   const hy__quantized* w;
   const hy__quantized_gemv* gemv;
   const float* x;  // in the kernel's order
-} line;
+  int64_t ldx;
+} lines;
 
+// One row of x after another: a task's weights stay in the caches.
 static void dot_rows(void* context, int64_t task) {
-  const line* one = context;
+  const lines* few = context;
   float sums[TASK_ROWS];
-  int64_t first = task * TASK_ROWS, left = one->w->n - first;
-  int rows = (int)(left < TASK_ROWS ? left : TASK_ROWS);
-  one->gemv->multiply(one->w, first, rows, one->x, sums);
-  hy__dequant_linear_epilogue(one->l, 0, first, 1, rows, sums, TASK_ROWS);
+  int64_t first = task * TASK_ROWS;
+  int rows = (int)min_i64(few->w->n - first, TASK_ROWS);
+  for (int64_t i = 0; i < few->l->m; i++) {
+    few->gemv->multiply(few->w, first, rows, few->x + i * few->ldx, sums);
+    hy__dequant_linear_epilogue(few->l, i, first, 1, rows, sums, TASK_ROWS);
+  }
 }
 
 // NULL where no kernel reads these weights in place.
@@ -57,20 +62,23 @@ static const hy__quantized_gemv* gemv_of(const hy__quant_kernels* kernels, const
   return kernels->gemv && kernels->gemv->takes(w) ? kernels->gemv : NULL;
 }
 
-static bool run_line(const hy__dequant_linear* l, const hy__quantized* w,
-                     const hy__quantized_gemv* gemv) {
+static bool run_lines(const hy__dequant_linear* l, const hy__quantized* w,
+                      const hy__quantized_gemv* gemv) {
   int64_t room = ceil_div(w->k, HY__QUANTIZED_STEP) * HY__QUANTIZED_STEP;
-  float* x = hy__scratch_get(HY__SCRATCH_GEMV, (size_t)(2 * room) * sizeof *x);
+  float* x = hy__scratch_get(HY__SCRATCH_GEMV, (size_t)((l->m + 1) * room) * sizeof *x);
   if (!x) return false;
-  l->kernels->gemm.widen(w->k, l->x.data, l->x.column, l->x.dtype, x);
-  gemv->order(w, x, x + room);
-  line one = {l, w, gemv, x + room};
+  float* plain = x + l->m * room;
+  for (int64_t i = 0; i < l->m; i++) {
+    l->kernels->gemm.widen(w->k, hy__matrix_at(&l->x, i, 0), l->x.column, l->x.dtype, plain);
+    gemv->order(w, plain, x + i * room);
+  }
+  lines few = {l, w, gemv, x, room};
   hy__weight_prefetch(
       &(hy__prefetch_range){.data = w->data,
                             .beside = w->scale,
                             .bytes = (size_t)(w->row * w->n),
                             .beside_bytes = (size_t)(w->scale_row * w->n) * sizeof(float)});
-  hy__pool_run(dot_rows, &one, ceil_div(w->n, TASK_ROWS));
+  hy__pool_run(dot_rows, &few, ceil_div(w->n, TASK_ROWS));
   return true;
 }
 
@@ -81,8 +89,9 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   l.kernels = kernels;
   l.decode = decode;
   l.weights = &w;
-  const hy__quantized_gemv* gemv = l.m == 1 && w.k > 0 ? gemv_of(&kernels->quant, &w) : NULL;
-  bool done = gemv ? run_line(&l, &w, gemv) : hy__dequant_linear_run(&l);
+  bool few = l.m > 0 && l.m <= GEMV_ROWS && w.k > 0;
+  const hy__quantized_gemv* gemv = few ? gemv_of(&kernels->quant, &w) : NULL;
+  bool done = gemv ? run_lines(&l, &w, gemv) : hy__dequant_linear_run(&l);
   return done ? HY_OK : hy__cpu_no_memory(call);
 }
 

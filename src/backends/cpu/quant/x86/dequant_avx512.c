@@ -9,6 +9,13 @@
 
 HY__TARGET_AVX512
 
+HY__INLINE __m512 load_weights(hy_dtype dtype, const unsigned char* row, int64_t at, int64_t left) {
+  if (dtype == HY_I4) return hy__nibbles_to_floats(row + at / 2, left);
+  __m128i bytes = left >= 16 ? _mm_loadu_si128((const __m128i*)(row + at))
+                             : _mm_maskz_loadu_epi8(hy__first16(left), row + at);
+  return hy__bytes_to_floats(bytes, dtype);
+}
+
 HY__INLINE void decode(hy_dtype dtype, const hy__quantized* w, int64_t row, int64_t first,
                        int64_t count, float* out) {
   const unsigned char* data = w->data + row * w->row;
@@ -17,13 +24,13 @@ HY__INLINE void decode(hy_dtype dtype, const hy__quantized* w, int64_t row, int6
   for (int64_t done = 0; done < count; scale++, in_group = w->group) {
     int64_t end = count - done < in_group ? count : done + in_group;
     __m512 factor = _mm512_set1_ps(*scale);
-    for (; done < end; done += 16) {
-      int64_t at = first + done, left = end - done;
-      __mmask16 mask = hy__first16(left);
-      __m512 x = dtype == HY_I4 ? hy__nibbles_to_floats(data + at / 2, left)
-                                : hy__bytes_to_floats(_mm_maskz_loadu_epi8(mask, data + at), dtype);
-      _mm512_mask_storeu_ps(out + done, mask, _mm512_mul_ps(x, factor));
-    }
+    for (; done + 16 <= end; done += 16)
+      _mm512_storeu_ps(out + done,
+                       _mm512_mul_ps(load_weights(dtype, data, first + done, 16), factor));
+    if (done < end)
+      _mm512_mask_storeu_ps(
+          out + done, hy__first16(end - done),
+          _mm512_mul_ps(load_weights(dtype, data, first + done, end - done), factor));
     done = end;
   }
 }

@@ -54,7 +54,8 @@ HY__INLINE __m512 hy__bytes_to_floats(__m128i bytes, hy_dtype dtype) {
 // four bits of each SIMD lane only.
 HY__INLINE __m512 hy__nibbles_to_floats(const unsigned char* p, int64_t count) {
   __m512 table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
-  __m128i bytes = _mm_maskz_loadu_epi8(hy__first16(count < 16 ? (count + 1) / 2 : 8), p);
+  __m128i bytes = count >= 16 ? _mm_loadl_epi64((const __m128i*)p)
+                              : _mm_maskz_loadu_epi8(hy__first16((count + 1) / 2), p);
   __m128i words = _mm_cvtepu8_epi16(bytes);
   __m128i each =
       _mm_and_si128(_mm_or_si128(words, _mm_slli_epi16(words, 4)), _mm_set1_epi16(0x0f0f));
