@@ -197,7 +197,7 @@ class Sweep:
                 continue
             for sample in samples[:limit]:
                 clean = self.case(op, name, dtype, sample, gradients) and clean
-        if name in GAPS and clean:
+        if name in GAPS and clean and limit is None:  # else the sample that fails may be one that was left out
             self.surprises.add(name)
 
 
