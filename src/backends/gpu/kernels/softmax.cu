@@ -67,47 +67,49 @@ struct number_max {
   DEVICE_MEMBER f64 of(f64 a, f64 b) { return fmax(a, b); }
 };
 
-// A lane's vectors AHEAD at a time: a batch is in flight together, and the sum is scaled once for it.
-template <int AHEAD, class Batch>
-DEVICE online with_batch(online s, const V (&v)[AHEAD], Batch each_of) {
+// A batch of a lane's vectors, those that `there` says: the sum is scaled once for all.
+template <int AHEAD>
+DEVICE online with_batch(online s, const V (&v)[AHEAD], const bool (&there)[AHEAD]) {
   M most = s.most;
-  each_of([&](int u) {
 #pragma unroll
-    for (int k = 0; k < N; k++) most = number_max::of(most, to<M>(v[u].at[k]));
-  });
+  for (int u = 0; u < AHEAD; u++)
+    if (there[u])
+#pragma unroll
+      for (int k = 0; k < N; k++) most = number_max::of(most, to<M>(v[u].at[k]));
   if (most > s.most) {
     if (s.most != lowest()) s.sum *= m_exp(s.most - most);
     s.most = most;
   }
   const M shift = most == lowest() ? (M)0 : most;
   M sum[2] = {s.sum, 0};
-  each_of([&](int u) {
 #pragma unroll
-    for (int k = 0; k < N; k++) sum[k % 2] += quick_exp(to<M>(v[u].at[k]) - shift);
-  });
+  for (int u = 0; u < AHEAD; u++)
+    if (there[u])
+#pragma unroll
+      for (int k = 0; k < N; k++) sum[k % 2] += quick_exp(to<M>(v[u].at[k]) - shift);
   s.sum = sum[0] + sum[1];
   return s;
 }
 
-// Maximum and sum of a lane that a whole block has; vectors where they fit. The first `kept` vectors
-// are left in `shared`, each by the thread that has it.
+// Maximum and sum of a lane that a whole block has; vectors where they fit, AHEAD of a thread in
+// flight. The first `kept` vectors are left in `shared`, each by the thread that has it.
 template <int AHEAD>
 DEVICE online measure(const T* x, i64 length, i64 inner, bool vectors, V* shared, int kept) {
   online s = {lowest(), 0};
   if (vectors) {
     const int n = (int)(length / N), step = (int)blockDim.x;
     for (int first = (int)threadIdx.x; first < n; first += AHEAD * step) {
-      auto each_of = [&](auto f) {
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-          if (first + u * step < n) f(u);
-      };
       V v[AHEAD];
-      each_of([&](int u) { v[u] = ((const V*)x)[first + u * step]; });
-      each_of([&](int u) {
+      bool there[AHEAD];
+#pragma unroll
+      for (int u = 0; u < AHEAD; u++) {
+        there[u] = first + u * step < n;
+        if (there[u]) v[u] = ((const V*)x)[first + u * step];
+      }
+#pragma unroll
+      for (int u = 0; u < AHEAD; u++)
         if (first + u * step < kept) shared[first + u * step] = v[u];
-      });
-      s = with_batch<AHEAD>(s, v, each_of);
+      s = with_batch<AHEAD>(s, v, there);
     }
     if (is_nan(s.sum)) s.most = s.sum;
   } else {

@@ -67,7 +67,8 @@ static bool has_columns(const hy_gpu_reduce* r, int64_t n) {
 static bool has_runs(const hy_gpu_reduce* r, int64_t n) {
   const hy_gpu_walk* kept = &r->kept;
   bool fits = r->ndim == 1 && r->stride[0] == 1 && ((uintptr_t)kept->data[1] & 15) == 0;
-  for (int d = 0; d < kept->ndim; d++) fits = fits && kept->stride[1][d] % n == 0;
+  for (int d = 0; d < kept->ndim; d++)
+    fits = fits && (kept->shape[d] == 1 || kept->stride[1][d] % n == 0);
   return fits;
 }
 
