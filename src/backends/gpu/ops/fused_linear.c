@@ -72,7 +72,7 @@ static bool takes_split(const hy__gpu_task* task, const hy_fused_linear* p, hy_d
 // Bytes of few rows are faster by GEMV: unpacking them takes less than sharing out x to halves.
 static bool takes_mma(const hy__gpu_task* task, const hy_fused_linear* p, hy_dtype x, hy_dtype w) {
   int each = line_of(w);
-  return (w == HY_I8 || w == HY_I4) && x == HY_BF16 && task->device->warp_size == WARP &&
+  return (w == HY_I8 || w == HY_I4) && x == HY_BF16 && hy__gpu_mma_sync(task) &&
          p->k % (4 * each) == 0 && p->group * p->groups == p->k &&
          (w == HY_I4 || p->n > 8 * 16 * task->device->multiprocessors);
 }
