@@ -1,7 +1,8 @@
 """PyTorch on Halyard: torch.device("npu") over any Halyard backend.
 
 Imported by `import torch` itself through the entry point group torch.backends. HALYARD_TORCH_DEVICE renames the device,
-HALYARD_BACKEND or HALYARD_DEVICES choose what npu:0, npu:1 ... are.
+HALYARD_BACKEND or HALYARD_DEVICES choose what npu:0, npu:1 ... are. Where torch has an NVIDIA GPU of its own and none of
+these is set, the device waits for `import torch_halyard`: torch has one accelerator a process.
 """
 
 import os
@@ -24,10 +25,23 @@ def compile_report():
     return compile.compile_report()
 
 
+def _leaves_torch_to_cuda():
+    """Whether `import torch` alone should leave torch as it is.
+
+    A registered device becomes torch's accelerator, and autograd then finds no stream for tensors on cuda (an internal
+    assert in torch 2.11). Looks for the driver's file, since asking CUDA itself would initialise it.
+    """
+    import torch
+
+    chosen = any(os.environ.get(f"HALYARD_{name}") for name in ("BACKEND", "DEVICES", "TORCH_DEVICE"))
+    return not chosen and torch.version.cuda is not None and os.path.exists("/dev/nvidiactl")
+
+
 def _autoload():
     """The entry point. Whatever goes wrong, `import torch` goes on: the reason is printed, the device is absent."""
     try:
-        _register()
+        if not _leaves_torch_to_cuda():
+            _register()
     except Exception:  # an exception here would make `import torch` fail
         import traceback
 

@@ -150,6 +150,10 @@ static hy_support read_call(const hy_call* call, problem* p) {
     turned.stride[1] = weight->stride[0];
     if (hy__gpu_present(bias)) {
       HY__GPU_NEED(bias->stride[0] == 1 && (uintptr_t)bias->data % 16 == 0, NO_LAYOUT);
+      // Kernels for odd sizes round the product of halves before they add the bias.
+      HY__GPU_NEED(hy_dtype_size(bias->dtype) > 2 ||
+                       (weight->shape[0] % 8 == 0 && weight->shape[1] % 8 == 0),
+                   NO_SHAPE);
       HY__GPU_NEED(p->dtype != HY_F64, NO_DTYPE);
       p->bias = bias->data;
     }

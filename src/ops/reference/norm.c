@@ -49,9 +49,9 @@ static hy_status normalize(const hy_call* call, const hy_tensor* weight, const h
     hy__load_all_f(&l.slice[0], v);
     hy__moments m = centred ? hy__measure(v, n) : (hy__moments){0, mean_square(v, n)};
     double scale = 1 / sqrt(m.var + call->attrs.norm.eps);
-    for (int64_t i = 0; i < n; i++) v[i] = (v[i] - m.mean) * scale * w[i] + b[i];
+    for (int64_t i = 0; i < n; i++) v[i] = (double)(v[i] - m.mean) * scale * w[i] + b[i];
     hy__store_all_f(&l.slice[1], v);
-    store_if_present(&l.slice[2], m.mean);
+    store_if_present(&l.slice[2], (double)m.mean);
     store_if_present(&l.slice[3], scale);
   }
   hy__mfree(v);

@@ -29,8 +29,10 @@ hy_status hy__ref_softmax(const hy_call* call) {
   hy__ref_slices_begin(&l, mask, 2, (const hy_tensor*[]){x, out});
   while (hy__ref_slices_next(&l)) {
     hy__load_all_f(&l.slice[0], v);
-    double most = maximum(v, n), total = 0;
-    for (int64_t i = 0; i < n; i++) total += exp(v[i] - most);
+    double most = maximum(v, n);
+    long double sum = 0;  // of many doubles one after another a double would lose digits
+    for (int64_t i = 0; i < n; i++) sum += exp(v[i] - most);
+    double total = (double)sum;
     for (int64_t i = 0; i < n; i++)
       v[i] = call->op == HY_OP_softmax ? exp(v[i] - most) / total : v[i] - most - log(total);
     hy__store_all_f(&l.slice[1], v);

@@ -38,32 +38,34 @@ DEVICE void each_to(T* out, const T* row, i64 columns, bool vectors, F f) {
   }
 }
 
-// Of f64 nothing is to be lost where all of a row is far from 0: its mean is rounded once.
+// Where all of a row is far from 0, f64 shows how its mean was rounded: what that left off is kept.
 enum { CORRECTS = same<M, f64>::value };
 
 KERNEL void norm_forward(const hy_gpu_norm p) {
   __shared__ M partial[32];
   for (i64 r = blockIdx.x; r < p.rows; r += gridDim.x) {
     const T* x = (const T*)p.x + r * p.columns;
-    M mean = 0, squares = 0;
+    M mean = 0, rest = 0, squares = 0;
     if (p.centred) {
       each(x, p.columns, p.vectors, [&](i64, M v) { mean += v; });
       mean = block_reduce<add_op>(mean, partial) / (M)p.columns;
       if (CORRECTS) {
-        M rest = 0;
         each(x, p.columns, p.vectors, [&](i64, M v) { rest += v - mean; });
-        mean += block_reduce<add_op>(rest, partial) / (M)p.columns;
+        rest = block_reduce<add_op>(rest, partial) / (M)p.columns;
       }
     }
-    each(x, p.columns, p.vectors, [&](i64, M v) { squares += (v - mean) * (v - mean); });
+    each(x, p.columns, p.vectors, [&](i64, M v) {
+      M h = v - mean - rest;
+      squares += h * h;
+    });
     M scale = 1 / m_sqrt(block_reduce<add_op>(squares, partial) / (M)p.columns + (M)p.eps);
     each_to((T*)p.out + r * p.columns, x, p.columns, p.vectors, [&](i64 i, M v) {
       M w = p.weight ? parameter(p.weight, p.wide & 1, i) : (M)1;
       M b = p.bias ? parameter(p.bias, p.wide & 2, i) : (M)0;
-      return (v - mean) * scale * w + b;
+      return (v - mean - rest) * scale * w + b;
     });
     if (threadIdx.x == 0) {
-      if (p.mean) ((M*)p.mean)[r] = mean;
+      if (p.mean) ((M*)p.mean)[r] = mean + rest;
       if (p.rstd) ((M*)p.rstd)[r] = scale;
     }
   }
@@ -102,17 +104,19 @@ KERNEL void __launch_bounds__(1024) norm_forward_held(const hy_gpu_norm p) {
   const int vectors = (int)(p.columns / N);
   V held[HELD];
   load_row(held, (const T*)p.x + r * p.columns, vectors);
-  M mean = 0, squares = 0;
+  M mean = 0, rest = 0, squares = 0;
   if (p.centred) {
     each_held(held, vectors, [&](M v) { mean += v; });
     mean = row_reduce<add_op>(mean, partial[0]) / (M)p.columns;
     if (CORRECTS) {
-      M rest = 0;
       each_held(held, vectors, [&](M v) { rest += v - mean; });
-      mean += row_reduce<add_op>(rest, partial[2]) / (M)p.columns;
+      rest = row_reduce<add_op>(rest, partial[2]) / (M)p.columns;
     }
   }
-  each_held(held, vectors, [&](M v) { squares += (v - mean) * (v - mean); });
+  each_held(held, vectors, [&](M v) {
+    M h = v - mean - rest;
+    squares += h * h;
+  });
   const M scale =
       1 / m_sqrt(row_reduce<add_op>(squares, partial[1]) / (M)p.columns + (M)p.eps);
   V* out = (V*)((T*)p.out + r * p.columns);
@@ -120,11 +124,11 @@ KERNEL void __launch_bounds__(1024) norm_forward_held(const hy_gpu_norm p) {
     numbers w = parameters(p.weight, p.wide & 1, i, 1), b = parameters(p.bias, p.wide & 2, i, 0);
 #pragma unroll
     for (int k = 0; k < N; k++)
-      held[h].at[k] = from<T>((to<M>(held[h].at[k]) - mean) * scale * w.at[k] + b.at[k]);
+      held[h].at[k] = from<T>((to<M>(held[h].at[k]) - mean - rest) * scale * w.at[k] + b.at[k]);
     out[i] = held[h];
   });
   if (threadIdx.x == 0) {
-    if (p.mean) ((M*)p.mean)[r] = mean;
+    if (p.mean) ((M*)p.mean)[r] = mean + rest;
     if (p.rstd) ((M*)p.rstd)[r] = scale;
   }
 }

@@ -23,8 +23,10 @@ typedef traits<T>::math M;
   X(bitwise_not, (same<T, b8>::value ? !x : ~x))
 #define SLOPES(X)
 #else
-// By the exponential that cannot overflow, so that small results are not lost.
+// By the exponential that cannot overflow, so that small results are not lost; in f64 as the reference
+// has it.
 DEVICE M sigmoid(M x) {
+  if (same<M, f64>::value) return 1 / (1 + m_exp(-x));
   M e = m_exp(-m_abs(x)), large = 1 / (1 + e);
   return x < 0 ? e * large : large;
 }
