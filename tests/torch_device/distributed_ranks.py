@@ -6,6 +6,7 @@
 import copy
 import datetime
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -170,6 +171,15 @@ def tensor_parallel():
     for p, q in zip(reference.parameters(), model.parameters()):
         gradient = q.grad.full_tensor() if hasattr(q.grad, "full_tensor") else q.grad
         torch.testing.assert_close(gradient.cpu(), p.grad.cpu(), rtol=1e-3, atol=1e-5)
+
+
+def shutdown():
+    """No thread is left that would ask for Python's lock later, when the interpreter may be ending."""
+    ended = []
+    work = dist.all_reduce(torch.ones(5, device=NPU), async_op=True)
+    work.get_future().then(lambda _: (time.sleep(0.5), ended.append(True)))
+    dist.group.WORLD.shutdown()
+    assert ended
 
 
 dist.init_process_group(timeout=datetime.timedelta(seconds=60))

@@ -33,8 +33,8 @@ def launch(*command, module="torch.distributed.run", **variables):
 
 @pytest.mark.skipif(os.environ["HALYARD_BACKEND"] != "cpu", reason="starts the other backends itself")
 @pytest.mark.parametrize("backend, ranks, checks", [
-    ("cpu", 2, ["collectives", "ddp", "fsdp2", "tensor_parallel"]), ("cpu", 4, ["ddp", "fsdp2", "tensor_parallel"]),
-    ("echo", 2, ["collectives"]), ("guarded", 2, ["collectives", "fsdp2"]),
+    ("cpu", 2, ["collectives", "ddp", "fsdp2", "tensor_parallel", "shutdown"]), ("cpu", 4, ["ddp", "fsdp2", "tensor_parallel"]),
+    ("echo", 2, ["collectives", "shutdown"]), ("guarded", 2, ["collectives", "fsdp2"]),
     ("ascend", 2, ["collectives", "fsdp2"]), ("cambricon", 2, ["collectives"])])
 def test_ranks(backend, ranks, checks):
     said = launch("--nproc_per_node", str(ranks), ["distributed_ranks.py", *checks], HALYARD_BACKEND=backend)

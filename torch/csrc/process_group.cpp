@@ -69,6 +69,11 @@ class Stage {
     }
   }
 
+  // Gloo keeps its tensors a little longer than it needs them, but no longer the device's memory.
+  void take_back() {
+    for (auto& storage : lent_) storage.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr());
+  }
+
   Tensors results() const {
     Tensors list;
     for (auto& result : results_) list.push_back(result.there);
@@ -90,6 +95,7 @@ class Stage {
                   : read          ? t.cpu().contiguous()
                                   : at::empty(t.sizes(), t.options().device(at::kCPU));
     if (written) results_.push_back({t, here, lent || t.is_cpu()});
+    if (lent) lent_.push_back(here.storage());
     return here;
   }
 
@@ -104,22 +110,9 @@ class Stage {
   }
 
   std::vector<Result> results_;
+  std::vector<c10::Storage> lent_;
   int divisor_ = 1;
 };
-
-WorkPtr follow(const WorkPtr& host, OpType type, int rank, Stage stage) {
-  auto work = c10::make_intrusive<DeviceWork>(rank, type, stage.results());
-  host->getFuture()->addCallback([work, stage](c10::ivalue::Future& future) mutable {
-    try {
-      if (future.hasError()) std::rethrow_exception(future.exception_ptr());
-      stage.finish();
-      work->complete();
-    } catch (...) {
-      work->complete(std::current_exception());
-    }
-  });
-  return work;
-}
 
 // Messages and reduce_scatter of Gloo's, which end only while they are waited for and have no
 // future.
@@ -178,12 +171,36 @@ void DeviceWork::complete(std::exception_ptr error) {
   finish(error);
 }
 
+template <class Stage>
+WorkPtr HostGroup::follow(const WorkPtr& host, OpType type, Stage stage) {
+  // The token goes last.
+  struct Collective {
+    Outstanding::Token token;
+    c10::intrusive_ptr<DeviceWork> work;
+    Stage stage;
+  };
+  auto work = c10::make_intrusive<DeviceWork>(getRank(), type, stage.results());
+  std::shared_ptr<Collective> collective(
+      new Collective{Outstanding::Token(outstanding_), work, std::move(stage)});
+  host->getFuture()->addCallback([collective](c10::ivalue::Future& future) {
+    try {
+      if (future.hasError()) std::rethrow_exception(future.exception_ptr());
+      collective->stage.finish();
+      collective->work->complete();
+    } catch (...) {
+      collective->work->complete(std::current_exception());
+    }
+    collective->stage.take_back();
+  });
+  return work;
+}
+
 // ---- collectives ----
 
 WorkPtr HostGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   Stage stage;
   auto host = stage.all<&Stage::update>(tensors);
-  return follow(host_->broadcast(host, options), OpType::BROADCAST, getRank(), std::move(stage));
+  return follow(host_->broadcast(host, options), OpType::BROADCAST, std::move(stage));
 }
 
 WorkPtr HostGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -191,7 +208,7 @@ WorkPtr HostGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opt
   auto host = stage.all<&Stage::update>(tensors);
   auto changed = options;
   changed.reduceOp = stage.divided(options.reduceOp, getSize());
-  return follow(host_->allreduce(host, changed), OpType::ALLREDUCE, getRank(), std::move(stage));
+  return follow(host_->allreduce(host, changed), OpType::ALLREDUCE, std::move(stage));
 }
 
 WorkPtr HostGroup::allreduce_coalesced(Tensors& tensors,
@@ -200,7 +217,7 @@ WorkPtr HostGroup::allreduce_coalesced(Tensors& tensors,
   auto host = stage.all<&Stage::update>(tensors);
   auto changed = options;
   changed.reduceOp = stage.divided(options.reduceOp, getSize());
-  return follow(host_->allreduce_coalesced(host, changed), OpType::ALLREDUCE_COALESCED, getRank(),
+  return follow(host_->allreduce_coalesced(host, changed), OpType::ALLREDUCE_COALESCED,
                 std::move(stage));
 }
 
@@ -209,7 +226,7 @@ WorkPtr HostGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& options) 
   auto host = stage.all<&Stage::update>(tensors);
   auto changed = options;
   changed.reduceOp = stage.divided(options.reduceOp, getSize());
-  return follow(host_->reduce(host, changed), OpType::REDUCE, getRank(), std::move(stage));
+  return follow(host_->reduce(host, changed), OpType::REDUCE, std::move(stage));
 }
 
 WorkPtr HostGroup::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -217,15 +234,14 @@ WorkPtr HostGroup::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
   Stage stage;
   auto from = stage.all<&Stage::read>(inputs);
   auto to = stage.all<&Stage::write>(outputs);
-  return follow(host_->allgather(to, from, options), OpType::ALLGATHER, getRank(),
-                std::move(stage));
+  return follow(host_->allgather(to, from, options), OpType::ALLGATHER, std::move(stage));
 }
 
 WorkPtr HostGroup::_allgather_base(Tensor& output, Tensor& input,
                                    const c10d::AllgatherOptions& options) {
   Stage stage;
   Tensor from = stage.read(input), to = stage.write(output);
-  return follow(host_->_allgather_base(to, from, options), OpType::_ALLGATHER_BASE, getRank(),
+  return follow(host_->_allgather_base(to, from, options), OpType::_ALLGATHER_BASE,
                 std::move(stage));
 }
 
@@ -235,7 +251,7 @@ WorkPtr HostGroup::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& i
   auto from = stage.all<&Stage::read>(inputs);
   auto to = stage.all<&Stage::write>(outputs);
   return follow(host_->allgather_coalesced(to, from, options), OpType::ALLGATHER_COALESCED,
-                getRank(), std::move(stage));
+                std::move(stage));
 }
 
 WorkPtr HostGroup::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -243,7 +259,7 @@ WorkPtr HostGroup::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& in
   Stage stage;
   auto from = stage.all<&Stage::read>(inputs), to = stage.all<&Stage::write>(outputs);
   return follow(host_->allgather_into_tensor_coalesced(to, from, options),
-                OpType::ALLGATHER_COALESCED, getRank(), std::move(stage));
+                OpType::ALLGATHER_COALESCED, std::move(stage));
 }
 
 WorkPtr HostGroup::gather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -251,7 +267,7 @@ WorkPtr HostGroup::gather(std::vector<Tensors>& outputs, Tensors& inputs,
   Stage stage;
   auto from = stage.all<&Stage::read>(inputs);
   auto to = stage.all<&Stage::write>(outputs);
-  return follow(host_->gather(to, from, options), OpType::GATHER, getRank(), std::move(stage));
+  return follow(host_->gather(to, from, options), OpType::GATHER, std::move(stage));
 }
 
 WorkPtr HostGroup::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -259,7 +275,7 @@ WorkPtr HostGroup::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
   Stage stage;
   auto from = stage.all<&Stage::read>(inputs);
   auto to = stage.all<&Stage::write>(outputs);
-  return follow(host_->scatter(to, from, options), OpType::SCATTER, getRank(), std::move(stage));
+  return follow(host_->scatter(to, from, options), OpType::SCATTER, std::move(stage));
 }
 
 WorkPtr HostGroup::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -299,7 +315,7 @@ WorkPtr HostGroup::alltoall_base(Tensor& output, Tensor& input, std::vector<int6
   Stage stage;
   Tensor from = stage.read(input), to = stage.write(output);
   return follow(host_->alltoall_base(to, from, output_sizes, input_sizes, options),
-                OpType::ALLTOALL_BASE, getRank(), std::move(stage));
+                OpType::ALLTOALL_BASE, std::move(stage));
 }
 
 // Gloo exchanges parts of one tensor, not lists of tensors.

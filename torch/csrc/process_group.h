@@ -4,6 +4,9 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -30,6 +33,40 @@ class DeviceWork final : public Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
+// Counts the collectives whose tensors Gloo's threads still hold. Letting go of a tensor that
+// Python knows takes the GIL, and a thread that asks for it in an interpreter that is ending
+// terminates the process: shutdown() waits for all of them.
+class Outstanding {
+ public:
+  // One collective, from its start until the last of its tensors is let go.
+  class Token {
+   public:
+    explicit Token(std::shared_ptr<Outstanding> all) : all_(std::move(all)) { all_->add(1); }
+    Token(const Token&) = delete;
+    Token& operator=(const Token&) = delete;
+    ~Token() { all_->add(-1); }
+
+   private:
+    std::shared_ptr<Outstanding> all_;
+  };
+
+  void wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    none_.wait(lock, [this] { return count_ == 0; });
+  }
+
+ private:
+  void add(int n) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    count_ += n;
+    if (count_ == 0) none_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable none_;
+  int count_ = 0;
+};
+
 class HostGroup : public c10d::Backend {
  public:
   explicit HostGroup(c10::intrusive_ptr<c10d::Backend> host)
@@ -39,7 +76,10 @@ class HostGroup : public c10d::Backend {
   void setSequenceNumberForGroup() override { host_->setSequenceNumberForGroup(); }
   uint64_t getSequenceNumberForGroup() override { return host_->getSequenceNumberForGroup(); }
   void abort() override { host_->abort(); }
-  void shutdown() override { host_->shutdown(); }
+  void shutdown() override {
+    host_->shutdown();
+    outstanding_->wait();
+  }
 
   WorkPtr broadcast(Tensors&, const c10d::BroadcastOptions&) override;
   WorkPtr allreduce(Tensors&, const c10d::AllreduceOptions&) override;
@@ -74,6 +114,13 @@ class HostGroup : public c10d::Backend {
 
  protected:
   c10::intrusive_ptr<c10d::Backend> host_;
+
+ private:
+  // As `host` ends, in whichever thread that is.
+  template <class Stage>
+  WorkPtr follow(const WorkPtr& host, c10d::OpType type, Stage stage);
+
+  std::shared_ptr<Outstanding> outstanding_ = std::make_shared<Outstanding>();
 };
 
 // A group on the devices' own communicators (hy_comm), where they have them:
