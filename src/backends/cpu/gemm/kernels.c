@@ -26,15 +26,20 @@ void hy__gemm_kernels_init(hy__gemm_kernels* k, uint32_t isa) {
   }
   if (isa & HY__ISA_AVX512) {
     k->f32 = &hy__sgemm_avx512;
+    k->indirect_f32 = &hy__indirect_f32_avx512;
     k->gemv = hy__gemv_avx512;
     k->epilogue = hy__epilogue_avx512;
     k->widen = hy__widen_avx512;
   }
   if (isa & HY__ISA_AVX512_BF16) {
     k->bf16 = &hy__gemm_bf16_avx512;
+    k->indirect_bf16 = &hy__indirect_bf16_avx512;
     k->gemv_bf16 = hy__gemv_bf16_avx512;
   }
-  if (isa & HY__ISA_AMX_BF16) k->bf16 = &hy__gemm_bf16_amx;
+  if (isa & HY__ISA_AMX_BF16) {
+    k->bf16 = &hy__gemm_bf16_amx;
+    k->indirect_bf16 = NULL;
+  }
   if (isa & HY__ISA_AVX512_VNNI) k->int8 = &hy__gemm_int8_vnni;
   if (isa & HY__ISA_AMX_INT8) k->int8 = &hy__gemm_int8_amx;
 #endif

@@ -3,6 +3,7 @@
 #define HALYARD_CPU_GEMM_KERNELS_H_
 
 #include "backends/cpu/gemm/gemm.h"
+#include "backends/cpu/gemm/indirect.h"
 
 enum { HY__GEMV_MAX_M = 16 };
 
@@ -24,6 +25,8 @@ typedef struct hy__gemm_kernels {
   const hy__gemm_kernel* f32;   // of f32, bf16 and f16, in f32
   const hy__gemm_kernel* bf16;  // of bf16 alone; NULL where no instructions are made for it
   const hy__gemm_kernel* int8;
+  // NULL where no instructions do better than packing for the two above.
+  const hy__indirect_kernel *indirect_f32, *indirect_bf16;
   hy__gemv* gemv;
   hy__gemv_bf16* gemv_bf16;  // NULL where no instructions are made for it
   hy__epilogue* epilogue;
