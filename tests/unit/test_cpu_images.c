@@ -33,6 +33,21 @@ static void images_agree(const hy__cpu_family* family, hy_call call, double term
 
 static const hy_dtype dtypes[] = {HY_F32, HY_BF16};
 
+// Convolutions as where no microkernel reads frames in place, as with AMX: panels are packed.
+static hy_status packed(const hy__cpu_kernels* kernels, const hy_call* call) {
+  hy__cpu_kernels packing = *kernels;
+  packing.gemm.indirect_f32 = packing.gemm.indirect_bf16 = NULL;
+  return call->op == HY_OP_conv2d ? (hy__cpu_conv.run)(&packing, call)
+                                  : (hy__cpu_conv_backward.run)(&packing, call);
+}
+
+static hy_support always(const hy_call* call) {
+  (void)call;
+  return HY_SUPPORT_YES;
+}
+
+static const hy__cpu_family packed_conv = {always, packed};
+
 static void convolve(hy_dtype dtype, int64_t n, int64_t channels, int64_t h, int64_t w, int64_t to,
                      hy_pair kernel, hy_attrs_conv attrs) {
   int64_t out_h =
@@ -47,12 +62,14 @@ static void convolve(hy_dtype dtype, int64_t n, int64_t channels, int64_t h, int
   hy_call call = {.op = HY_OP_conv2d, .n_in = 3, .n_out = 1, .in = in, .out = &y};
   call.attrs.conv = attrs;
   images_agree(&hy__cpu_conv, call, 1024);
+  images_agree(&packed_conv, call, 1024);
   hy_tensor back[3] = {y, x, weight}, grads[3] = {dx, weight, bias};
   call.op = HY_OP_conv2d_backward;
   call.n_out = 3;
   call.in = back;
   call.out = grads;
   images_agree(&hy__cpu_conv_backward, call, 16384);
+  images_agree(&packed_conv, call, 16384);
 }
 
 static void convolutions(void** state) {
@@ -65,6 +82,9 @@ static void convolutions(void** state) {
              (hy_attrs_conv){{2, 3}, {4, 0}, {1, 2}, 2});
     convolve(dtypes[d], 1, 70, 9, 21, 7, (hy_pair){2, 2},
              (hy_attrs_conv){{3, 2}, {3, 5}, {2, 1}, 1});
+    // Several tiles of rows and blocks of k.
+    convolve(dtypes[d], 2, 131, 11, 19, 43, (hy_pair){3, 3},
+             (hy_attrs_conv){{1, 1}, {1, 1}, {1, 1}, 1});
   }
 }
 

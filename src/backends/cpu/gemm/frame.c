@@ -47,6 +47,11 @@ static void fill_floats(const filling* t, const char* row, int64_t y, int64_t fi
   const hy__frame* f = t->f;
   const hy__planes* from = t->from;
   int64_t size = (int64_t)hy_dtype_size(from->dtype);
+  if (f->gap.w == 1 && f->step.w == 1 && from->column == 1 && from->dtype == HY_F32) {
+    memcpy(plane + hy__frame_place(f, y, f->origin.w + first), row + first * size,
+           (size_t)((last - first) * size));
+    return;
+  }
   if (f->gap.w == 1 && f->step.w == 1) {
     t->kernels->widen(last - first, row + first * from->column * size, from->column, from->dtype,
                       plane + hy__frame_place(f, y, f->origin.w + first));

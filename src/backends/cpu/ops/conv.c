@@ -27,6 +27,7 @@ enum {
   BAND_BYTES = 512 << 10,  // of a frame that is worked on at once: it stays in a core's cache
   GROUP = 256,             // positions that a task multiplies at once
   KC = 512,                // words of a block of k
+  PACK_WORDS = 256,        // likewise, of dy that is packed at once
   MAX_MR = 16,
 };
 
@@ -393,10 +394,13 @@ static bool run_dx(const conv* c, const hy_tensor* dy, const hy_tensor* weight,
 // Otherwise dy is A, and panels of taps are packed: sums [out][tap][in].
 typedef struct dweight_band {
   const conv* c;
-  hy__frame x, dy;
+  hy__frame x;
+  hy__planes dy;
   int64_t k;  // positions
   float *packed, *sums;
+  int64_t rows[KC];     // of a panel of packed dy
   int64_t part, parts;  // rows of a tile, and tiles of a tap
+  atomic_bool failed;
 } dweight_band;
 
 // What a tap reads from channel `first` on: channels in columns.
@@ -406,22 +410,52 @@ static hy__matrix taken(const dweight_band* d, int64_t area, int64_t first) {
   return (hy__matrix){data, number_type(d->c), 1, plane};
 }
 
+// Positions k .. k + depth - 1 of a plane of dy, with zeros where a line of the frame is longer
+// than its own.
+static void copy_positions(const dweight_band* d, int64_t channel, int64_t k, int64_t depth,
+                           char* to) {
+  const hy__planes* dy = &d->dy;
+  int64_t size = (int64_t)hy_dtype_size(dy->dtype);
+  int64_t number = (int64_t)hy_dtype_size(number_type(d->c));
+  for (int64_t end = k + depth, count; k < end; k += count, to += count * number) {
+    int64_t y = k / d->x.w, x = k % d->x.w;
+    count = min_i64(d->x.w - x, end - k);
+    int64_t n = max_i64(0, min_i64(dy->w - x, count));
+    const char* from = dy->data + (channel * dy->plane + y * dy->row + x * dy->column) * size;
+    if (number == size && dy->column == 1)
+      memcpy(to, from, (size_t)(n * size));
+    else if (d->c->halves)
+      for (int64_t i = 0; i < n; i++) memcpy(to + i * 2, from + i * dy->column * 2, 2);
+    else
+      d->c->kernels->gemm.widen(n, from, dy->column, dy->dtype, (float*)to);
+    memset(to + n * number, 0, (size_t)((count - n) * number));
+  }
+}
+
 static void pack_dy(void* context, int64_t task) {
-  const dweight_band* d = context;
+  dweight_band* d = context;
   const hy__gemm_kernel* gemm = d->c->gemm;
-  int64_t depth = (int64_t)KC * gemm->unit, blocks = ceil_div(d->k, depth);
+  int64_t depth = (int64_t)PACK_WORDS * gemm->unit, blocks = ceil_div(d->k, depth);
   int64_t k = task % blocks * depth, j = task / blocks * gemm->nr;
-  hy__matrix dy = {d->dy.data, number_type(d->c), 1, hy__frame_plane(&d->dy)};
-  float* to = d->packed + j * ceil_div(d->k, gemm->unit) + k / gemm->unit * gemm->nr;
-  gemm->pack_b(&dy, k, (int)min_i64(depth, d->k - k), j, (int)min_i64(gemm->nr, d->c->out - j), to);
+  int64_t row = PACK_WORDS * 4 + 64;  // bytes; an odd number of cache lines
+  int n = (int)min_i64(gemm->nr, d->c->out - j);
+  depth = min_i64(depth, d->k - k);
+  char* lines = hy__scratch_get(HY__SCRATCH_GEMM_A, (size_t)(n * row));
+  if (!lines) {
+    atomic_store(&d->failed, true);
+    return;
+  }
+  for (int i = 0; i < n; i++) copy_positions(d, j + i, k, depth, lines + i * row);
+  hy__matrix b = {lines, number_type(d->c), 1, row / (4 / gemm->unit)};
+  gemm->pack_b(&b, 0, (int)depth, 0, n,
+               d->packed + j * ceil_div(d->k, gemm->unit) + k / gemm->unit * gemm->nr);
 }
 
 static void multiply_tap(void* context, int64_t task) {
   const dweight_band* d = context;
   const conv* c = d->c;
   const hy__indirect_kernel* kernel = c->indirect;
-  int64_t rows[KC], panel = c->gemm->nr, words = ceil_div(d->k, kernel->unit);
-  for (int k = 0; k < KC; k++) rows[k] = k * panel;
+  int64_t panel = c->gemm->nr, words = ceil_div(d->k, kernel->unit);
   int64_t area = task / d->parts, first = task % d->parts * d->part;
   int m = (int)min_i64(d->part, c->in - first);
   if (m <= 0) return;
@@ -433,7 +467,7 @@ static void multiply_tap(void* context, int64_t task) {
     for (int64_t j = 0; j < c->out;) {
       int64_t n = min_i64(min_i64(kernel->nr, panel - j % panel), c->out - j);
       kernel->multiply(depth, (const char*)x.data + k * 4, x_row,
-                       d->packed + j / panel * panel * words + k * panel + j % panel, rows,
+                       d->packed + j / panel * panel * words + k * panel + j % panel, d->rows,
                        sums + j, c->out, m, (int)n, true);
       j += n;
     }
@@ -447,7 +481,9 @@ static bool add_in_place(dweight_band* d) {
   d->packed =
       hy__scratch_get(HY__SCRATCH_GEMM_B, (size_t)(panels * gemm->nr * words) * sizeof *d->packed);
   if (!d->packed) return false;
-  hy__pool_run(pack_dy, d, panels * ceil_div(words, KC));
+  hy__pool_run(pack_dy, d, panels * ceil_div(words, PACK_WORDS));
+  if (atomic_load(&d->failed)) return false;
+  for (int k = 0; k < KC; k++) d->rows[k] = (int64_t)k * gemm->nr;
   d->parts = ceil_div(c->in, c->indirect->mr);
   d->part = ceil_div(c->in, d->parts);
   hy__pool_run(multiply_tap, d, c->kernel_h * c->kernel_w * d->parts);
@@ -477,8 +513,12 @@ static void pack_positions(const void* context, int64_t k, int depth, int64_t j,
 static bool add_packed(const dweight_band* d) {
   const conv* c = d->c;
   int64_t taps = c->in * c->kernel_h * c->kernel_w;
+  int64_t row = round_up(d->k, 16), size = (int64_t)hy_dtype_size(number_type(c));
+  char* dy = hy__scratch_get(HY__SCRATCH_KEYS, (size_t)(c->out * row * size));
+  if (!dy) return false;
+  for (int64_t o = 0; o < c->out; o++) copy_positions(d, o, 0, d->k, dy + o * row * size);
   hy__gemm g = {.m = c->out, .n = taps, .k = d->k, .c = d->sums, .ldc = taps, .accumulate = true};
-  g.a = (hy__matrix){d->dy.data, number_type(c), hy__frame_plane(&d->dy), 1};
+  g.a = (hy__matrix){dy, number_type(c), row, 1};
   g.pack_b = pack_positions;
   g.context = d;
   return hy__gemm_run(c->gemm, &g);
@@ -490,23 +530,12 @@ static bool add_dweight(const pass* s, int64_t image, int64_t group, int64_t ban
   if (lines <= 0 || s->to_w <= 0) return true;
   dweight_band d = {.c = c, .x = frame_of(s, first, lines), .sums = sums};
   d.k = (lines - 1) * d.x.w + c->out_w;
-  // dy, with zeros where a line of the frame is longer than its own.
-  d.dy = (hy__frame){.layout = s->layout,
-                     .gap = {1, 1},
-                     .step = {1, 1},
-                     .channels = c->out,
-                     .h = lines,
-                     .w = d.x.w};
-  size_t x_size = (size_t)round_up((int64_t)hy__frame_bytes(&d.x), 64);
-  d.x.data = hy__scratch_get(HY__SCRATCH_ROWS, x_size + hy__frame_bytes(&d.dy));
+  d.x.data = hy__scratch_get(HY__SCRATCH_ROWS, hy__frame_bytes(&d.x));
   if (!d.x.data) return false;
-  d.dy.data = (char*)d.x.data + x_size;
   hy__planes from = planes_of(s->from, image, group * c->in);
   hy__frame_fill(&c->kernels->gemm, &d.x, &from);
-  from = planes_of(s->to, image, group * c->out);
-  from.data += first * from.row * (int64_t)hy_dtype_size(from.dtype);
-  from.h = lines;
-  hy__frame_fill(&c->kernels->gemm, &d.dy, &from);
+  d.dy = planes_of(s->to, image, group * c->out);
+  d.dy.data += first * d.dy.row * (int64_t)hy_dtype_size(d.dy.dtype);
   return c->indirect ? add_in_place(&d) : add_packed(&d);
 }
 
