@@ -113,27 +113,52 @@ static inline void add_places(const float* x, int64_t n, int64_t step, float* re
   for (int64_t c = 0; c < n; c++) sums[c] += x[c * step];
 }
 
-static void average(const job* j, const float* x, float* out) {
+// The sum of image rows first .. end - 1: the row itself, or in `sums`.
+static const float* add_rows(const job* j, const float* x, window rows, float* sums) {
+  const float* line = x + rows.first * j->large.w;
+  for (int64_t row = rows.first + 1; row < rows.end; row++) {
+    const void* both[2] = {line, x + row * j->large.w};
+    j->kernels->rows->add[HY__ROW_F32](j->large.w, both, 1, 0, sums, false);
+    line = sums;
+  }
+  return line;
+}
+
+// Outputs whose windows the plane's sides may clip.
+static void scale_edge(const job* j, int64_t r, int64_t first, int64_t end, float* out) {
+  for (int64_t c = first; c < end; c++) {
+    area s = area_at(j, r, c);
+    out[c] = s.columns.first >= s.columns.end ? 0 : out[c] * s.share;
+  }
+}
+
+// Rows are added first, in whole vectors, then columns. `sums` has room for a row of the image.
+static void average(const job* j, const float* x, float* out, float* sums) {
   const hy_attrs_avg_pool* a = &j->call->attrs.avg_pool;
-  int64_t step = a->stride.w;
+  int64_t step = a->stride.w, last = j->large.w + a->padding.w - a->kernel.w;
+  // Outputs whose windows see no padding beside them; all of a row have the same share.
+  window whole = {at_most((a->padding.w + step - 1) / step, j->small.w), 0};
+  whole.end = last < 0 ? 0 : at_most(last / step + 1, j->small.w);
+  if (whole.end < whole.first) whole.end = whole.first;
   for (int64_t r = 0; r < j->small.h; r++, out += j->small.w) {
     memset(out, 0, (size_t)j->small.w * sizeof *out);
     window rows = area_at(j, r, 0).rows;
-    for (int64_t row = rows.first; row < rows.end; row++) {
-      for (int64_t kc = 0; kc < a->kernel.w; kc++) {
-        window u = covered(kc - a->padding.w, step, j->large.w, j->small.w);
-        const float* from = x + row * j->large.w + kc - a->padding.w + u.first * step;
-        if (step == 2)
-          add_places(from, u.end - u.first, 2, out + u.first);
-        else
-          add_places(from, u.end - u.first, step, out + u.first);
-      }
+    if (rows.first >= rows.end) continue;
+    const float* line = add_rows(j, x, rows, sums);
+    for (int64_t kc = 0; kc < a->kernel.w; kc++) {
+      window u = covered(kc - a->padding.w, step, j->large.w, j->small.w);
+      const float* from = line + kc - a->padding.w + u.first * step;
+      if (step == 1)
+        add_places(from, u.end - u.first, 1, out + u.first);
+      else if (step == 2)
+        add_places(from, u.end - u.first, 2, out + u.first);
+      else
+        add_places(from, u.end - u.first, step, out + u.first);
     }
-    for (int64_t c = 0; c < j->small.w; c++) {
-      area s = area_at(j, r, c);
-      bool empty = s.rows.first >= s.rows.end || s.columns.first >= s.columns.end;
-      out[c] = empty ? 0 : out[c] * s.share;
-    }
+    scale_edge(j, r, 0, whole.first, out);
+    float share = area_at(j, r, whole.first).share;
+    for (int64_t c = whole.first; c < whole.end; c++) out[c] *= share;
+    scale_edge(j, r, whole.end, j->small.w, out);
   }
 }
 
@@ -154,7 +179,8 @@ static void average_backward(const job* j, const float* dy, float* dx) {
 
 static void run_range(void* context, int64_t first, int64_t last) {
   job* j = context;
-  size_t floats = (size_t)(j->from.n + j->to.n + j->small.w);
+  int64_t line = j->small.w > j->large.w ? j->small.w : j->large.w;
+  size_t floats = (size_t)(j->from.n + j->to.n + line);
   float* memory = hy__scratch_get(HY__SCRATCH_ROWS, floats * sizeof *memory);
   if (!memory) {
     atomic_store(&j->no_memory, true);
@@ -162,20 +188,19 @@ static void run_range(void* context, int64_t first, int64_t last) {
   }
   for (int64_t i = first; i < last; i++) {
     const float* from = hy__slice_read(j->kernels, &j->from, i, memory);
-    float* to = hy__slice_target(&j->to, i, memory + j->from.n);
+    float *to = hy__slice_target(&j->to, i, memory + j->from.n),
+          *row = memory + j->from.n + j->to.n;
     int64_t* index =
         j->index.t->dtype == HY_NONE ? NULL : (int64_t*)(void*)hy__slice_at(&j->index, i);
     hy_op op = j->call->op;
     if (op == HY_OP_max_pool2d_backward || op == HY_OP_avg_pool2d_backward)
       memset(to, 0, (size_t)j->to.n * sizeof *to);
     switch (op) {
-      case HY_OP_max_pool2d:
-        most_of(j, from, to, index, (int32_t*)(memory + j->from.n + j->to.n));
-        break;
+      case HY_OP_max_pool2d: most_of(j, from, to, index, (int32_t*)row); break;
       case HY_OP_max_pool2d_backward:
         if (index) most_backward(j, from, index, to);
         break;
-      case HY_OP_avg_pool2d: average(j, from, to); break;
+      case HY_OP_avg_pool2d: average(j, from, to, row); break;
       default: average_backward(j, from, to);
     }
     hy__slice_write(j->kernels, &j->to, i, to);
