@@ -9,12 +9,13 @@
 #include "backends/cpu/family.h"
 #include "backends/cpu/simd/nonfinite.h"
 
-// Keys whose scores are held at once: few enough that they stay in the first cache.
-enum { HY__KEY_PANELS = 16, HY__MAX_KEYS = HY__KEY_PANELS * HY__GEMM_MAX_MR };
+enum { HY__MAX_KEYS = 512 };  // of a block, whatever the kernel
 
 // The sizes of a call and where its heads are.
 typedef struct hy__sdpa {
   const hy__cpu_kernels* kernels;
+  const hy__gemm_kernel* gemm;  // of scores and sums: bf16 dot products where they pay, or f32
+  int block;                    // keys whose scores are held at once: few enough for the L1 cache
   const hy_tensor *q, *k, *v;
   hy_tensor mask;  // expanded to [..., heads, queries, keys]; dtype HY_NONE where there is none
   int64_t batches, heads, kv_heads, group, queries, keys, size, value_size;
@@ -24,6 +25,8 @@ typedef struct hy__sdpa {
 
 void hy__sdpa_describe(const hy__cpu_kernels* kernels, const hy_call* call, int first, int mask_at,
                        hy__sdpa* a);
+// Takes back the choice of bf16 dot products.
+void hy__sdpa_use_f32(hy__sdpa* a);
 
 // One head of a tensor whose last two dimensions are rows and columns.
 hy__matrix hy__head(const hy_tensor* t, int64_t batch, int64_t head);
@@ -34,7 +37,7 @@ int64_t hy__visible(const hy__sdpa* a, int64_t query);
 
 // ---- panels ----
 
-// Floats that the packed keys, or values, of one head take.
+// Words that the packed keys, or values, of one head take.
 int64_t hy__flash_keys_size(const hy__sdpa* a);
 int64_t hy__flash_values_size(const hy__sdpa* a);
 // Rows `keys` x `size` as the first operand of scores.

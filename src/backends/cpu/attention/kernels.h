@@ -13,6 +13,11 @@ enum { HY__QUERY_GROUP = 16, HY__QUERY_GROUPS = HY__GEMM_MAX_NR / HY__QUERY_GROU
 // are 0, whatever their scores are.
 typedef void hy__online_softmax(float* scores, const int* seen, int keys, int nr, float* max,
                                 float* total, float* sums, int64_t rows);
+// The same of scores that are yet to be multiplied by `scale`, which is positive. The weights, in
+// pairs of bf16 along the keys, take the scores' place as the B operand of the bf16 kernel: word
+// [key / 2][query], of an odd last key with 0.
+typedef void hy__online_softmax_bf16(float* scores, const int* seen, int keys, int nr, float scale,
+                                     float* max, float* total, float* sums, int64_t rows);
 // e^(score - base) in place of scores [keys][nr], each column with its own base; 0 where the base
 // is -inf.
 typedef void hy__exp_columns(float* scores, int keys, int nr, const float* base);
@@ -25,12 +30,16 @@ typedef struct hy__attention_kernels {
   hy__online_softmax* online_softmax;
   hy__exp_columns* exp_columns;
   hy__weighted_sum* weighted_sum;
+  // Flash attention by dot products of bf16 pairs; NULL where they are no faster than f32.
+  const hy__gemm_kernel* bf16;
+  hy__online_softmax_bf16* online_softmax_bf16;
 } hy__attention_kernels;
 
 // The best for those feature bits (runtime/isa.h), which must be there when the kernels run.
 void hy__attention_kernels_init(hy__attention_kernels* kernels, uint32_t isa);
 
 hy__online_softmax hy__online_softmax_generic, hy__online_softmax_avx512;
+hy__online_softmax_bf16 hy__online_softmax_bf16_avx512;
 hy__exp_columns hy__exp_columns_generic, hy__exp_columns_avx512;
 hy__weighted_sum hy__weighted_sum_generic, hy__weighted_sum_avx512;
 

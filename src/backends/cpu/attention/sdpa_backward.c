@@ -145,7 +145,7 @@ static void run_head(void* context, int64_t i) {
   const hy__sdpa* a = &b->a;
   const hy__gemm_kernel* gemm = a->kernels->gemm.f32;
   int64_t batch = (b->first_head + i) / a->heads, head = (b->first_head + i) % a->heads;
-  int64_t row = a->size + a->value_size, block = HY__KEY_PANELS * gemm->mr;
+  int64_t row = a->size + a->value_size, block = a->block;
   float* sums = b->sums + i * a->keys * row;
   workspace w;
   memset(sums, 0, (size_t)(a->keys * row) * sizeof *sums);
@@ -207,6 +207,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
                 .dk = &call->out[1],
                 .dv = &call->out[2]};
   hy__sdpa_describe(kernels, call, 1, 6, &b.a);
+  hy__sdpa_use_f32(&b.a);
   const hy__sdpa* a = &b.a;
   int64_t groups = a->batches * a->kv_heads;
   size_t bytes = (size_t)(a->group * a->keys * (a->size + a->value_size)) * sizeof(float);
