@@ -62,15 +62,9 @@ void hy__sdpa_describe(const hy__cpu_kernels* kernels, const hy_call* call, int 
   double scale = call->attrs.attention.scale;
   a->scale = (float)(scale != 0 ? scale : a->size > 0 ? 1 / sqrt((double)a->size) : 1);
   a->mask = expand_mask(&call->in[mask_at], a);
-  hy__sdpa_use_f32(a);
-  if (a->q->dtype != HY_BF16 || !kernels->attention.bf16) return;
-  a->gemm = kernels->attention.bf16;
-  a->block = PAIR_PANELS * a->gemm->mr;
-}
-
-void hy__sdpa_use_f32(hy__sdpa* a) {
-  a->gemm = a->kernels->gemm.f32;
-  a->block = PANELS * a->gemm->mr;
+  bool pairs = a->q->dtype == HY_BF16 && kernels->attention.bf16;
+  a->gemm = pairs ? kernels->attention.bf16 : kernels->gemm.f32;
+  a->block = (pairs ? PAIR_PANELS : PANELS) * a->gemm->mr;
 }
 
 int64_t hy__visible(const hy__sdpa* a, int64_t query) {

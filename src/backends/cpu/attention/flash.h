@@ -25,8 +25,6 @@ typedef struct hy__sdpa {
 
 void hy__sdpa_describe(const hy__cpu_kernels* kernels, const hy_call* call, int first, int mask_at,
                        hy__sdpa* a);
-// Takes back the choice of bf16 dot products.
-void hy__sdpa_use_f32(hy__sdpa* a);
 
 // One head of a tensor whose last two dimensions are rows and columns.
 hy__matrix hy__head(const hy_tensor* t, int64_t batch, int64_t head);

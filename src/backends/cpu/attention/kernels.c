@@ -18,6 +18,7 @@ void hy__attention_kernels_init(hy__attention_kernels* k, uint32_t isa) {
   if ((isa & HY__ISA_AVX512_BF16) && !(isa & HY__ISA_AMX_BF16)) {
     k->bf16 = &hy__gemm_bf16_avx512;
     k->online_softmax_bf16 = hy__online_softmax_bf16_avx512;
+    k->softmax_grad_bf16 = hy__softmax_grad_bf16_avx512;
   }
 #endif
   (void)isa;

@@ -21,6 +21,13 @@ typedef void hy__online_softmax_bf16(float* scores, const int* seen, int keys, i
 // e^(score - base) in place of scores [keys][nr], each column with its own base; 0 where the base
 // is -inf.
 typedef void hy__exp_columns(float* scores, int keys, int nr, const float* base);
+// Weights p = e^(score * factor - lse) and their gradients ds = p (grad - delta) scale of scores
+// and grads [keys][nr], queries in columns with an lse and a delta each; weights are 0 where lse is
+// not finite. Both become rows of bf16, ld apart; ds also takes the place of the grads in pairs
+// along the keys, as the weights of hy__online_softmax_bf16 do.
+typedef void hy__softmax_grad_bf16(const float* scores, float* grads, int keys, int nr,
+                                   float factor, float scale, const float* lse, const float* delta,
+                                   uint16_t* p, uint16_t* ds, int64_t ld);
 // out[i * ldo + c] += sum over r of p[i * ldp + r] * v(r, c), for m rows of p, `rows` rows of v and
 // its first n columns.
 typedef void hy__weighted_sum(const hy__matrix* v, int rows, int64_t n, const float* p, int64_t ldp,
@@ -33,6 +40,7 @@ typedef struct hy__attention_kernels {
   // Flash attention by dot products of bf16 pairs; NULL where they are no faster than f32.
   const hy__gemm_kernel* bf16;
   hy__online_softmax_bf16* online_softmax_bf16;
+  hy__softmax_grad_bf16* softmax_grad_bf16;
 } hy__attention_kernels;
 
 // The best for those feature bits (runtime/isa.h), which must be there when the kernels run.
@@ -40,6 +48,7 @@ void hy__attention_kernels_init(hy__attention_kernels* kernels, uint32_t isa);
 
 hy__online_softmax hy__online_softmax_generic, hy__online_softmax_avx512;
 hy__online_softmax_bf16 hy__online_softmax_bf16_avx512;
+hy__softmax_grad_bf16 hy__softmax_grad_bf16_avx512;
 hy__exp_columns hy__exp_columns_generic, hy__exp_columns_avx512;
 hy__weighted_sum hy__weighted_sum_generic, hy__weighted_sum_avx512;
 

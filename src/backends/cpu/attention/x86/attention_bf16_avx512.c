@@ -1,4 +1,4 @@
-// Online softmax of attention in AVX-512 BF16: weights in pairs, ready for dot products.
+// Softmax of attention and its gradient in AVX-512 BF16: weights in pairs, ready for dot products.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
@@ -79,6 +79,68 @@ void hy__online_softmax_bf16_avx512(float* scores, const int* seen, int keys, in
     soften_column(scores + q, visible, panel, scale, largest + q, total + q, sums + q, rows);
     for (int s = (visible + 1) / 2; s < (keys + 1) / 2; s++)
       _mm512_storeu_si512(scores + s * panel + q, _mm512_setzero_si512());
+  }
+}
+
+// ---- backward ----
+
+enum { COLUMNS = 32 };  // of two vectors, which become one of bf16
+
+typedef struct grad_columns {
+  __m512 factor, scale, base[2], delta[2];  // the base in powers of 2; delta with the scale
+} grad_columns;
+
+// One or two rows of scores and grads.
+HY__INLINE void grad_rows(const grad_columns* c, int n, const float* scores, const float* grads,
+                          int panel, uint16_t* p, uint16_t* ds, int64_t ld, float* pairs) {
+  __m512 t[AT_ONCE], slope[AT_ONCE];
+  __m512i rows[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+#pragma GCC unroll 4
+  for (int i = 0; i < 2 * n; i++) {
+    int at = i / 2 * panel + i % 2 * 16;
+    t[i] = _mm512_fmsub_ps(_mm512_loadu_ps(scores + at), c->factor, c->base[i % 2]);
+    slope[i] = _mm512_fmsub_ps(_mm512_loadu_ps(grads + at), c->scale, c->delta[i % 2]);
+  }
+  exp2_side_by_side(t, 2 * n);
+#pragma GCC unroll 2
+  for (int i = 0; i < n; i++) {
+    _mm512_storeu_si512(p + i * ld, (__m512i)_mm512_cvtne2ps_pbh(t[2 * i + 1], t[2 * i]));
+    rows[i] = (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(t[2 * i + 1], slope[2 * i + 1]),
+                                           _mm512_mul_ps(t[2 * i], slope[2 * i]));
+    _mm512_storeu_si512(ds + i * ld, rows[i]);
+  }
+  const __m512i both = _mm512_add_epi32(
+      _mm512_set1_epi32(32 << 16),
+      _mm512_mullo_epi32(_mm512_set1_epi32(0x10001),
+                         _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)));
+  const __m512i upper = _mm512_add_epi16(both, _mm512_set1_epi16(16));
+  _mm512_storeu_si512(pairs, _mm512_permutex2var_epi16(rows[0], both, rows[1]));
+  _mm512_storeu_si512(pairs + 16, _mm512_permutex2var_epi16(rows[0], upper, rows[1]));
+}
+
+void hy__softmax_grad_bf16_avx512(const float* scores, float* grads, int keys, int panel,
+                                  float factor, float scale, const float* lse, const float* delta,
+                                  uint16_t* p, uint16_t* ds, int64_t ld) {
+  const __m512 infinity = _mm512_set1_ps(__builtin_inff());
+  for (int q = 0; q < panel; q += COLUMNS) {
+    grad_columns c = {.factor = _mm512_mul_ps(_mm512_set1_ps(factor), LOG2_E),
+                      .scale = _mm512_set1_ps(scale)};
+    for (int h = 0; h < 2; h++) {
+      __m512 base = _mm512_loadu_ps(lse + q + 16 * h);
+      // A query that sees nothing has -inf: with +inf its weights are 0.
+      c.base[h] = _mm512_mul_ps(base, LOG2_E);
+      __mmask16 none =
+          _mm512_cmp_ps_mask(base, _mm512_sub_ps(_mm512_setzero_ps(), infinity), _CMP_EQ_OQ);
+      c.base[h] = _mm512_mask_mov_ps(c.base[h], none, infinity);
+      c.delta[h] = _mm512_mul_ps(_mm512_loadu_ps(delta + q + 16 * h), c.scale);
+    }
+    int s = 0;
+    for (; s + 2 <= keys; s += 2)
+      grad_rows(&c, 2, scores + s * panel + q, grads + s * panel + q, panel, p + s * ld + q,
+                ds + s * ld + q, ld, grads + s / 2 * panel + q);
+    if (s < keys)
+      grad_rows(&c, 1, scores + s * panel + q, grads + s * panel + q, panel, p + s * ld + q,
+                ds + s * ld + q, ld, grads + s / 2 * panel + q);
   }
 }
 
