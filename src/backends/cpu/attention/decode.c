@@ -1,6 +1,6 @@
 // Decode attention (m <= 16 queries): gemv with the keys in place, softmax, weighted sum of the
-// values, or skinny GEMMs of bf16 pairs; long contexts are split over the threads (split-K) and
-// combined in order.
+// values, all of it in pairs of bf16 where there are dot products of them; long contexts are split
+// over the threads (split-K) and combined in order.
 #include "backends/cpu/attention/decode.h"
 
 #include <math.h>
@@ -14,8 +14,8 @@
 
 // Keys of one task. Fixed, so that the order of sums does not depend on the number of threads.
 enum { CHUNK = 256 };
-// Queries for which it pays to bring keys and values into the order of dot products of pairs.
-enum { LEAST_FOR_PAIRS = 3 };
+// Queries for which it pays to transpose the keys for a skinny GEMM of the bf16 kernel.
+enum { LEAST_FOR_GEMM = 3 };
 
 typedef struct job {
   const hy__decode_attention* f;
@@ -71,9 +71,9 @@ typedef struct chunk {
   int64_t unit, first;
   int n, queries;
   float *lines, *scores;  // [HY__GEMV_MAX_M][size], [HY__GEMV_MAX_M][CHUNK]
-  // Where pairs are used: rows of the queries or weights in bf16, packed, and a panel of B.
+  // In pairs: rows of queries, then of weights, in bf16; the queries packed, and a panel of keys.
   uint16_t* halves;
-  float *rows, *panel;
+  float *packed, *panel;
 } chunk;
 
 // The keys and values from number `at` of the chunk on; gives how many of them lie together.
@@ -103,93 +103,81 @@ static void add_values(const chunk* c, float* sums, int64_t ld) {
 
 // ---- the same in pairs of bf16 ----
 
-static bool uses_pairs(const hy__decode_attention* f, int64_t unit, int queries) {
+static bool uses_pairs(const hy__decode_attention* f, int64_t unit) {
   hy__matrix k, v;
-  if (!f->kernels->attention.bf16 || queries < LEAST_FOR_PAIRS) return false;
+  if (!f->kernels->attention.bf16) return false;
   f->keys(f->context, unit, 0, &k, &v);
-  return k.dtype == HY_BF16 && v.dtype == HY_BF16;
+  return k.dtype == HY_BF16 && v.dtype == HY_BF16 && v.column == 1;
 }
 
-static void narrow_rows(const chunk* c, const float* rows, int64_t ld, int64_t n) {
-  for (int q = 0; q < c->queries; q++)
-    c->f->kernels->gemm.epilogue(n, rows + q * ld, 1, 0, NULL, 0, c->halves + q * ld, 1, HY_BF16);
-}
-
-// Numbers first .. first + depth - 1 of each row as the A operand, behind `words` that are there;
-// a tile of rows takes `most` words.
-static void pack_rows(const chunk* c, int64_t ld, int64_t first, int depth, int64_t words,
-                      int64_t most) {
+// The keys become columns of B, a panel at a time.
+static void score_by_gemm(const chunk* c, const hy__matrix* k, int n, float* scores) {
   const hy__gemm_kernel* gemm = c->f->kernels->attention.bf16;
-  hy__matrix halves = {c->halves, HY_BF16, ld, 1};
-  for (int q = 0; q < c->queries; q += gemm->mr)
-    gemm->pack_a(&halves, q, min_i64(gemm->mr, c->queries - q), first, depth,
-                 c->rows + q * most + words * gemm->mr);
-}
-
-static void multiply_panel(const chunk* c, int depth, int64_t most, float* to, int64_t ld, int n) {
-  const hy__gemm_kernel* gemm = c->f->kernels->attention.bf16;
-  for (int q = 0; q < c->queries; q += gemm->mr)
-    gemm->multiply(depth, c->rows + q * most, c->panel, to + q * ld, ld,
-                   min_i64(gemm->mr, c->queries - q), n, false);
+  int size = (int)c->f->size, words = hy__gemm_words(gemm, size);
+  hy__matrix across = {k->data, k->dtype, k->column, k->row};
+  for (int i = 0; i < n; i += gemm->nr) {
+    int columns = min_i64(gemm->nr, n - i);
+    gemm->pack_b(&across, 0, size, i, columns, c->panel);
+    for (int q = 0; q < c->queries; q += gemm->mr)
+      gemm->multiply(size, c->packed + (int64_t)q * words, c->panel, scores + q * CHUNK + i, CHUNK,
+                     min_i64(gemm->mr, c->queries - q), columns, false);
+  }
 }
 
 static void score_pairs(const chunk* c) {
   const hy__decode_attention* f = c->f;
   const hy__gemm_kernel* gemm = f->kernels->attention.bf16;
-  int size = (int)f->size, words = hy__gemm_words(gemm, size);
-  hy__matrix k, v;
-  narrow_rows(c, c->lines, f->size, f->size);
-  pack_rows(c, f->size, 0, size, 0, words);
+  int size = (int)f->size, exponent;
+  bool by_gemm = c->queries >= LEAST_FOR_GEMM;
+  // The queries were bf16, and still are when multiplied by a power of 2.
+  bool exact = frexpf(f->scale, &exponent) == 0.5f;
+  f->kernels->gemm.epilogue(c->queries * f->size, c->lines, exact ? f->scale : 1, 0, NULL, 0,
+                            c->halves, 1, HY_BF16);
+  hy__matrix k, v, queries = {c->halves, HY_BF16, f->size, 1};
+  for (int q = 0; by_gemm && q < c->queries; q += gemm->mr)
+    gemm->pack_a(&queries, q, min_i64(gemm->mr, c->queries - q), 0, size,
+                 c->packed + (int64_t)q * hy__gemm_words(gemm, size));
   for (int at = 0, count; at < c->n; at += count) {
     count = keys_at(c, at, &k, &v);
-    hy__matrix across = {k.data, k.dtype, k.column, k.row};
-    for (int i = 0; i < count; i += gemm->nr) {
-      int columns = min_i64(gemm->nr, count - i);
-      gemm->pack_b(&across, 0, size, i, columns, c->panel);
-      multiply_panel(c, size, words, c->scores + at + i, CHUNK, columns);
-    }
+    if (by_gemm)
+      score_by_gemm(c, &k, count, c->scores + at);
+    else
+      f->kernels->gemm.gemv_bf16(&k, 0, count, size, c->halves, size, c->queries, c->scores + at,
+                                 CHUNK);
   }
-  for (int q = 0; q < c->queries; q++) {
+  for (int q = 0; !exact && q < c->queries; q++) {
     float* line = c->scores + q * CHUNK;
     f->kernels->gemm.epilogue(c->n, line, f->scale, 0, NULL, 0, line, 1, HY_F32);
   }
 }
 
 static void add_value_pairs(const chunk* c, float* sums, int64_t ld) {
-  const hy__decode_attention* f = c->f;
-  const hy__gemm_kernel* gemm = f->kernels->attention.bf16;
   hy__matrix k, v;
-  narrow_rows(c, c->scores, CHUNK, c->n);
-  for (int64_t column = 0; column < f->value_size; column += gemm->nr) {
-    int columns = min_i64(gemm->nr, f->value_size - column), words = 0;
-    // An odd number of keys that lie together ends with half a word.
-    for (int at = 0, count; at < c->n; at += count) {
-      count = keys_at(c, at, &k, &v);
-      if (column == 0) pack_rows(c, CHUNK, at, count, words, CHUNK);
-      gemm->pack_b(&v, 0, count, column, columns, c->panel + (int64_t)words * gemm->nr);
-      words += hy__gemm_words(gemm, count);
-    }
-    multiply_panel(c, words * gemm->unit, CHUNK, sums + column, ld, columns);
+  for (int at = 0, count; at < c->n; at += count) {
+    count = keys_at(c, at, &k, &v);
+    c->f->kernels->attention.weighted_sum_bf16(&v, count, c->f->value_size, c->halves + at, CHUNK,
+                                               c->queries, sums, ld);
   }
 }
 
 // ---- tasks ----
 
 static bool prepare(chunk* c, bool pairs) {
-  int64_t widest = max_i64(c->f->size, CHUNK), lines = HY__GEMV_MAX_M * c->f->size;
-  int64_t scores = HY__GEMV_MAX_M * CHUNK, halves = 0, rows = 0, panel = 0;
+  int64_t size = c->f->size, lines = HY__GEMV_MAX_M * size, scores = HY__GEMV_MAX_M * CHUNK;
+  int64_t halves = 0, packed = 0, panel = 0;
   if (pairs) {
     const hy__gemm_kernel* gemm = c->f->kernels->attention.bf16;
-    halves = HY__GEMV_MAX_M * widest / 2;
-    rows = round_up(HY__GEMV_MAX_M, gemm->mr) * widest;
-    panel = gemm->nr * widest;
+    int64_t words = hy__gemm_words(gemm, (int)size);
+    halves = HY__GEMV_MAX_M * max_i64(words, CHUNK / 2);
+    packed = round_up(HY__GEMV_MAX_M, gemm->mr) * words;
+    panel = gemm->nr * words;
   }
-  size_t bytes = (size_t)(lines + scores + halves + rows + panel) * sizeof(float);
+  size_t bytes = (size_t)(lines + scores + halves + packed + panel) * sizeof(float);
   c->lines = hy__scratch_get(HY__SCRATCH_ATTENTION, bytes);
   if (!c->lines) return false;
   c->scores = c->lines + lines;
-  c->rows = c->scores + scores;
-  c->panel = c->rows + rows;
+  c->packed = c->scores + scores;
+  c->panel = c->packed + packed;
   c->halves = (uint16_t*)(c->panel + panel);
   return true;
 }
@@ -205,7 +193,7 @@ static void attend_chunk(void* context, int64_t task) {
     return;
   }
   c.n = min_i64(keys - c.first, CHUNK);
-  bool pairs = uses_pairs(f, c.unit, c.queries);
+  bool pairs = uses_pairs(f, c.unit);
   if (!prepare(&c, pairs)) {
     atomic_store(&j->failed, true);
     return;
@@ -216,7 +204,11 @@ static void attend_chunk(void* context, int64_t task) {
   for (int q = 0; q < c.queries; q++) {
     float *to = sums + q * ld, *line = c.scores + q * CHUNK;
     if (f->mask) f->mask(f->context, c.unit, q, c.first, c.n, line);
-    weigh_scores(f->kernels->rows, line, c.n, &to[f->value_size], &to[f->value_size + 1]);
+    float *total = &to[f->value_size], *largest = total + 1;
+    if (pairs)
+      f->kernels->attention.softmax_row_bf16(line, c.n, c.halves + q * CHUNK, total, largest);
+    else
+      weigh_scores(f->kernels->rows, line, c.n, total, largest);
     memset(to, 0, (size_t)f->value_size * sizeof *to);
   }
   pairs ? add_value_pairs(&c, sums, ld) : add_values(&c, sums, ld);

@@ -64,6 +64,10 @@ void hy__sdpa_describe(const hy__cpu_kernels* kernels, const hy_call* call, int 
   a->mask = expand_mask(&call->in[mask_at], a);
   bool pairs = a->q->dtype == HY_BF16 && kernels->attention.bf16;
   a->gemm = pairs ? kernels->attention.bf16 : kernels->gemm.f32;
+  // In the softmax the scale costs nothing, but a mask is added to scaled scores, and the largest
+  // score stays the largest, and -inf what it is, only with a positive scale.
+  bool fused = pairs && a->mask.dtype == HY_NONE && a->scale > 0;
+  a->softmax_scale = fused ? a->scale : 1;
   a->block = (pairs ? PAIR_PANELS : PANELS) * a->gemm->mr;
 }
 
@@ -173,6 +177,9 @@ void hy__mask_row(const hy__sdpa* a, int64_t batch, int64_t head, int64_t query,
 void hy__flash_mask(const hy__sdpa* a, int64_t batch, int64_t head, int64_t first_query,
                     int queries, int64_t first_key, int keys, float* scores) {
   int panel = a->gemm->nr;
+  if (a->gemm->unit > 1 && a->softmax_scale != a->scale)
+    a->kernels->gemm.epilogue((int64_t)keys * panel, scores, a->scale, 0, NULL, 0, scores, 1,
+                              HY_F32);
   for (int q = 0; a->mask.dtype != HY_NONE && q < queries; q++)
     hy__mask_row(a, batch, head, first_query + q, first_key, keys, panel, scores + q);
   if (hy__visible(a, first_query) >= first_key + keys) return;

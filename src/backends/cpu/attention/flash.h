@@ -21,6 +21,7 @@ typedef struct hy__sdpa {
   int64_t batches, heads, kv_heads, group, queries, keys, size, value_size;
   hy_causal causal;
   float scale;
+  float softmax_scale;  // of scores in bf16: the scale, or 1 where it comes before the mask
 } hy__sdpa;
 
 void hy__sdpa_describe(const hy__cpu_kernels* kernels, const hy_call* call, int first, int mask_at,
@@ -55,6 +56,7 @@ void hy__flash_scores(const hy__sdpa* a, const float* packed_keys, int64_t first
 void hy__flash_accumulate(const hy__sdpa* a, const float* packed_values, int64_t first, int n,
                           const int* seen, int64_t columns, const float* scores, float* sums);
 // -inf for keys that a query does not see, by causality and by the mask, which is also added.
+// Scores of bf16 are scaled before, unless the softmax will.
 void hy__flash_mask(const hy__sdpa* a, int64_t batch, int64_t head, int64_t first_query,
                     int queries, int64_t first_key, int keys, float* scores);
 

@@ -19,6 +19,8 @@ void hy__attention_kernels_init(hy__attention_kernels* k, uint32_t isa) {
     k->bf16 = &hy__gemm_bf16_avx512;
     k->online_softmax_bf16 = hy__online_softmax_bf16_avx512;
     k->softmax_grad_bf16 = hy__softmax_grad_bf16_avx512;
+    k->softmax_row_bf16 = hy__softmax_row_bf16_avx512;
+    k->weighted_sum_bf16 = hy__weighted_sum_bf16_avx512;
   }
 #endif
   (void)isa;

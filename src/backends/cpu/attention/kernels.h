@@ -23,7 +23,7 @@ typedef void hy__online_softmax_bf16(float* scores, const int* seen, int keys, i
 typedef void hy__exp_columns(float* scores, int keys, int nr, const float* base);
 // Weights p = e^(score * factor - lse) and their gradients ds = p (grad - delta) scale of scores
 // and grads [keys][nr], queries in columns with an lse and a delta each; weights are 0 where lse is
-// not finite. Both become rows of bf16, ld apart; ds also takes the place of the grads in pairs
+// infinite. Both become rows of bf16, ld apart; ds also takes the place of the grads in pairs
 // along the keys, as the weights of hy__online_softmax_bf16 do.
 typedef void hy__softmax_grad_bf16(const float* scores, float* grads, int keys, int nr,
                                    float factor, float scale, const float* lse, const float* delta,
@@ -32,15 +32,25 @@ typedef void hy__softmax_grad_bf16(const float* scores, float* grads, int keys, 
 // its first n columns.
 typedef void hy__weighted_sum(const hy__matrix* v, int rows, int64_t n, const float* p, int64_t ldp,
                               int m, float* out, int64_t ldo);
+// Weights p = e^(score - max) of a row in bf16, 0 behind them up to a multiple of 32; their total
+// and the largest score.
+typedef void hy__softmax_row_bf16(const float* scores, int n, uint16_t* p, float* total,
+                                  float* max);
+// hy__weighted_sum of bf16 values, with column stride 1, and weights. Of an odd number of rows the
+// weight behind the last is read; it must be finite.
+typedef void hy__weighted_sum_bf16(const hy__matrix* v, int rows, int64_t n, const uint16_t* p,
+                                   int64_t ldp, int m, float* out, int64_t ldo);
 
 typedef struct hy__attention_kernels {
   hy__online_softmax* online_softmax;
   hy__exp_columns* exp_columns;
   hy__weighted_sum* weighted_sum;
-  // Flash attention by dot products of bf16 pairs; NULL where they are no faster than f32.
+  // Attention by dot products of bf16 pairs; NULL where f32 is used for bf16 as well.
   const hy__gemm_kernel* bf16;
   hy__online_softmax_bf16* online_softmax_bf16;
   hy__softmax_grad_bf16* softmax_grad_bf16;
+  hy__softmax_row_bf16* softmax_row_bf16;
+  hy__weighted_sum_bf16* weighted_sum_bf16;
 } hy__attention_kernels;
 
 // The best for those feature bits (runtime/isa.h), which must be there when the kernels run.
@@ -49,6 +59,8 @@ void hy__attention_kernels_init(hy__attention_kernels* kernels, uint32_t isa);
 hy__online_softmax hy__online_softmax_generic, hy__online_softmax_avx512;
 hy__online_softmax_bf16 hy__online_softmax_bf16_avx512;
 hy__softmax_grad_bf16 hy__softmax_grad_bf16_avx512;
+hy__softmax_row_bf16 hy__softmax_row_bf16_avx512;
+hy__weighted_sum_bf16 hy__weighted_sum_bf16_avx512;
 hy__exp_columns hy__exp_columns_generic, hy__exp_columns_avx512;
 hy__weighted_sum hy__weighted_sum_generic, hy__weighted_sum_avx512;
 

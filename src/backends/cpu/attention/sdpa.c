@@ -81,25 +81,13 @@ static void store(forward* f, workspace* w, int64_t batch, int64_t head, int64_t
 }
 
 // Scores of a block become weights, packed as the kernel wants them for the sums of values.
-static void weigh(const hy__sdpa* a, workspace* w, int64_t batch, int64_t head, int64_t first,
-                  int n, int64_t s, int count, const int* seen) {
-  int panel = a->gemm->nr;
-  if (a->gemm->unit == 1) {
-    hy__flash_mask(a, batch, head, first, n, s, count, w->scores);
-    a->kernels->attention.online_softmax(w->scores, seen, count, panel, w->largest, w->total,
+static void weigh(const hy__sdpa* a, workspace* w, int keys, const int* seen) {
+  if (a->gemm->unit > 1)
+    a->kernels->attention.online_softmax_bf16(w->scores, seen, keys, a->gemm->nr, a->softmax_scale,
+                                              w->largest, w->total, w->sums, a->value_size);
+  else
+    a->kernels->attention.online_softmax(w->scores, seen, keys, a->gemm->nr, w->largest, w->total,
                                          w->sums, a->value_size);
-    return;
-  }
-  // The scale is part of the softmax, unless a mask has to be added after it.
-  float scale = a->scale;
-  if (a->mask.dtype != HY_NONE || scale <= 0) {
-    a->kernels->gemm.epilogue((int64_t)count * panel, w->scores, scale, 0, NULL, 0, w->scores, 1,
-                              HY_F32);
-    scale = 1;
-  }
-  hy__flash_mask(a, batch, head, first, n, s, count, w->scores);
-  a->kernels->attention.online_softmax_bf16(w->scores, seen, count, panel, scale, w->largest,
-                                            w->total, w->sums, a->value_size);
 }
 
 static void attend(void* context, int64_t task) {
@@ -130,7 +118,8 @@ static void attend(void* context, int64_t task) {
     int count = min_i64(a->block, visible - s), seen[HY__QUERY_GROUPS];
     hy__flash_visible_keys(a, first, n, s, count, seen);
     hy__flash_scores(a, keys, s, count, seen, a->size, w.queries, w.scores);
-    weigh(a, &w, batch, head, first, n, s, count, seen);
+    hy__flash_mask(a, batch, head, first, n, s, count, w.scores);
+    weigh(a, &w, count, seen);
     hy__flash_accumulate(a, keys + f->keys_size, s, count, seen, a->value_size, w.scores, w.sums);
   }
   store(f, &w, batch, head, first, n);

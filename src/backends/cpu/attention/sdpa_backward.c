@@ -128,9 +128,8 @@ static void differentiate(const hy__sdpa* a, workspace* w, int first, int keys) 
   const float *lse = w->lse + first, *delta = w->delta + first;
   if (a->gemm->unit > 1) {
     uint16_t *p = (uint16_t*)w->p.data + first, *ds = (uint16_t*)w->ds.data + first;
-    float factor = a->mask.dtype == HY_NONE ? a->scale : 1;
-    a->kernels->attention.softmax_grad_bf16(w->scores, w->grads, keys, panel, factor, a->scale, lse,
-                                            delta, p, ds, w->most);
+    a->kernels->attention.softmax_grad_bf16(w->scores, w->grads, keys, panel, a->softmax_scale,
+                                            a->scale, lse, delta, p, ds, w->most);
     return;
   }
   a->kernels->attention.exp_columns(w->scores, keys, panel, lse);
@@ -147,9 +146,6 @@ static void attend(const hy__sdpa* a, workspace* w, int64_t batch, int64_t head,
   int64_t columns = hy__gemm_words(gemm, (int)a->size);
   int64_t values = hy__gemm_words(gemm, (int)a->value_size);
   hy__flash_scores(a, w->keys, s, seen, NULL, a->size, w->queries + at * columns, w->scores);
-  if (gemm->unit > 1 && a->mask.dtype != HY_NONE)
-    a->kernels->gemm.epilogue((int64_t)seen * gemm->nr, w->scores, a->scale, 0, NULL, 0, w->scores,
-                              1, HY_F32);
   hy__flash_mask(a, batch, head, first + at, n, s, seen, w->scores);
   hy__flash_scores(a, w->values, s, seen, NULL, a->value_size, w->douts + at * values, w->grads);
   differentiate(a, w, at, seen);
