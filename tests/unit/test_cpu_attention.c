@@ -1,16 +1,19 @@
-// The cpu's attention and its gradient at sizes of several panels and blocks, against the
-// reference, at every level of instructions and with one thread or several.
+// The cpu's attention and its gradient at sizes of several panels and blocks, of a few queries over
+// many keys and with a paged cache, against the reference, at every level of instructions and with
+// one thread or several.
 #include <stdio.h>
 
 #include "backends/cpu/simd/half.h"
 #include "support/every_level.h"
 
-enum { HEADS = 4, KV_HEADS = 2, MOST = 230, SIZE = 24, VALUE = 20, COUNT = HEADS * MOST * SIZE };
+enum { MOST = 300, COUNT = 40000 };
 
 typedef struct sizes {
   int64_t queries, keys;
   hy_causal causal;
   bool masked;
+  int64_t heads, kv_heads, size, value;
+  double scale;
 } sizes;
 
 static unsigned char memory[5][COUNT * 4];
@@ -35,24 +38,24 @@ static void attention_call_agrees(const hy__cpu_family* family, hy_call call, co
 
 // Forward, and the gradient with the reference's output.
 static void attention_agrees(const sizes* s, hy_dtype dtype) {
-  static float lse[HEADS * MOST];
+  static float lse[COUNT];
   static unsigned char output[COUNT * 4];
-  char what[80];
-  snprintf(what, sizeof what, "%lld queries, %lld keys, causal %d, masked %d, %s",
-           (long long)s->queries, (long long)s->keys, (int)s->causal, s->masked,
-           hy_dtype_name(dtype));
-  hy_tensor in[7] = {random_tensor(0, dtype, HEADS, s->queries, VALUE),
-                     random_tensor(1, dtype, HEADS, s->queries, SIZE),
-                     random_tensor(2, dtype, KV_HEADS, s->keys, SIZE),
-                     random_tensor(3, dtype, KV_HEADS, s->keys, VALUE)};
+  char what[120];
+  snprintf(what, sizeof what, "%lld/%lld heads, %lld queries, %lld keys, causal %d, masked %d, %s",
+           (long long)s->heads, (long long)s->kv_heads, (long long)s->queries, (long long)s->keys,
+           (int)s->causal, s->masked, hy_dtype_name(dtype));
+  hy_tensor in[7] = {random_tensor(0, dtype, s->heads, s->queries, s->value),
+                     random_tensor(1, dtype, s->heads, s->queries, s->size),
+                     random_tensor(2, dtype, s->kv_heads, s->keys, s->size),
+                     random_tensor(3, dtype, s->kv_heads, s->keys, s->value)};
   hy_tensor absent = hy_tensor_absent();
   for (int64_t i = 0; i < s->queries * s->keys; i++) mask[i] = draw() > 0 ? draw() : -INFINITY;
   hy_tensor masks = s->masked ? tensor(mask, HY_F32, s->queries, s->keys) : absent;
-  hy_tensor out[2] = {in[0], tensor(lse, HY_F32, HEADS, s->queries)};
+  hy_tensor out[2] = {in[0], tensor(lse, HY_F32, s->heads, s->queries)};
   out[0].data = output;
   hy_tensor forward[4] = {in[1], in[2], in[3], masks};
   hy_call call = {.op = HY_OP_sdpa, .n_in = 4, .n_out = 2, .in = forward, .out = out};
-  call.attrs.attention = (hy_attrs_attention){.causal = s->causal};
+  call.attrs.attention = (hy_attrs_attention){.causal = s->causal, .scale = s->scale};
   attention_call_agrees(&hy__cpu_sdpa, call, what);
   assert_int_equal(hy__reference(&call), HY_OK);
   in[4] = out[0];
@@ -67,20 +70,67 @@ static void attention_agrees(const sizes* s, hy_dtype dtype) {
   attention_call_agrees(&hy__cpu_sdpa_backward, call, what);
 }
 
-static void panels_agree(void** state) {
-  (void)state;
-  static const sizes shapes[] = {
-      {200, 200, HY_CAUSAL_TOP_LEFT, false},     {70, 230, HY_CAUSAL_BOTTOM_RIGHT, false},
-      {71, 150, HY_CAUSAL_TOP_LEFT, true},       {150, 70, HY_CAUSAL_TOP_LEFT, false},
-      {129, 115, HY_CAUSAL_BOTTOM_RIGHT, false}, {65, 130, HY_CAUSAL_NONE, true},
-  };
-  for (int i = 0; i < 6; i++) {
+static void all_agree(const sizes* shapes, int n) {
+  for (int i = 0; i < n; i++) {
     attention_agrees(&shapes[i], HY_F32);
     attention_agrees(&shapes[i], HY_BF16);
   }
 }
 
+static void panels_agree(void** state) {
+  (void)state;
+  static const sizes shapes[] = {
+      {200, 200, HY_CAUSAL_TOP_LEFT, false, 4, 2, 24, 20, 0},
+      {70, 230, HY_CAUSAL_BOTTOM_RIGHT, false, 4, 2, 24, 20, 0},
+      {71, 150, HY_CAUSAL_TOP_LEFT, true, 4, 2, 24, 20, 0},
+      {150, 70, HY_CAUSAL_TOP_LEFT, false, 4, 2, 24, 20, 0},
+      {129, 115, HY_CAUSAL_BOTTOM_RIGHT, false, 4, 2, 24, 20, 0},
+      {65, 130, HY_CAUSAL_NONE, true, 4, 2, 24, 20, 0},
+      {150, 227, HY_CAUSAL_BOTTOM_RIGHT, false, 3, 1, 33, 17, 0},  // odd everywhere
+      {300, 30, HY_CAUSAL_BOTTOM_RIGHT, false, 2, 2, 16, 64, 0},   // most queries see nothing
+      {67, 113, HY_CAUSAL_TOP_LEFT, false, 2, 1, 40, 70, -0.3},
+  };
+  all_agree(shapes, sizeof shapes / sizeof *shapes);
+}
+
+static void few_queries_agree(void** state) {
+  (void)state;
+  static const sizes shapes[] = {
+      {1, 300, HY_CAUSAL_NONE, false, 7, 1, 64, 64, 0},   // more than one chunk of keys
+      {1, 270, HY_CAUSAL_NONE, true, 2, 2, 40, 33, 0},    // a query to a key head
+      {1, 131, HY_CAUSAL_NONE, false, 16, 1, 33, 17, 0},  // as many as are few
+      {3, 97, HY_CAUSAL_BOTTOM_RIGHT, false, 6, 2, 24, 70, -0.3},
+      {5, 2, HY_CAUSAL_BOTTOM_RIGHT, false, 3, 1, 16, 16, 0},  // three queries see nothing
+      {2, 259, HY_CAUSAL_TOP_LEFT, true, 8, 8, 7, 5, 0},
+  };
+  all_agree(shapes, sizeof shapes / sizeof *shapes);
+}
+
+// Sequences of one, three and forty new tokens in KV blocks of five keys.
+static void paged_agrees(void** state) {
+  (void)state;
+  enum { HEADS = 6, KV_HEADS = 2, SIZE = 24, BLOCK = 5, BLOCKS = 9 };
+  static const hy_dtype dtypes[] = {HY_F32, HY_BF16};
+  int32_t table[3 * BLOCKS], start[4] = {0, 1, 4, 44}, length[3] = {43, 12, 41};
+  for (int i = 0; i < 3 * BLOCKS; i++) table[i] = i * 7 % BLOCKS;
+  for (int d = 0; d < 2; d++) {
+    hy_tensor in[6] = {random_tensor(0, dtypes[d], 44, HEADS, SIZE),
+                       random_tensor(1, dtypes[d], BLOCKS * BLOCK, KV_HEADS, SIZE),
+                       random_tensor(2, dtypes[d], BLOCKS * BLOCK, KV_HEADS, SIZE),
+                       tensor(table, HY_I32, 3, BLOCKS),
+                       tensor(start, HY_I32, 4),
+                       tensor(length, HY_I32, 3)};
+    for (int i = 1; i < 3; i++)
+      in[i] = tensor(in[i].data, dtypes[d], BLOCKS, BLOCK, KV_HEADS, SIZE);
+    hy_tensor out = in[0];
+    hy_call call = {.op = HY_OP_paged_attention, .n_in = 6, .n_out = 1, .in = in, .out = &out};
+    attention_call_agrees(&hy__cpu_paged_attention, call, hy_dtype_name(dtypes[d]));
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(panels_agree)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(panels_agree),
+                                     cmocka_unit_test(few_queries_agree),
+                                     cmocka_unit_test(paged_agrees)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,9 @@
 #include "backends/cpu/simd/half.h"
 #include "base/math.h"
 
+// Panels of keys to a block: 96 keys in f32, 112 in bf16.
+enum { PANELS = 16, PAIR_PANELS = 8 };
+
 static int64_t offset_of(const hy_tensor* t, int inner, int64_t batch, int64_t head) {
   int at = t->ndim - inner - 1;  // the heads' dimension
   int64_t offset = head * t->stride[at];
@@ -59,6 +62,13 @@ void hy__sdpa_describe(const hy__cpu_kernels* kernels, const hy_call* call, int 
   double scale = call->attrs.attention.scale;
   a->scale = (float)(scale != 0 ? scale : a->size > 0 ? 1 / sqrt((double)a->size) : 1);
   a->mask = expand_mask(&call->in[mask_at], a);
+  bool pairs = a->q->dtype == HY_BF16 && kernels->attention.bf16;
+  a->gemm = pairs ? kernels->attention.bf16 : kernels->gemm.f32;
+  // In the softmax the scale costs nothing, but a mask is added to scaled scores, and the largest
+  // score stays the largest, and -inf what it is, only with a positive scale.
+  bool fused = pairs && a->mask.dtype == HY_NONE && a->scale > 0;
+  a->softmax_scale = fused ? a->scale : 1;
+  a->block = (pairs ? PAIR_PANELS : PANELS) * a->gemm->mr;
 }
 
 int64_t hy__visible(const hy__sdpa* a, int64_t query) {
@@ -72,28 +82,30 @@ int64_t hy__visible(const hy__sdpa* a, int64_t query) {
 
 int64_t hy__flash_keys_size(const hy__sdpa* a) {
   int64_t widest = a->size > a->value_size ? a->size : a->value_size;
-  return round_up(a->keys, a->kernels->gemm.f32->mr) * widest;
+  return round_up(a->keys, a->gemm->mr) * hy__gemm_words(a->gemm, (int)widest);
 }
 
 int64_t hy__flash_values_size(const hy__sdpa* a) {
   int64_t widest = a->size > a->value_size ? a->size : a->value_size;
-  return round_up(widest, a->kernels->gemm.f32->mr) * a->keys;
+  return round_up(widest, a->gemm->mr) * hy__gemm_words(a->gemm, (int)a->keys);
 }
 
 void hy__flash_pack_keys(const hy__sdpa* a, const hy__matrix* k, int64_t columns, float* packed) {
-  const hy__gemm_kernel* gemm = a->kernels->gemm.f32;
+  const hy__gemm_kernel* gemm = a->gemm;
+  int64_t words = hy__gemm_words(gemm, (int)columns);
   for (int64_t s = 0; s < a->keys; s += gemm->mr)
-    gemm->pack_a(k, s, min_i64(gemm->mr, a->keys - s), 0, (int)columns, packed + s * columns);
+    gemm->pack_a(k, s, min_i64(gemm->mr, a->keys - s), 0, (int)columns, packed + s * words);
 }
 
 void hy__flash_pack_values(const hy__sdpa* a, const hy__matrix* v, int64_t columns, float* packed) {
-  const hy__gemm_kernel* gemm = a->kernels->gemm.f32;
+  const hy__gemm_kernel* gemm = a->gemm;
   hy__matrix across = {v->data, v->dtype, v->column, v->row};
-  int64_t block = HY__KEY_PANELS * gemm->mr, lines = round_up(columns, gemm->mr);
-  for (int64_t s = 0; s < a->keys; s += block) {
-    int n = min_i64(block, a->keys - s);
+  int64_t lines = round_up(columns, gemm->mr);
+  for (int64_t s = 0; s < a->keys; s += a->block) {
+    int n = min_i64(a->block, a->keys - s), words = hy__gemm_words(gemm, n);
+    float* to = packed + hy__gemm_words(gemm, (int)s) * lines;
     for (int64_t c = 0; c < columns; c += gemm->mr)
-      gemm->pack_a(&across, c, min_i64(gemm->mr, columns - c), s, n, packed + s * lines + c * n);
+      gemm->pack_a(&across, c, min_i64(gemm->mr, columns - c), s, n, to + c * words);
   }
 }
 
@@ -110,11 +122,13 @@ void hy__flash_visible_keys(const hy__sdpa* a, int64_t first_query, int queries,
 
 void hy__flash_scores(const hy__sdpa* a, const float* packed_keys, int64_t first, int n,
                       const int* seen, int64_t columns, const float* queries, float* scores) {
-  const hy__gemm_kernel* gemm = a->kernels->gemm.f32;
+  const hy__gemm_kernel* gemm = a->gemm;
+  int64_t words = hy__gemm_words(gemm, (int)columns);
+  bool skips = seen && gemm->unit == 1;  // a tile of bf16 takes as long for half of its queries
   int masked = 0;  // queries that see none of a tile's keys: the first ones, by whole groups
   for (int i = 0; i < n; i += gemm->mr) {
-    while (seen && seen[masked / HY__QUERY_GROUP] <= i) masked += HY__QUERY_GROUP;
-    gemm->multiply((int)columns, packed_keys + (first + i) * columns, queries + masked,
+    while (skips && seen[masked / HY__QUERY_GROUP] <= i) masked += HY__QUERY_GROUP;
+    gemm->multiply((int)columns, packed_keys + (first + i) * words, queries + masked,
                    scores + (int64_t)i * gemm->nr + masked, gemm->nr, min_i64(gemm->mr, n - i),
                    gemm->nr - masked, false);
   }
@@ -122,14 +136,15 @@ void hy__flash_scores(const hy__sdpa* a, const float* packed_keys, int64_t first
 
 void hy__flash_accumulate(const hy__sdpa* a, const float* packed_values, int64_t first, int n,
                           const int* seen, int64_t columns, const float* scores, float* sums) {
-  const hy__gemm_kernel* gemm = a->kernels->gemm.f32;
-  const float* block = packed_values + first * round_up(columns, gemm->mr);
+  const hy__gemm_kernel* gemm = a->gemm;
+  const float* block =
+      packed_values + hy__gemm_words(gemm, (int)first) * round_up(columns, gemm->mr);
   // Packed by whole blocks, of which the n keys may be the first ones only.
-  int packed = min_i64(HY__KEY_PANELS * gemm->mr, a->keys - first);
+  int packed = hy__gemm_words(gemm, min_i64(a->block, a->keys - first));
   // Keys that the first half of the queries does not see are weighed for the others alone; a
   // quarter would not make up for reading and writing the sums once more.
   int half = gemm->nr / 2 / HY__QUERY_GROUP * HY__QUERY_GROUP;
-  int common = seen && half > 0 ? seen[half / HY__QUERY_GROUP - 1] : n;
+  int common = seen && gemm->unit == 1 && half > 0 ? seen[half / HY__QUERY_GROUP - 1] : n;
   for (int64_t c = 0; c < columns; c += gemm->mr) {
     const float* values = block + c * packed;
     float* to = sums + c * gemm->nr;
@@ -161,7 +176,10 @@ void hy__mask_row(const hy__sdpa* a, int64_t batch, int64_t head, int64_t query,
 
 void hy__flash_mask(const hy__sdpa* a, int64_t batch, int64_t head, int64_t first_query,
                     int queries, int64_t first_key, int keys, float* scores) {
-  int panel = a->kernels->gemm.f32->nr;
+  int panel = a->gemm->nr;
+  if (a->gemm->unit > 1 && a->softmax_scale != a->scale)
+    a->kernels->gemm.epilogue((int64_t)keys * panel, scores, a->scale, 0, NULL, 0, scores, 1,
+                              HY_F32);
   for (int q = 0; a->mask.dtype != HY_NONE && q < queries; q++)
     hy__mask_row(a, batch, head, first_query + q, first_key, keys, panel, scores + q);
   if (hy__visible(a, first_query) >= first_key + keys) return;

@@ -9,17 +9,19 @@
 #include "backends/cpu/family.h"
 #include "backends/cpu/simd/nonfinite.h"
 
-// Keys whose scores are held at once: few enough that they stay in the first cache.
-enum { HY__KEY_PANELS = 16, HY__MAX_KEYS = HY__KEY_PANELS * HY__GEMM_MAX_MR };
+enum { HY__MAX_KEYS = 512 };  // of a block, whatever the kernel
 
 // The sizes of a call and where its heads are.
 typedef struct hy__sdpa {
   const hy__cpu_kernels* kernels;
+  const hy__gemm_kernel* gemm;  // of scores and sums: bf16 dot products where they pay, or f32
+  int block;                    // keys whose scores are held at once: few enough for the L1 cache
   const hy_tensor *q, *k, *v;
   hy_tensor mask;  // expanded to [..., heads, queries, keys]; dtype HY_NONE where there is none
   int64_t batches, heads, kv_heads, group, queries, keys, size, value_size;
   hy_causal causal;
   float scale;
+  float softmax_scale;  // of scores in bf16: the scale, or 1 where it comes before the mask
 } hy__sdpa;
 
 void hy__sdpa_describe(const hy__cpu_kernels* kernels, const hy_call* call, int first, int mask_at,
@@ -34,7 +36,7 @@ int64_t hy__visible(const hy__sdpa* a, int64_t query);
 
 // ---- panels ----
 
-// Floats that the packed keys, or values, of one head take.
+// Words that the packed keys, or values, of one head take.
 int64_t hy__flash_keys_size(const hy__sdpa* a);
 int64_t hy__flash_values_size(const hy__sdpa* a);
 // Rows `keys` x `size` as the first operand of scores.
@@ -54,6 +56,7 @@ void hy__flash_scores(const hy__sdpa* a, const float* packed_keys, int64_t first
 void hy__flash_accumulate(const hy__sdpa* a, const float* packed_values, int64_t first, int n,
                           const int* seen, int64_t columns, const float* scores, float* sums);
 // -inf for keys that a query does not see, by causality and by the mask, which is also added.
+// Scores of bf16 are scaled before, unless the softmax will.
 void hy__flash_mask(const hy__sdpa* a, int64_t batch, int64_t head, int64_t first_query,
                     int queries, int64_t first_key, int keys, float* scores);
 

@@ -7,6 +7,7 @@
 #include "backends/cpu/attention/decode.h"
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/runtime/thread_pool.h"
+#include "base/math.h"
 
 // Packed keys and values that are held at once; more heads than fit go in several rounds.
 enum { PACKED_BYTES = 32 << 20 };
@@ -40,8 +41,8 @@ typedef struct workspace {
 } workspace;
 
 static bool prepare(const hy__sdpa* a, workspace* w) {
-  int64_t panel = a->kernels->gemm.f32->nr;
-  int64_t columns = a->size + a->value_size + HY__MAX_KEYS + panel;
+  int64_t panel = a->gemm->nr;
+  int64_t columns = a->size + a->value_size + HY__MAX_KEYS + a->kernels->gemm.f32->nr;
   float* memory = hy__scratch_get(HY__SCRATCH_ATTENTION, (size_t)(columns * panel) * sizeof(float));
   if (!memory) return false;
   w->queries = memory;
@@ -59,16 +60,15 @@ static bool prepare(const hy__sdpa* a, workspace* w) {
 // The sums have queries in columns, the output has them in rows.
 static void store(forward* f, workspace* w, int64_t batch, int64_t head, int64_t first, int n) {
   const hy__sdpa* a = &f->a;
-  const hy__gemm_kernel* gemm = a->kernels->gemm.f32;
+  const hy__gemm_kernel* transposer = a->kernels->gemm.f32;
   hy__matrix out = hy__head(f->out, batch, head);
-  for (int64_t c = 0; c < a->value_size; c += gemm->nr) {
-    int64_t left = a->value_size - c;
-    int columns = (int)(left < gemm->nr ? left : gemm->nr);
-    hy__matrix sums = {w->sums + c * gemm->nr, HY_F32, 1, gemm->nr};
-    gemm->pack_b(&sums, 0, n, 0, columns, w->tile);
+  for (int64_t c = 0; c < a->value_size; c += transposer->nr) {
+    int columns = min_i64(transposer->nr, a->value_size - c);
+    hy__matrix sums = {w->sums + c * a->gemm->nr, HY_F32, 1, a->gemm->nr};
+    transposer->pack_b(&sums, 0, n, 0, columns, w->tile);
     for (int q = 0; q < n; q++) {
       float factor = w->largest[q] == -INFINITY ? 0 : 1 / w->total[q];
-      float* sums_of = w->tile + (int64_t)q * gemm->nr;
+      float* sums_of = w->tile + (int64_t)q * transposer->nr;
       if (!hy__is_finite(sums_of, columns, factor)) atomic_store(&f->nonfinite, true);
       a->kernels->gemm.epilogue(columns, sums_of, factor, 0, NULL, 0,
                                 hy__matrix_at(&out, first + q, c), out.column, out.dtype);
@@ -80,10 +80,20 @@ static void store(forward* f, workspace* w, int64_t batch, int64_t head, int64_t
         w->largest[q] == -INFINITY ? -INFINITY : w->largest[q] + logf(w->total[q]);
 }
 
+// Scores of a block become weights, packed as the kernel wants them for the sums of values.
+static void weigh(const hy__sdpa* a, workspace* w, int keys, const int* seen) {
+  if (a->gemm->unit > 1)
+    a->kernels->attention.online_softmax_bf16(w->scores, seen, keys, a->gemm->nr, a->softmax_scale,
+                                              w->largest, w->total, w->sums, a->value_size);
+  else
+    a->kernels->attention.online_softmax(w->scores, seen, keys, a->gemm->nr, w->largest, w->total,
+                                         w->sums, a->value_size);
+}
+
 static void attend(void* context, int64_t task) {
   forward* f = context;
   const hy__sdpa* a = &f->a;
-  const hy__gemm_kernel* gemm = a->kernels->gemm.f32;
+  const hy__gemm_kernel* gemm = a->gemm;
   // Panels of one head follow one another, since they read the same keys; the last ones, which see
   // the most of them, go first, so that no thread is left with one at the end.
   int64_t panel = f->panels - 1 - task % f->panels;
@@ -91,7 +101,7 @@ static void attend(void* context, int64_t task) {
   int64_t batch = (f->first_head + local) / a->kv_heads;
   int64_t head = (f->first_head + local) % a->kv_heads * a->group + index % a->group;
   int64_t first = panel * gemm->nr, left = a->queries - first;
-  int n = (int)(left < gemm->nr ? left : gemm->nr), block = HY__KEY_PANELS * gemm->mr;
+  int n = (int)(left < gemm->nr ? left : gemm->nr);
   const float* keys = f->packed + local * (f->keys_size + f->values_size);
   workspace w;
   if (!prepare(a, &w)) {
@@ -100,17 +110,16 @@ static void attend(void* context, int64_t task) {
   }
   hy__matrix q = hy__head(a->q, batch, head), across = {q.data, q.dtype, q.column, q.row};
   gemm->pack_b(&across, 0, (int)a->size, first, n, w.queries);
-  a->kernels->gemm.epilogue(a->size * gemm->nr, w.queries, a->scale, 0, NULL, 0, w.queries, 1,
-                            HY_F32);
+  if (gemm->unit == 1)
+    a->kernels->gemm.epilogue(a->size * gemm->nr, w.queries, a->scale, 0, NULL, 0, w.queries, 1,
+                              HY_F32);
   int64_t visible = hy__visible(a, first + n - 1);
-  for (int64_t s = 0; s < visible; s += block) {
-    int count = (int)(visible - s < block ? visible - s : block);
-    int seen[HY__QUERY_GROUPS];
+  for (int64_t s = 0; s < visible; s += a->block) {
+    int count = min_i64(a->block, visible - s), seen[HY__QUERY_GROUPS];
     hy__flash_visible_keys(a, first, n, s, count, seen);
     hy__flash_scores(a, keys, s, count, seen, a->size, w.queries, w.scores);
     hy__flash_mask(a, batch, head, first, n, s, count, w.scores);
-    a->kernels->attention.online_softmax(w.scores, seen, count, gemm->nr, w.largest, w.total,
-                                         w.sums, a->value_size);
+    weigh(a, &w, count, seen);
     hy__flash_accumulate(a, keys + f->keys_size, s, count, seen, a->value_size, w.scores, w.sums);
   }
   store(f, &w, batch, head, first, n);
@@ -190,7 +199,7 @@ static bool attend_few(forward* f) {
 
 static bool attend_panels(forward* f) {
   const hy__sdpa* a = &f->a;
-  int64_t panel = a->kernels->gemm.f32->nr;
+  int64_t panel = a->gemm->nr;
   f->keys_size = hy__flash_keys_size(a);
   f->values_size = hy__flash_values_size(a);
   f->panels = (a->queries + panel - 1) / panel;

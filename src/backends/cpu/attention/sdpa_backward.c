@@ -24,18 +24,31 @@ typedef struct backward {
   atomic_bool failed, nonfinite;
 } backward;
 
+// Queries are taken by blocks of a few panels: sums over them, which are read and written once for
+// each block, have to be long enough, and a panel of the bf16 kernel is half that of f32.
+enum { PAIR_PANELS = 4, MOST_QUERIES = PAIR_PANELS * HY__GEMM_MAX_NR };
+
 typedef struct workspace {
+  int most;                            // queries of a block
   float *keys, *values, *keys_across;  // packed, of the whole head
-  float *queries, *queries_down;       // packed panels: [size][panel], [panel][size]
-  float *douts, *douts_down;           // of dout likewise
-  float *scores, *grads, *rows, *dq, *tile;
-  float lse[HY__GEMM_MAX_NR], delta[HY__GEMM_MAX_NR];
+  float *queries, *douts;              // packed, each panel as [columns][panel]
+  float *queries_down, *douts_down;    // packed, by panels of columns as [most][panel]
+  float *scores, *grads;               // of a panel, [keys][panel]
+  hy__matrix p, ds;                    // [keys][most]: those, or rows of bf16
+  float *rows, *dq, *tile;
+  float lse[MOST_QUERIES], delta[MOST_QUERIES];
 } workspace;
 
 static bool prepare(const hy__sdpa* a, workspace* w) {
-  int64_t panel = a->kernels->gemm.f32->nr;
-  int64_t size = panel * round_up(a->size, panel), value = panel * round_up(a->value_size, panel);
-  int64_t keys = hy__flash_keys_size(a), block = panel * HY__MAX_KEYS, total = 0;
+  const hy__gemm_kernel *gemm = a->gemm, *transposer = a->kernels->gemm.f32;
+  bool pairs = gemm->unit > 1;
+  int64_t panel = gemm->nr, widest = max_i64(panel, transposer->nr), total = 0;
+  w->most = (int)panel * (pairs ? PAIR_PANELS : 1);
+  int64_t size = w->most * round_up(a->size, widest);
+  int64_t value = w->most * round_up(a->value_size, widest);
+  int64_t keys = hy__flash_keys_size(a), block = panel * HY__MAX_KEYS;
+  int64_t halves = pairs ? (int64_t)w->most * a->block / 2 : 0;
+  float *p, *ds;
   const struct {
     float** at;
     int64_t size;
@@ -48,104 +61,169 @@ static bool prepare(const hy__sdpa* a, workspace* w) {
                {&w->douts_down, value},
                {&w->scores, block},
                {&w->grads, block},
-               {&w->rows, block},
+               {&p, halves},
+               {&ds, halves},
+               {&w->rows, (int64_t)w->most * gemm->mr},
                {&w->dq, size},
-               {&w->tile, panel * panel}};
-  for (int i = 0; i < 12; i++) total += round_up(parts[i].size, 16);
+               {&w->tile, widest * widest}};
+  int n = sizeof parts / sizeof *parts;
+  for (int i = 0; i < n; i++) total += round_up(parts[i].size, 16);
   float* at = hy__scratch_get(HY__SCRATCH_ATTENTION, (size_t)total * sizeof *at);
   if (!at) return false;
-  for (int i = 0; i < 12; i++) {
+  for (int i = 0; i < n; i++) {
     *parts[i].at = at;
     at += round_up(parts[i].size, 16);
   }
+  hy_dtype dtype = pairs ? HY_BF16 : HY_F32;
+  w->p = (hy__matrix){pairs ? p : w->scores, dtype, w->most, 1};
+  w->ds = (hy__matrix){pairs ? ds : w->grads, dtype, w->most, 1};
   return true;
 }
 
-// A panel of rows both ways: [columns][panel] as the second operand of scores, and by panels of
-// columns [rows][panel] as the second operand of sums over queries, whose depth is the panel.
-static void pack_both(const hy__gemm_kernel* gemm, const hy__matrix* m, int64_t first, int n,
-                      int64_t columns, float* across, float* down) {
+// A block of rows both ways: panels of [columns][panel] as the second operand of scores, and by
+// panels of columns [rows][panel] as the second operand of sums over queries.
+static void pack_both(const hy__sdpa* a, const workspace* w, const hy__matrix* m, int64_t first,
+                      int n, int64_t columns, float* across, float* down) {
+  const hy__gemm_kernel* gemm = a->gemm;
   hy__matrix turned = {m->data, m->dtype, m->column, m->row};
-  gemm->pack_b(&turned, 0, (int)columns, first, n, across);
+  int64_t words = hy__gemm_words(gemm, (int)columns), depth = hy__gemm_words(gemm, w->most);
+  for (int i = 0; i < n; i += gemm->nr)
+    gemm->pack_b(&turned, 0, (int)columns, first + i, min_i64(gemm->nr, n - i), across + i * words);
   for (int64_t c = 0; c < columns; c += gemm->nr)
-    gemm->pack_b(m, first, n, c, min_i64(gemm->nr, columns - c), down + c * gemm->nr);
+    gemm->pack_b(m, first, n, c, min_i64(gemm->nr, columns - c), down + c * depth);
 }
 
 static void load_queries(const backward* b, workspace* w, int64_t batch, int64_t head,
                          int64_t first, int n) {
   const hy__sdpa* a = &b->a;
-  const hy__gemm_kernel* gemm = a->kernels->gemm.f32;
+  const hy__gemm_kernels* kernels = &a->kernels->gemm;
   hy__matrix q = hy__head(a->q, batch, head), dout = hy__head(b->dout, batch, head);
   hy__matrix out = hy__head(b->out, batch, head);
-  pack_both(gemm, &q, first, n, a->size, w->queries, w->queries_down);
-  a->kernels->gemm.epilogue(a->size * gemm->nr, w->queries, a->scale, 0, NULL, 0, w->queries, 1,
-                            HY_F32);
-  pack_both(gemm, &dout, first, n, a->value_size, w->douts, w->douts_down);
-  // The output is packed as dout is, where the grads will be.
-  float* delta = w->delta;
-  for (int i = 0; i < gemm->nr; i++) {
-    delta[i] = 0;
-    w->lse[i] = i < n ? *(const float*)hy__head_row(b->lse, batch, head, first + i) : 0;
-  }
-  for (int64_t c = 0; c < a->value_size; c += HY__MAX_KEYS) {
-    int64_t columns = min_i64(HY__MAX_KEYS, a->value_size - c);
-    hy__matrix turned = {hy__matrix_at(&out, 0, c), out.dtype, out.column, out.row};
-    gemm->pack_b(&turned, 0, (int)columns, first, n, w->grads);
-    for (int64_t d = 0; d < columns; d++) {
-      for (int i = 0; i < gemm->nr; i++)
-        delta[i] += w->grads[d * gemm->nr + i] * w->douts[(c + d) * gemm->nr + i];
+  pack_both(a, w, &q, first, n, a->size, w->queries, w->queries_down);
+  if (a->gemm->unit == 1)
+    kernels->epilogue(a->size * a->gemm->nr, w->queries, a->scale, 0, NULL, 0, w->queries, 1,
+                      HY_F32);
+  pack_both(a, w, &dout, first, n, a->value_size, w->douts, w->douts_down);
+  memset(w->delta, 0, sizeof w->delta);
+  for (int i = 0; i < w->most; i++)
+    w->lse[i] = i < n ? *(const float*)hy__head_row(b->lse, batch, head, first + i) : INFINITY;
+  // Rows of dout and of the output, where scores and grads will be.
+  for (int i = 0; i < n; i++) {
+    for (int64_t c = 0; c < a->value_size; c += HY__MAX_KEYS) {
+      int64_t columns = min_i64(HY__MAX_KEYS, a->value_size - c);
+      hy__matrix row = {w->grads, HY_F32, columns, 1};
+      float part;
+      kernels->widen(columns, hy__matrix_at(&dout, first + i, c), dout.column, dout.dtype,
+                     w->scores);
+      kernels->widen(columns, hy__matrix_at(&out, first + i, c), out.column, out.dtype, w->grads);
+      kernels->gemv(&row, 0, 1, columns, w->scores, columns, 1, &part, 1);
+      w->delta[i] += part;
     }
   }
 }
 
-// P in `scores` and dS in `grads`, from scores and dout V^T.
-static void differentiate(const hy__sdpa* a, workspace* w, int n, int keys) {
-  int panel = a->kernels->gemm.f32->nr;
-  a->kernels->attention.exp_columns(w->scores, keys, panel, w->lse);
+// P and dS of a panel, from scores and dout V^T; dS also in `grads`, as the second operand of dQ.
+static void differentiate(const hy__sdpa* a, workspace* w, int first, int keys) {
+  int panel = a->gemm->nr;
+  const float *lse = w->lse + first, *delta = w->delta + first;
+  if (a->gemm->unit > 1) {
+    uint16_t *p = (uint16_t*)w->p.data + first, *ds = (uint16_t*)w->ds.data + first;
+    a->kernels->attention.softmax_grad_bf16(w->scores, w->grads, keys, panel, a->softmax_scale,
+                                            a->scale, lse, delta, p, ds, w->most);
+    return;
+  }
+  a->kernels->attention.exp_columns(w->scores, keys, panel, lse);
   for (int s = 0; s < keys; s++) {
     float *p = w->scores + s * panel, *ds = w->grads + s * panel;
-    for (int i = 0; i < panel; i++) ds[i] = p[i] * (ds[i] - w->delta[i]) * a->scale;
-    for (int i = n; i < panel; i++) p[i] = ds[i] = 0;
+    for (int i = 0; i < panel; i++) ds[i] = p[i] * (ds[i] - delta[i]) * a->scale;
   }
 }
 
-// sums[key][columns] += weights^T rows, the weights being [key][query].
-static void add_keys(const hy__gemm_kernel* gemm, const float* weights, int keys, int n,
-                     const float* down, int64_t columns, float* rows, float* sums,
+// A panel of queries and a block of `keys`, of which it sees the first `seen`.
+static void attend(const hy__sdpa* a, workspace* w, int64_t batch, int64_t head, int64_t first,
+                   int at, int n, int64_t s, int keys, int seen) {
+  const hy__gemm_kernel* gemm = a->gemm;
+  int64_t columns = hy__gemm_words(gemm, (int)a->size);
+  int64_t values = hy__gemm_words(gemm, (int)a->value_size);
+  hy__flash_scores(a, w->keys, s, seen, NULL, a->size, w->queries + at * columns, w->scores);
+  hy__flash_mask(a, batch, head, first + at, n, s, seen, w->scores);
+  hy__flash_scores(a, w->values, s, seen, NULL, a->value_size, w->douts + at * values, w->grads);
+  differentiate(a, w, at, seen);
+  // Sums over queries take keys by whole tiles.
+  for (int64_t i = seen; i < min_i64(round_up(seen, gemm->mr), keys); i++) {
+    size_t bytes = (size_t)gemm->nr * (gemm->unit > 1 ? sizeof(uint16_t) : sizeof(float));
+    memset(hy__matrix_at(&w->p, i, at), 0, bytes);
+    memset(hy__matrix_at(&w->ds, i, at), 0, bytes);
+  }
+  hy__flash_accumulate(a, w->keys_across, s, seen, NULL, a->size, w->grads, w->dq + at * a->size);
+}
+
+// sums[key][columns] += weights^T rows. Panel i of the n queries sees the first seen[i] keys.
+static void add_keys(const hy__sdpa* a, const workspace* w, const hy__matrix* weights, int keys,
+                     int n, const int* seen, const float* down, int64_t columns, float* sums,
                      int64_t sums_row) {
-  hy__matrix m = {(void*)weights, HY_F32, gemm->nr, 1};
+  const hy__gemm_kernel* gemm = a->gemm;
+  int64_t words = hy__gemm_words(gemm, w->most);
+  int first = 0;
   for (int s = 0; s < keys; s += gemm->mr) {
     int count = min_i64(gemm->mr, keys - s);
-    gemm->pack_a(&m, s, count, 0, n, rows);
+    while (seen[first / gemm->nr] <= s) first += gemm->nr;
+    gemm->pack_a(weights, s, count, first, n - first, w->rows);
     for (int64_t c = 0; c < columns; c += gemm->nr)
-      gemm->multiply(n, rows, down + c * gemm->nr, sums + s * sums_row + c, sums_row, count,
-                     min_i64(gemm->nr, columns - c), true);
+      gemm->multiply(
+          n - first, w->rows, down + c * words + (int64_t)(first / gemm->unit) * gemm->nr,
+          sums + s * sums_row + c, sums_row, count, min_i64(gemm->nr, columns - c), true);
   }
 }
 
-static void store_dq(backward* b, workspace* w, int64_t batch, int64_t head, int64_t first, int n) {
+// A panel of dq, which has its queries in columns, as the output has them in rows.
+static void store_dq(backward* b, workspace* w, int64_t batch, int64_t head, int64_t first, int at,
+                     int n) {
   const hy__sdpa* a = &b->a;
-  const hy__gemm_kernel* gemm = a->kernels->gemm.f32;
+  const hy__gemm_kernel* transposer = a->kernels->gemm.f32;
   hy__matrix dq = hy__head(b->dq, batch, head);
-  for (int64_t c = 0; c < a->size; c += gemm->nr) {
-    int columns = min_i64(gemm->nr, a->size - c);
-    hy__matrix sums = {w->dq + c * gemm->nr, HY_F32, 1, gemm->nr};
-    gemm->pack_b(&sums, 0, n, 0, columns, w->tile);
+  for (int64_t c = 0; c < a->size; c += transposer->nr) {
+    int columns = min_i64(transposer->nr, a->size - c);
+    hy__matrix sums = {w->dq + at * a->size + c * a->gemm->nr, HY_F32, 1, a->gemm->nr};
+    transposer->pack_b(&sums, 0, n, 0, columns, w->tile);
     for (int i = 0; i < n; i++) {
-      float* row = w->tile + (int64_t)i * gemm->nr;
+      float* row = w->tile + (int64_t)i * transposer->nr;
       if (!hy__is_finite(row, columns, 1)) atomic_store(&b->nonfinite, true);
-      a->kernels->gemm.epilogue(columns, row, 1, 0, NULL, 0, hy__matrix_at(&dq, first + i, c),
+      a->kernels->gemm.epilogue(columns, row, 1, 0, NULL, 0, hy__matrix_at(&dq, first + at + i, c),
                                 dq.column, dq.dtype);
     }
   }
 }
 
+static void run_block(backward* b, workspace* w, int64_t batch, int64_t head, int64_t first, int n,
+                      float* sums) {
+  const hy__sdpa* a = &b->a;
+  int64_t row = a->size + a->value_size, visible = hy__visible(a, first + n - 1);
+  int panel = a->gemm->nr, seen[PAIR_PANELS];
+  load_queries(b, w, batch, head, first, n);
+  memset(w->dq, 0, (size_t)(a->size * w->most) * sizeof *w->dq);
+  for (int64_t s = 0; s < visible; s += a->block) {
+    int keys = min_i64(a->block, visible - s);
+    for (int at = 0; at < n; at += panel) {
+      int count = min_i64(panel, n - at);
+      int64_t of_panel = hy__visible(a, first + at + count - 1) - s;
+      seen[at / panel] = (int)max_i64(0, min_i64(of_panel, keys));
+      if (of_panel > 0) attend(a, w, batch, head, first, at, count, s, keys, seen[at / panel]);
+    }
+    add_keys(a, w, &w->ds, keys, n, seen, w->queries_down, a->size, sums + s * row, row);
+    add_keys(a, w, &w->p, keys, n, seen, w->douts_down, a->value_size, sums + s * row + a->size,
+             row);
+  }
+  if (b->dq->dtype == HY_NONE) return;
+  for (int at = 0; at < n; at += panel)
+    store_dq(b, w, batch, head, first, at, (int)min_i64(panel, n - at));
+}
+
 static void run_head(void* context, int64_t i) {
   backward* b = context;
   const hy__sdpa* a = &b->a;
-  const hy__gemm_kernel* gemm = a->kernels->gemm.f32;
   int64_t batch = (b->first_head + i) / a->heads, head = (b->first_head + i) % a->heads;
-  int64_t row = a->size + a->value_size, block = HY__KEY_PANELS * gemm->mr;
+  int64_t row = a->size + a->value_size;
   float* sums = b->sums + i * a->keys * row;
   workspace w;
   memset(sums, 0, (size_t)(a->keys * row) * sizeof *sums);
@@ -157,24 +235,8 @@ static void run_head(void* context, int64_t i) {
   hy__flash_pack_keys(a, &k, a->size, w.keys);
   hy__flash_pack_keys(a, &v, a->value_size, w.values);
   hy__flash_pack_values(a, &k, a->size, w.keys_across);
-  for (int64_t first = 0; first < a->queries; first += gemm->nr) {
-    int n = min_i64(gemm->nr, a->queries - first);
-    int64_t visible = hy__visible(a, first + n - 1);
-    load_queries(b, &w, batch, head, first, n);
-    memset(w.dq, 0, (size_t)(a->size * gemm->nr) * sizeof *w.dq);
-    for (int64_t s = 0; s < visible; s += block) {
-      int keys = min_i64(block, visible - s);
-      hy__flash_scores(a, w.keys, s, keys, NULL, a->size, w.queries, w.scores);
-      hy__flash_mask(a, batch, head, first, n, s, keys, w.scores);
-      hy__flash_scores(a, w.values, s, keys, NULL, a->value_size, w.douts, w.grads);
-      differentiate(a, &w, n, keys);
-      hy__flash_accumulate(a, w.keys_across, s, keys, NULL, a->size, w.grads, w.dq);
-      add_keys(gemm, w.grads, keys, n, w.queries_down, a->size, w.rows, sums + s * row, row);
-      add_keys(gemm, w.scores, keys, n, w.douts_down, a->value_size, w.rows,
-               sums + s * row + a->size, row);
-    }
-    if (b->dq->dtype != HY_NONE) store_dq(b, &w, batch, head, first, n);
-  }
+  for (int64_t first = 0; first < a->queries; first += w.most)
+    run_block(b, &w, batch, head, first, (int)min_i64(w.most, a->queries - first), sums);
 }
 
 // One key head: the sums of its group, in order.

@@ -8,10 +8,26 @@ enum { MR = 14, NR = 32 };
 
 HY__TARGET_BF16
 
+// Rows that follow one another in memory, k by k: two of them interleaved.
+static void pack_rows(const char* data, int64_t step, int m, int depth, float* packed) {
+  __mmask16 used = hy__first16(m);
+  for (int k = 0; k < depth; k += UNIT, packed += MR) {
+    const char* from = data + k * step * SIZE;
+    __m512i pairs = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(used, from));
+    if (k + 1 < depth) {
+      __m256i second = _mm256_maskz_loadu_epi16(used, from + step * SIZE);
+      pairs = _mm512_or_si512(pairs, _mm512_slli_epi32(_mm512_cvtepu16_epi32(second), 16));
+    }
+    _mm512_mask_storeu_epi32(packed, hy__first16(MR), pairs);
+  }
+}
+
 static void pack_a(const hy__matrix* a, int64_t i, int m, int64_t k, int depth, float* packed) {
   const char* data = hy__matrix_at(a, i, k);
   if (a->column == 1)
     pack_lines(data, a->row, m, depth, MR, MR, 0, packed);
+  else if (a->row == 1)
+    pack_rows(data, a->column, m, depth, packed);
   else
     pack_scattered(data, a->row, a->column, m, depth, MR, 0, (uint32_t*)packed);
 }
