@@ -127,13 +127,15 @@ typedef struct hy_optimize_report {
   double
       seconds_before;  // a launch after HY_PASS_ALL, and of what was chosen, in turns; 0: no search
   double seconds_after;
-  char choices[160];  // what was chosen beside HY_PASS_ALL: "join, no recompute"; "" for nothing
+  char
+      choices[160];  // what was chosen beside HY_PASS_ALL: "join, tile 2 of linear"; "" for nothing
   hy_graph_report passes;
 } hy_optimize_report;
 
 // In place of hy_graph_run_passes: searches among equivalent graphs for as many seconds. Rules join
 // layers of one input, fold factors into constant weights, absorb transposes and concatenations,
-// and split long products; passes are tried without. Each candidate is compared with the graph
+// and split long products; passes are tried without; then other variants of kernels, where their
+// provider has some (hy_provider.variants). Each candidate is compared with the graph
 // after HY_PASS_ALL on random inputs, in memory of its own, before it is timed; what is chosen is
 // never slower than that in the last measurement of both. Decisions are kept in $HALYARD_CACHE_DIR
 // by graph, device and version. Without seconds, in deterministic mode, and of a graph with

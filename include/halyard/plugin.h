@@ -187,6 +187,8 @@ typedef struct hy_chain {
   int64_t shape[HY_MAX_DIMS];
 } hy_chain;
 
+struct hy_graph_node;
+
 // A library of kernels on a backend's devices. `device` and `stream` are the backend's own handles.
 typedef struct hy_provider {
   size_t size;
@@ -207,6 +209,12 @@ typedef struct hy_provider {
   // too where the calls' own kernels round so. Without them a graph's calls stay calls.
   hy_support (*supports_chain)(void* device, const hy_chain* chain);
   hy_status (*run_chain)(void* device, void* stream, const hy_chain* chain);
+  // Optional; both go together. Tile choices: in how many ways a call or chain that it supports can
+  // be run, 1 where there is no choice. Way 0 is `run` or `run_chain`; hy_graph_optimize compares
+  // the values of the others with it, and times them.
+  int32_t (*variants)(void* device, const struct hy_graph_node* node);
+  hy_status (*run_variant)(void* device, void* stream, const struct hy_graph_node* node,
+                           int32_t variant);
 } hy_provider;
 
 // ---- Backends ----

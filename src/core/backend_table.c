@@ -100,6 +100,10 @@ static hy_status import_provider(const hy_backend* b, int index, const hy_provid
     return hy_fail(HY_FORMAT,
                    "backend %s, provider %s: supports_chain and run_chain go together, one is NULL",
                    b->name, to->name);
+  if (!to->variants != !to->run_variant)
+    return hy_fail(HY_FORMAT,
+                   "backend %s, provider %s: variants and run_variant go together, one is NULL",
+                   b->name, to->name);
   if (to->n_declares < 0 || (to->n_declares > 0 && !to->declares))
     return hy_fail(HY_FORMAT, "backend %s, provider %s: declares does not hold n_declares = %d",
                    b->name, to->name, to->n_declares);

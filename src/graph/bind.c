@@ -161,6 +161,7 @@ hy_status hy_graph_bind(hy_graph* graph, const hy_binding* bindings, int n) {
     goto done;
   }
   for (int i = 0; i < graph->count; i++) {
+    if (graph->nodes[i]->provider != graph->nodes[i]->next) graph->nodes[i]->variant = 0;
     graph->nodes[i]->provider = graph->nodes[i]->next;
     graph->nodes[i]->stale |= moved[i];
     graph->stale |= moved[i];
@@ -193,6 +194,7 @@ hy_status hy_graph_set_attrs(hy_graph* graph, int index, const hy_attrs* attrs) 
   changed.attrs = *attrs;
   HY_TRY(hy__graph_check_call(graph, index, &changed, &node->provider));
   node->call.attrs = *attrs;
+  node->variant = 0;
   node->stale = graph->stale = true;
   return HY_OK;
 }

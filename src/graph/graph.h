@@ -24,6 +24,7 @@ typedef struct hy__graph_node {
   hy_graph_node as;             // what is launched; points into this allocation
   const hy_provider* provider;  // CALL, CHAIN: who runs it; NULL: the reference of a host device
   const hy_provider* next;      // who would, once bound: see hy_graph_bind
+  int32_t variant;              // of the provider's; 0: what it does unasked
   bool stale;                   // the backend's graph does not know this yet
   bool named;                   // an integer of its attributes has a name
   int32_t n_operands;

@@ -50,6 +50,10 @@ static void append_values(text* t, const hy_graph* graph, const hy_tensor* tenso
   }
 }
 
+static void append_variant(text* t, const hy__graph_node* node) {
+  if (node->variant) append(t, ", variant %d", (int)node->variant);
+}
+
 static void append_node(text* t, const hy_graph* graph, const hy__graph_node* node) {
   const hy_graph_node* as = &node->as;
   switch (as->kind) {
@@ -58,6 +62,7 @@ static void append_node(text* t, const hy_graph* graph, const hy__graph_node* no
       append(t, " = %s(", hy_op_name(as->call->op));
       append_values(t, graph, as->call->in, as->call->n_in);
       append(t, ") by %s", node->provider ? node->provider->name : "reference");
+      append_variant(t, node);
       break;
     case HY_NODE_COPY:
       append(t, "%%%d = copy %llu bytes of %%%d", number_of(graph, as->dst),
@@ -75,6 +80,7 @@ static void append_node(text* t, const hy_graph* graph, const hy__graph_node* no
       append(t, "](");
       append_values(t, graph, as->chain->in, as->chain->n_in);
       append(t, ") by %s", node->provider->name);
+      append_variant(t, node);
       break;
     case HY_NODE_LAUNCH:
       append(t, "launch of %u x %u x %u blocks with %d arguments", as->launch->grid[0],

@@ -5,6 +5,7 @@
 hy_status hy__graph_node_submit(const hy_device* device, void* stream, const hy__graph_node* node) {
   const hy_graph_node* as = &node->as;
   const hy_backend* backend = device->backend;
+  if (node->variant) return node->provider->run_variant(device->handle, stream, as, node->variant);
   switch (as->kind) {
     case HY_NODE_CALL:
       if (node->provider) return node->provider->run(device->handle, stream, as->call);
@@ -27,7 +28,7 @@ static hy_status replay(const hy_graph* graph, hy_stream* stream) {
   for (int i = 0; i < graph->count; i++) {
     const hy__graph_node* node = graph->nodes[i];
     if (node->as.kind == HY_NODE_CALL) {
-      HY_TRY(hy__run_by(stream, node->as.call, node->provider));
+      HY_TRY(hy__run_by(stream, node->as.call, node->provider, node->variant));
       continue;
     }
     bool computes = node->as.kind == HY_NODE_LAUNCH || node->as.kind == HY_NODE_CHAIN;
@@ -82,6 +83,10 @@ static hy_status refresh(hy_graph* graph) {
   hy_status status = graph->handle && backend->graph_update ? HY_OK : HY_UNSUPPORTED;
   for (int i = 0; i < graph->count && status == HY_OK; i++) {
     if (!graph->nodes[i]->stale) continue;
+    if (graph->nodes[i]->variant) {  // of which graph_update knows nothing
+      status = HY_UNSUPPORTED;
+      break;
+    }
     status = backend->graph_update(device->handle, graph->handle, i, &graph->nodes[i]->as);
   }
   if (status == HY_UNSUPPORTED) {

@@ -91,6 +91,8 @@ AT(hy_provider, flags, 64);
 AT(hy_provider, reserved, 68);
 AT(hy_provider, supports_chain, 72);
 AT(hy_provider, run_chain, 80);
+AT(hy_provider, variants, 88);
+AT(hy_provider, run_variant, 96);
 
 AT(hy_async_error, status, 0);
 AT(hy_async_error, op, 4);

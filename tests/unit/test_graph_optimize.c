@@ -196,6 +196,35 @@ static void test_each_rewrite(void** state) {
   }
 }
 
+// As q, k and v of a model: three layers, one of which puts its rows into a cache as they are.
+static void test_join_with_a_cache(void** state) {
+  (void)state;
+  enum { SLOTS = 16 };
+  random_state = 9;
+  build b = begin(4, 24);
+  int64_t index[9];
+  hy_tensor host, slots, cache;
+  for (int i = 0; i < b.rows; i++) index[i] = (5 * i + 3) % SLOTS;
+  CHECK_OK(hy_tensor_init(&host, index, HY_I64, 1, &b.rows));
+  CHECK_OK(hy_graph_constant(b.graph, &host, &slots));
+  hy_tensor q = unary(&b, HY_OP_tanh, linear(&b, b.x, 32, true), (hy_attrs){0});
+  q = add(&b, q, linear(&b, b.x, 32, true));
+  cache = unary(&b, HY_OP_neg, constant(&b, 2, SLOTS, 32), (hy_attrs){0});
+  hy_tensor v = linear(&b, b.x, 32, true);
+  hy_tensor full = call(&b, HY_OP_index_put, 3, (hy_tensor[]){cache, v, slots},
+                        (hy_attrs){.accumulate = {false}});
+  hy_tensor y = call(&b, HY_OP_cat, 2, (hy_tensor[]){q, full}, (hy_attrs){.dim = {0}});
+  finish(&b, &y);
+  launch(&b, memory[2]);
+  int changes = 0, layers = 0;
+  CHECK_OK(hy__graph_rewrite(b.graph, 1, HY_PASS_DEAD, &changes, NULL));
+  for (int i = 0; i < b.graph->count; i++) layers += b.graph->nodes[i]->call.op == HY_OP_linear;
+  assert_int_equal(layers, 1);
+  launch(&b, memory[3]);
+  assert_close(memory[2], memory[3], hy_tensor_numel(&y));
+  hy_graph_destroy(b.graph);
+}
+
 static void test_softmax_written_out(void** state) {
   (void)state;
   for (int seed = 1; seed <= 100; seed++) {
@@ -210,6 +239,48 @@ static void test_softmax_written_out(void** state) {
     assert_close(memory[2], memory[3], hy_tensor_numel(&y));
     hy_graph_destroy(b.graph);
   }
+}
+
+// ---- tiles ----
+
+// Every variant of every node, of skinny and of large products and of chains: the same values, and
+// nodes of the same work alike.
+static void test_each_tile(void** state) {
+  (void)state;
+  int tried = 0, calls = 0;
+  for (int seed = 1; seed <= 24; seed++) {
+    for (int32_t variant = 1;; variant++) {
+      random_state = (uint64_t)seed;
+      build b = begin(seed % 2 ? 1 : 40, seed % 3 ? 24 : 1300);
+      b.n = 1 + draw(seed % 3 ? 300 : 50);
+      hy_tensor y = linear(&b, b.x, b.n, true);
+      y = add(&b, unary(&b, HY_OP_tanh, y, (hy_attrs){0}), linear(&b, b.z, b.n, true));
+      finish(&b, &y);
+      hy_graph* graph = b.graph;
+      CHECK_OK(hy_graph_run_passes(graph, HY_PASS_FUSE, NULL));
+      launch(&b, memory[2]);
+      int alike = 0, with_variant = 0;
+      for (int i = 0; i < graph->count; i++) {
+        bool is_call = graph->nodes[i]->as.kind == HY_NODE_CALL;
+        alike += hy__node_like(graph, i) != i;
+        if (variant >= hy__node_variants(graph, graph->nodes[i])) continue;
+        CHECK_OK(hy__tiles_apply(graph, &(hy__tile){i, variant}, 1));
+        with_variant++;
+        calls += is_call;
+      }
+      assert_true(alike > 0);
+      const hy__tile none[] = {{0, 1000}, {1000, 1}};
+      for (int i = 0; i < 2; i++)
+        assert_int_equal(hy__tiles_apply(graph, &none[i], 1), HY_UNSUPPORTED);
+      memset(memory[3], 0, sizeof memory[3]);
+      launch(&b, memory[3]);
+      assert_close(memory[2], memory[3], hy_tensor_numel(&y));
+      hy_graph_destroy(graph);
+      tried += with_variant;
+      if (with_variant == 0) break;
+    }
+  }
+  assert_true(calls > 0 && tried > calls);  // products, and chains
 }
 
 // All at once, on graphs of several families, by the search itself.
@@ -330,8 +401,8 @@ static void test_cache(void** state) {
 static void test_corrupt_cache(void** state) {
   (void)state;
   static const char* const corrupt[] = {
-      "", "{", "[]", "{\"halyard_graph_search\": 1}",
-      "{\"halyard_graph_search\": 1, \"key\": \"0\", \"rules\": [], \"passes\": 511}"};
+      "", "{", "[]", "{\"halyard_graph_search\": 2}",
+      "{\"halyard_graph_search\": 2, \"key\": \"0\", \"rules\": [], \"passes\": 511}"};
   hy_optimize_report report;
   char path[400];
   optimize(3, 0.1, &report);
@@ -352,18 +423,31 @@ static void test_corrupt_cache(void** state) {
 static void test_what_a_decision_may_say(void** state) {
   (void)state;
   hy__decision d;
-#define DECISION(rules, passes)                                                    \
-  "{\"halyard_graph_search\": 1, \"key\": \"00000000000000ff\", \"rules\": " rules \
-  ", "                                                                             \
-  "\"passes\": " passes ", \"before\": 2, \"after\": 1}"
-  static const char good[] = DECISION("[\"join\", \"cat\"]", "3");
+#define DECISION_WITH(rules, passes, tiles)                                        \
+  "{\"halyard_graph_search\": 2, \"key\": \"00000000000000ff\", \"rules\": " rules \
+  ", \"passes\": " passes ", \"tiles\": " tiles ", \"before\": 2, \"after\": 1}"
+#define DECISION(rules, passes) DECISION_WITH(rules, passes, "[]")
+#define TILES(tiles) DECISION_WITH("[]", "3", tiles)
+#define TILE "{\"node\": 7, \"variant\": 2}"
+  static const char good[] = DECISION_WITH("[\"join\", \"cat\"]", "3", "[" TILE "]");
   CHECK_OK(hy__decision_parse(good, strlen(good), 255, &d));
   assert_true(d.rules == 9 && d.passes == 3 && d.before == 2 && d.after == 1);
+  assert_true(d.n_tiles == 1 && d.tiles[0].node == 7 && d.tiles[0].variant == 2);
   assert_int_equal(hy__decision_parse(good, strlen(good), 254, &d), HY_FORMAT);
-  static const char* const bad[] = {DECISION("[\"jump\"]", "3"), DECISION("[1]", "3"),
-                                    DECISION("{}", "3"),         DECISION("[]", "512"),
-                                    DECISION("[]", "-1"),        DECISION("[]", "\"3\"")};
-  for (int i = 0; i < 6; i++)
+#define FOUR TILE "," TILE "," TILE "," TILE ","
+  static const char* const bad[] = {DECISION("[\"jump\"]", "3"),
+                                    DECISION("[1]", "3"),
+                                    DECISION("{}", "3"),
+                                    DECISION("[]", "512"),
+                                    DECISION("[]", "-1"),
+                                    DECISION("[]", "\"3\""),
+                                    TILES("{}"),
+                                    TILES("[1]"),
+                                    TILES("[{\"node\": -1, \"variant\": 1}]"),
+                                    TILES("[{\"node\": 1, \"variant\": 0}]"),
+                                    TILES("[{\"node\": 1, \"variant\": 4294967297}]"),
+                                    TILES("[" FOUR FOUR FOUR FOUR TILE "]")};
+  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
     assert_int_equal(hy__decision_parse(bad[i], strlen(bad[i]), 255, &d), HY_FORMAT);
 }
 
@@ -390,13 +474,9 @@ int main(void) {
   if (!mkdtemp(folder)) return 1;
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
-      TEST(test_each_rewrite),
-      TEST(test_softmax_written_out),
-      TEST(test_search_keeps_values),
-      TEST(test_captured),
-      TEST(test_cache),
-      TEST(test_corrupt_cache),
-      TEST(test_what_a_decision_may_say),
+      TEST(test_each_rewrite), TEST(test_join_with_a_cache),   TEST(test_softmax_written_out),
+      TEST(test_each_tile),    TEST(test_search_keeps_values), TEST(test_captured),
+      TEST(test_cache),        TEST(test_corrupt_cache),       TEST(test_what_a_decision_may_say),
       TEST(test_no_search),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

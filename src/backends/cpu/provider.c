@@ -7,6 +7,7 @@
 
 #include "backends/cpu/family.h"
 #include "backends/cpu/fused/chain.h"
+#include "backends/cpu/gemm/matmul.h"
 #include "backends/cpu/runtime/isa.h"
 
 const hy_declaration hy__cpu_declarations[] = {
@@ -70,6 +71,20 @@ static hy_support supports_chain(void* device, const hy_chain* chain) {
   return hy__cpu_supports_chain(chain);
 }
 
+// Tiles of a product, blocks of a chain.
+static int32_t variants(void* device, const hy_graph_node* node) {
+  (void)device;
+  if (node->kind == HY_NODE_CHAIN) return HY__CHAIN_VARIANTS;
+  return row_of(node->call)->family == &hy__cpu_matmul ? HY__GEMM_TILES : 1;
+}
+
+static hy_status run_variant(const hy__cpu_kernels* kernels, const hy_graph_node* node,
+                             int32_t variant) {
+  pthread_once(&once, choose_kernels);
+  if (node->kind == HY_NODE_CHAIN) return hy__cpu_run_chain(kernels, node->chain, variant);
+  return hy__matmul_tiled(kernels, node->call, variant);
+}
+
 // ---- avx512 ----
 
 static hy_status probe_avx512(hy_probe* report) {
@@ -96,7 +111,14 @@ static hy_status run_chain_avx512(void* device, void* stream, const hy_chain* ch
   (void)device;
   (void)stream;
   pthread_once(&once, choose_kernels);
-  return hy__cpu_run_chain(&best, chain);
+  return hy__cpu_run_chain(&best, chain, 0);
+}
+
+static hy_status run_variant_avx512(void* device, void* stream, const hy_graph_node* node,
+                                    int32_t variant) {
+  (void)device;
+  (void)stream;
+  return run_variant(&best, node, variant);
 }
 
 const hy_provider hy__cpu_avx512 = {
@@ -110,6 +132,8 @@ const hy_provider hy__cpu_avx512 = {
     .run = run_avx512,
     .supports_chain = supports_chain,
     .run_chain = run_chain_avx512,
+    .variants = variants,
+    .run_variant = run_variant_avx512,
 };
 
 // The same under the name that PyTorch's CPU backend gives it.
@@ -124,6 +148,8 @@ const hy_provider hy__cpu_xeon = {
     .run = run_avx512,
     .supports_chain = supports_chain,
     .run_chain = run_chain_avx512,
+    .variants = variants,
+    .run_variant = run_variant_avx512,
     .flags = HY_PROVIDER_BY_NAME,
 };
 
@@ -140,7 +166,14 @@ static hy_status run_chain_native(void* device, void* stream, const hy_chain* ch
   (void)device;
   (void)stream;
   pthread_once(&once, choose_kernels);
-  return hy__cpu_run_chain(&without_avx512, chain);
+  return hy__cpu_run_chain(&without_avx512, chain, 0);
+}
+
+static hy_status run_variant_native(void* device, void* stream, const hy_graph_node* node,
+                                    int32_t variant) {
+  (void)device;
+  (void)stream;
+  return run_variant(&without_avx512, node, variant);
 }
 
 const hy_provider hy__cpu_native = {
@@ -153,6 +186,8 @@ const hy_provider hy__cpu_native = {
     .run = run_native,
     .supports_chain = supports_chain,
     .run_chain = run_chain_native,
+    .variants = variants,
+    .run_variant = run_variant_native,
 };
 
 hy_status hy__cpu_run_without_library(void* device, void* stream, const hy_call* call) {

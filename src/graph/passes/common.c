@@ -20,7 +20,7 @@ static size_t size_of(const char* type) {
   return sizeof(int32_t);  // an enum
 }
 
-static bool same_attrs(const hy_call* a, const hy_call* b) {
+bool hy__same_attrs(const hy_call* a, const hy_call* b) {
   const hy_op_info* info = hy_op_describe(a->op);
   for (int i = 0; i < info->n_attrs; i++) {
     const hy_attr_field* f = &info->attrs[i];
@@ -63,7 +63,7 @@ static bool same_call(const hy_graph* graph, const hy__graph_node* a, const hy__
         q->captured - graph->values[q->value].captured)
       return false;
   }
-  return same_attrs(x, y);
+  return hy__same_attrs(x, y);
 }
 
 static bool inputs_change(const hy_graph* graph, int first, int last) {

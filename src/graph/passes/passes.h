@@ -32,6 +32,7 @@ hy__operand* hy__tensor_operand(const hy__graph_node* node, const hy_tensor* t);
 hy__operand* hy__input_operand(const hy__graph_node* node, int k);
 hy__operand* hy__output_operand(const hy__graph_node* node, int k);
 bool hy__same_view(const hy_tensor* a, const hy_tensor* b);  // all but the address
+bool hy__same_attrs(const hy_call* a, const hy_call* b);     // of calls of one op
 
 // Takes out the nodes that are NULL in the list.
 void hy__graph_compact(hy_graph* graph);

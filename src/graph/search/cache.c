@@ -12,7 +12,7 @@
 #include "halyard/version.h"
 #include "ops/internal.h"
 
-enum { DECISION_VERSION = 1, LARGEST = 1 << 14 };  // bytes of a file
+enum { DECISION_VERSION = 2, LARGEST = 1 << 14 };  // bytes of a file
 
 // ---- the key ----
 
@@ -145,6 +145,22 @@ static hy_status read_rules(const hy__json* list, uint32_t* rules) {
   return HY_OK;
 }
 
+static hy_status read_tiles(const hy__json* list, hy__decision* d) {
+  if (!list || list->kind != HY__JSON_ARRAY)
+    return hy_fail(HY_FORMAT, "a search's result has no list of tiles");
+  for (const hy__json* m = list->first; m; m = m->next) {
+    int64_t node, variant;
+    if (m->kind != HY__JSON_OBJECT || d->n_tiles == HY__MAX_TILES)
+      return hy_fail(HY_FORMAT, "a search's result has no tiles, or more than %d", HY__MAX_TILES);
+    HY_TRY(hy__json_get_int(m, "node", -1, &node));
+    HY_TRY(hy__json_get_int(m, "variant", 0, &variant));
+    if (node < 0 || node > INT32_MAX || variant < 1 || variant > INT32_MAX)
+      return hy_fail(HY_FORMAT, "a search's result has a tile that there is not");
+    d->tiles[d->n_tiles++] = (hy__tile){(int32_t)node, (int32_t)variant};
+  }
+  return HY_OK;
+}
+
 static hy_status read_decision(const hy__json* root, uint64_t key, hy__decision* d) {
   int64_t version, passes;
   const char* text;
@@ -160,7 +176,8 @@ static hy_status read_decision(const hy__json* root, uint64_t key, hy__decision*
   if (passes < 0 || passes > HY_PASS_ALL)
     return hy_fail(HY_FORMAT, "a search's result has passes that there are not");
   d->passes = (uint32_t)passes;
-  return read_rules(hy__json_get(root, "rules"), &d->rules);
+  HY_TRY(read_rules(hy__json_get(root, "rules"), &d->rules));
+  return read_tiles(hy__json_get(root, "tiles"), d);
 }
 
 hy_status hy__decision_parse(const char* text, size_t size, uint64_t key, hy__decision* decision) {
@@ -199,6 +216,14 @@ static void write_decision(FILE* file, uint64_t key, const hy__decision* d) {
   }
   json_end_array(&j);
   json_int(&j, "passes", d->passes);
+  json_begin_array(&j, "tiles");
+  for (int i = 0; i < d->n_tiles; i++) {
+    json_begin_object(&j, NULL);
+    json_int(&j, "node", d->tiles[i].node);
+    json_int(&j, "variant", d->tiles[i].variant);
+    json_end_object(&j);
+  }
+  json_end_array(&j);
   json_real(&j, "before", d->before);
   json_real(&j, "after", d->after);
   json_end_object(&j);

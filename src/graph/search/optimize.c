@@ -43,7 +43,8 @@ static hy__decision with_choice(hy__decision d, int choice) {
   return d;
 }
 
-static void describe(const hy__decision* d, char* text, size_t size) {
+// `graph` is what the decision made of it.
+static void describe(const hy__decision* d, const hy_graph* graph, char* text, size_t size) {
   size_t at = 0;
   text[0] = 0;
   for (int i = 0; i < CHOICES; i++) {
@@ -52,6 +53,12 @@ static void describe(const hy__decision* d, char* text, size_t size) {
     const char* name = i < HY__REWRITES ? hy__rewrites[i].name : optional[i - HY__REWRITES].name;
     if (chosen && at < size)
       at += (size_t)snprintf(text + at, size - at, "%s%s", at ? ", " : "", name);
+  }
+  for (int i = 0; i < d->n_tiles && at < size; i++) {
+    const hy__graph_node* node = graph->nodes[d->tiles[i].node];
+    const char* op = node->as.kind == HY_NODE_CHAIN ? "chain" : hy_op_name(node->call.op);
+    at += (size_t)snprintf(text + at, size - at, "%stile %d of %s", at ? ", " : "",
+                           (int)d->tiles[i].variant, op);
   }
 }
 
@@ -104,6 +111,54 @@ static hy_status try_choice(search* s, int choice) {
   return status;
 }
 
+// ---- tiles ----
+
+static hy_status try_tile(search* s, hy__tile tile) {
+  hy__decision d = s->best;
+  hy_graph* graph;
+  int changes;
+  // Of one node the last variant that was better.
+  int at = 0;
+  while (at < d.n_tiles && d.tiles[at].node != tile.node) at++;
+  if (at == HY__MAX_TILES) return HY_OK;
+  d.n_tiles += at == d.n_tiles;
+  d.tiles[at] = tile;
+  hy_status status = hy__trial_build(s->trial, &d, &graph, &changes);
+  if (status == HY_UNSUPPORTED) return HY_OK;
+  HY_TRY(status);
+  s->report->candidates++;
+  status = try_candidate(s, &d, graph);
+  hy_graph_destroy(graph);
+  return status;
+}
+
+// What there is to try of a node: nothing where one before is alike.
+static int32_t variants_at(const hy_graph* graph, int node) {
+  int32_t n = hy__node_variants(graph, graph->nodes[node]);
+  return n > 1 && hy__node_like(graph, node) == node ? n : 1;
+}
+
+// Behind rules and passes, on the graph that they have made; what is left of the time is shared.
+static hy_status try_tiles(search* s) {
+  hy_graph* graph;
+  int changes, tries = 0;
+  HY_TRY(hy__trial_build(s->trial, &s->best, &graph, &changes));
+  for (int i = 0; i < graph->count; i++) tries += variants_at(graph, i) - 1;
+  s->share = (s->deadline - hy__now_ns()) / (tries + 1);
+  hy_status status = HY_OK;
+  for (int i = 0; i < graph->count && status == HY_OK; i++) {
+    int32_t n = variants_at(graph, i);
+    for (int32_t v = 1; v < n && status == HY_OK && hy__now_ns() < s->deadline; v++)
+      status = try_tile(s, (hy__tile){i, v});
+  }
+  hy_graph_destroy(graph);
+  return status;
+}
+
+static bool is_plain(const hy__decision* d) {
+  return d->rules == 0 && d->passes == HY_PASS_ALL && d->n_tiles == 0;
+}
+
 static hy_status run_search(search* s) {
   const hy__decision plain = {.passes = HY_PASS_ALL};
   bool equal;
@@ -113,7 +168,8 @@ static hy_status run_search(search* s) {
   HY_TRY(hy__trial_time(s->trial, s->unsearched, &s->best.before));
   s->best.after = s->best.before;
   for (int i = 0; i < CHOICES && hy__now_ns() < s->deadline; i++) HY_TRY(try_choice(s, i));
-  if (s->best.rules == 0 && s->best.passes == HY_PASS_ALL) return HY_OK;
+  if (hy__now_ns() < s->deadline) HY_TRY(try_tiles(s));
+  if (is_plain(&s->best)) return HY_OK;
   // Once more, so that no lucky measurement decides.
   hy_graph* graph;
   double before, after;
@@ -123,7 +179,8 @@ static hy_status run_search(search* s) {
   HY_TRY(status);
   s->best.before = before;
   s->best.after = after;
-  if (after > before) s->best = (hy__decision){0, HY_PASS_ALL, before, before};
+  if (after > before)
+    s->best = (hy__decision){.passes = HY_PASS_ALL, .before = before, .after = before};
   return HY_OK;
 }
 
@@ -159,7 +216,7 @@ static hy_status decide(const hy_graph* graph, double seconds, hy_optimize_repor
   search s = {.best = {.passes = HY_PASS_ALL}, .report = report};
   int64_t budget = (int64_t)(1e9 * fmin(seconds, 1e9));
   s.deadline = hy__now_ns() + budget;
-  s.share = budget / (CHOICES + 2);
+  s.share = budget / 2 / (CHOICES + 2);  // the other half is for tiles
   hy_status status = hy__trial_create(graph, &s.trial);
   bool good = false;
   if (status == HY_OK && found) status = check_cached(&s, &cached, &good);
@@ -193,6 +250,7 @@ hy_status hy_graph_optimize(hy_graph* graph, double seconds, hy_optimize_report*
   if (!hy_deterministic() && !has_kernels(graph)) HY_TRY(decide(graph, seconds, report, &decision));
   report->seconds_before = decision.before;
   report->seconds_after = decision.after;
-  describe(&decision, report->choices, sizeof report->choices);
-  return hy__graph_rewrite(graph, decision.rules, decision.passes, NULL, &report->passes);
+  HY_TRY(hy__decision_apply(&decision, graph, NULL, &report->passes));
+  describe(&decision, graph, report->choices, sizeof report->choices);
+  return HY_OK;
 }

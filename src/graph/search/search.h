@@ -25,15 +25,35 @@ typedef struct hy__rewrite {
 enum { HY__REWRITES = 5 };
 extern const hy__rewrite hy__rewrites[HY__REWRITES];
 
-// What was chosen: rules by their bits, and the passes that run behind them.
+// A tile choice: the variant by which a provider runs a node, and those like it, once rules and
+// passes have made the graph what it is.
+typedef struct hy__tile {
+  int32_t node, variant;
+} hy__tile;
+enum { HY__MAX_TILES = 16 };
+
+// What was chosen: rules by their bits, the passes that run behind them, and tiles behind those.
 typedef struct hy__decision {
   uint32_t rules, passes;
+  int n_tiles;
+  hy__tile tiles[HY__MAX_TILES];
   double before, after;  // seconds of a launch when it was measured
 } hy__decision;
 
 // Applies the rules, then the passes, then plans memory: hy_graph_run_passes with rules before it.
 hy_status hy__graph_rewrite(hy_graph* graph, uint32_t rules, uint32_t passes, int* rule_changes,
                             hy_graph_report* report);
+// The same of a decision, and then its tiles. HY_UNSUPPORTED for one that the graph has not.
+hy_status hy__decision_apply(const hy__decision* decision, hy_graph* graph, int* rule_changes,
+                             hy_graph_report* report);
+
+// ---- tiles (tiles.c) ----
+
+// In how many ways the node can be run.
+int32_t hy__node_variants(const hy_graph* graph, const hy__graph_node* node);
+// The first node of the same work: op, shapes, strides, types, attributes and provider.
+int hy__node_like(const hy_graph* graph, int index);
+hy_status hy__tiles_apply(hy_graph* graph, const hy__tile* tiles, int n);
 
 // ---- what rules are written with (view.c) ----
 

@@ -192,6 +192,7 @@ static hy_status copy_nodes(const hy_graph* from, hy_graph* to) {
     hy__graph_node* node = NULL;
     HY_TRY(hy__graph_node_create(&old->as, old->provider, &node));
     node->named = old->named;
+    node->variant = old->variant;
     for (int k = 0; k < node->n_operands; k++) {
       node->operands[k].captured = old->operands[k].captured;
       node->operands[k].value = old->operands[k].value;
@@ -242,8 +243,7 @@ hy_status hy__trial_build(hy__graph_trial* t, const hy__decision* decision, hy_g
   HY_TRY(hy__graph_new(t->graph->device, &graph));
   hy_status status = copy_memory(t, graph);
   if (status == HY_OK) status = copy_nodes(t->graph, graph);
-  if (status == HY_OK)
-    status = hy__graph_rewrite(graph, decision->rules, decision->passes, changes, NULL);
+  if (status == HY_OK) status = hy__decision_apply(decision, graph, changes, NULL);
   if (status == HY_OK)
     *out = graph;
   else

@@ -12,6 +12,9 @@
 // Bytes of registers stay below those of L1; a row that is summed is at most a span of a sum.
 enum { BLOCK = 1024, REGISTERS = 6, LONGEST_ROW = 4096, MOST = HY_CHAIN_TENSORS };
 
+// Elements of a block, by variant.
+static const int64_t lengths[HY__CHAIN_VARIANTS] = {BLOCK, BLOCK / 2, BLOCK / 4};
+
 typedef struct plan {
   const hy__cpu_kernels* kernels;
   const hy_chain* chain;
@@ -27,6 +30,7 @@ typedef struct plan {
   int light[HY_CHAIN_STEPS];  // hy__light; -1: a map of its own
   int cost;
   bool nontemporal;
+  int64_t length;  // of a block
 } plan;
 
 // ---- what runs ----
@@ -312,8 +316,8 @@ static void run_piece(const void* context, int64_t n, char* const* at, const int
     return;
   }
   _Alignas(64) registers regs;
-  for (int64_t i = 0; i < n; i += BLOCK) {
-    int64_t now = n - i < BLOCK ? n - i : BLOCK;
+  for (int64_t i = 0; i < n; i += p->length) {
+    int64_t now = n - i < p->length ? n - i : p->length;
     run_block(&(block){p, now, here, steps, regs, NULL}, i == 0);
     for (int k = 0; k < count; k++) here[k] += now * steps[k];
   }
@@ -335,8 +339,8 @@ static void run_rows(const void* context, int64_t n, char* const* at, const int6
   for (int64_t r = 0; r < n; r++) {
     char* here[MOST];
     for (int k = 0; k < chain->n_in; k++) here[k] = at[1 + k] + r * step[1 + k];
-    for (int64_t i = 0; i < length; i += BLOCK) {
-      int64_t now = length - i < BLOCK ? length - i : BLOCK;
+    for (int64_t i = 0; i < length; i += p->length) {
+      int64_t now = length - i < p->length ? length - i : p->length;
       run_block(&(block){p, now, here, inner, regs, row + i * p->size}, i == 0);
       for (int k = 0; k < chain->n_in; k++) here[k] += now * inner[k];
     }
@@ -353,11 +357,12 @@ static hy_tensor row_starts(const hy_tensor* t) {
   return starts;
 }
 
-hy_status hy__cpu_run_chain(const hy__cpu_kernels* kernels, const hy_chain* chain) {
+hy_status hy__cpu_run_chain(const hy__cpu_kernels* kernels, const hy_chain* chain, int variant) {
   plan p;
   if (!make_plan(&p, chain))
     return hy__backend_host->fail(HY_UNSUPPORTED, "a chain needs more registers than there are");
   choose_maps(&p, kernels);
+  p.length = lengths[variant];
   hy_call outer = {.n_in = chain->n_in, .n_out = chain->n_out, .in = chain->in, .out = chain->out};
   p.nontemporal = hy__use_nontemporal(&outer);
   const hy_tensor* tensors[MOST];

@@ -17,6 +17,9 @@ enum {
   GROUP_WORDS = 192 << 10,  // of the panels of B
 };
 
+// Tile choices, by g->tiles: blocks of k, and groups of panels of B, a part of what they are else.
+static const struct { int kc, group; } divisors[HY__GEMM_TILES] = {{1, 1}, {1, 2}, {2, 1}, {2, 4}};
+
 // Panels of rows of A, packed: block of k after block of k, in each panel after panel.
 typedef struct packed_rows {
   float* data;
@@ -182,7 +185,8 @@ static void epilogue_empty(const hy__gemm* g) {
 // another before it multiplies, and what it packed is in its own cache.
 static void divide(job* j) {
   int64_t threads = hy__pool_threads(), panels = ceil_div(j->g->n, j->kernel->nr);
-  int64_t fit = GROUP_WORDS / (hy__gemm_words(j->kernel, j->depth) * j->kernel->nr);
+  int64_t fit = GROUP_WORDS / divisors[j->g->tiles].group /
+                (hy__gemm_words(j->kernel, j->depth) * j->kernel->nr);
   int64_t soonest = INT64_MAX;
   bool in_place = j->source == ROWS_IN_PLACE;
   j->group = 1;
@@ -212,7 +216,7 @@ bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
   bool in_place = kernel->in_place && kernel->in_place(g);
   job j = {.kernel = kernel, .g = g, .source = in_place ? ROWS_IN_PLACE : SHARED_ROWS};
   // Blocks of k of about equal depth, each of as many whole words as any kernel aligns to.
-  int64_t blocks = ceil_div(g->k, (int64_t)kernel->kc * kernel->unit);
+  int64_t blocks = ceil_div(g->k, (int64_t)kernel->kc / divisors[g->tiles].kc * kernel->unit);
   int64_t whole = 16 * kernel->unit;
   j.depth = (int)(ceil_div(ceil_div(g->k, blocks), whole) * whole);
   int64_t pass = (int64_t)MAX_PASS * kernel->unit / j.depth * j.depth;

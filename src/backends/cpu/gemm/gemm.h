@@ -77,7 +77,9 @@ typedef struct hy__gemm {
   void (*pack_b)(const void* context, int64_t k, int depth, int64_t j, int n, int nr,
                  float* packed);
   const void* context;  // of both
+  int tiles;            // 0 .. HY__GEMM_TILES - 1: how the work is cut; 0 suits most shapes
 } hy__gemm;
+enum { HY__GEMM_TILES = 4 };
 
 // Returns false when there is no memory for the packed blocks.
 bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g);

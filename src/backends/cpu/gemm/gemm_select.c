@@ -5,9 +5,11 @@
 #include "backends/cpu/gemm/kernels.h"
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/runtime/weight_prefetch.h"
+#include "base/math.h"
 
-// Weight rows of one task. A multiple of what the dot kernels take at once.
-enum { TASK_N = 32, MANY_ROWS = 3 };  // MANY_ROWS: more than reading the weights takes
+// Weight rows of one task, by g->tiles: multiples of what the dot kernels take at once.
+static const int task_rows[HY__GEMM_TILES] = {32, 16, 64, 128};
+enum { MAX_TASK_N = 128, MANY_ROWS = 3 };  // MANY_ROWS: more than reading the weights takes
 
 typedef struct gemv_job {
   const hy__gemm_kernels* kernels;
@@ -22,15 +24,16 @@ typedef struct gemv_job {
 static void gemv_task(void* context, int64_t task) {
   const gemv_job* d = context;
   const hy__gemm* g = d->g;
-  float tile[HY__GEMV_MAX_M * TASK_N] __attribute__((aligned(64)));
-  int64_t first = task * TASK_N;
-  int rows = (int)(g->n - first < TASK_N ? g->n - first : TASK_N);
+  float tile[HY__GEMV_MAX_M * MAX_TASK_N] __attribute__((aligned(64)));
+  int task_n = task_rows[g->tiles];
+  int64_t first = task * task_n;
+  int rows = (int)(g->n - first < task_n ? g->n - first : task_n);
   if (d->packed) d->packed->begin();
   for (int64_t line = 0; line < g->m; line += HY__GEMV_MAX_M) {
     int lines = (int)(g->m - line < HY__GEMV_MAX_M ? g->m - line : HY__GEMV_MAX_M);
     bool direct = !g->epilogue;
     float* out = direct ? g->c + line * g->ldc + first : tile;
-    int64_t stride = direct ? g->ldc : TASK_N;
+    int64_t stride = direct ? g->ldc : task_n;
     if (d->halves)
       d->kernels->gemv_bf16(&d->w, first, rows, g->k, d->halves + line * d->ldx, d->ldx, lines, out,
                             stride);
@@ -81,7 +84,7 @@ static bool run_gemv(const hy__gemm_kernels* kernels, const hy__gemm* g) {
   size_t row = (size_t)g->k * hy_dtype_size(d.w.dtype);
   if (d.w.row == g->k)
     hy__weight_prefetch(&(hy__prefetch_range){.data = d.w.data, .bytes = row * (size_t)g->n});
-  hy__pool_run(gemv_task, &d, (g->n + TASK_N - 1) / TASK_N);
+  hy__pool_run(gemv_task, &d, ceil_div(g->n, task_rows[g->tiles]));
   return true;
 }
 

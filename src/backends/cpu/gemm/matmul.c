@@ -96,8 +96,9 @@ static void finish(const void* context, int64_t i, int64_t j, int m, int n, floa
                               hy__matrix_at(&t->out, i + r, j), t->out.column, t->out.dtype);
 }
 
-static bool multiply(const hy__cpu_kernels* kernels, const hy__matmul* p, int64_t batch) {
-  hy__gemm g = {.m = p->m, .n = p->n, .k = p->k, .a = p->a, .b = p->b};
+static bool multiply(const hy__cpu_kernels* kernels, const hy__matmul* p, int tiles,
+                     int64_t batch) {
+  hy__gemm g = {.m = p->m, .n = p->n, .k = p->k, .a = p->a, .b = p->b, .tiles = tiles};
   target t = {kernels, p, p->out};
   g.a.data = hy__matrix_at(&p->a, 0, 0) + batch * p->a_batch * (int64_t)hy_dtype_size(p->a.dtype);
   g.b.data = hy__matrix_at(&p->b, 0, 0) + batch * p->b_batch * (int64_t)hy_dtype_size(p->b.dtype);
@@ -116,18 +117,19 @@ static bool multiply(const hy__cpu_kernels* kernels, const hy__matmul* p, int64_
 typedef struct batch {
   const hy__cpu_kernels* kernels;
   const hy__matmul* p;
+  int tiles;
   atomic_bool failed;
 } batch;
 
 static void multiply_one(void* context, int64_t i) {
   batch* b = context;
-  if (!multiply(b->kernels, b->p, i)) atomic_store(&b->failed, true);
+  if (!multiply(b->kernels, b->p, b->tiles, i)) atomic_store(&b->failed, true);
 }
 
-static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
+hy_status hy__matmul_tiled(const hy__cpu_kernels* kernels, const hy_call* call, int tiles) {
   hy__matmul p;
   hy__matmul_describe(call, &p);
-  batch b = {.kernels = kernels, .p = &p};
+  batch b = {.kernels = kernels, .p = &p, .tiles = tiles};
   // Many products are spread over the threads whole; a few are each divided among them.
   if (p.batches >= 2 * (int64_t)hy__pool_threads()) {
     hy__pool_run(multiply_one, &b, p.batches);
@@ -135,6 +137,10 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
     for (int64_t i = 0; i < p.batches; i++) multiply_one(&b, i);
   }
   return atomic_load(&b.failed) ? hy__cpu_no_memory(call) : HY_OK;
+}
+
+static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
+  return hy__matmul_tiled(kernels, call, 0);
 }
 
 static hy_support supports(const hy_call* call) {

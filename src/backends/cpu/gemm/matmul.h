@@ -15,6 +15,9 @@ typedef struct hy__matmul {
 // HY_SUPPORT_NO_LAYOUT where the leading dimensions cannot be taken as one.
 hy_support hy__matmul_describe(const hy_call* call, hy__matmul* p);
 
+// The call with tiles of that choice (hy__gemm.tiles).
+hy_status hy__matmul_tiled(const hy__cpu_kernels* kernels, const hy_call* call, int tiles);
+
 // The dimensions of t but the last as one, if they can be: `rows` elements `step` apart.
 bool hy__collapse(const hy_tensor* t, int64_t* rows, int64_t* step);
 

@@ -59,17 +59,30 @@ static hy_status run_pick(const hy_call* call) {
   return HY_OK;
 }
 
+// Whether rows are contiguous, however far apart: those of a product that several layers share.
+static bool has_rows(const hy_tensor* t) {
+  hy_tensor row = *t;
+  row.ndim = t->ndim - 1;
+  for (int d = 0; d < row.ndim; d++) {
+    row.shape[d] = t->shape[d + 1];
+    row.stride[d] = t->stride[d + 1];
+  }
+  return hy_tensor_is_contiguous(&row);
+}
+
 // In order, since the last of equal indices is what stays.
 static hy_status run_put(const hy_call* call) {
   const hy_tensor *x = &call->in[0], *values = &call->in[1], *index = &call->in[2];
   int64_t rows = x->shape[0], count = hy_tensor_numel(index);
   HY_TRY(check(call, index, 0, rows, true));
   char* out = call->out[0].data;
-  int64_t bytes = (int64_t)hy_tensor_bytes(x) / rows;
+  int64_t bytes = (int64_t)hy_tensor_bytes(x) / rows, step = bytes;
+  if (!hy_tensor_is_contiguous(values))
+    step = values->stride[0] * (int64_t)hy_dtype_size(values->dtype);
   if (out != x->data) memcpy(out, x->data, hy_tensor_bytes(x));
   for (int64_t i = 0; i < count; i++) {
     int64_t at = index_at(index, i);
-    memcpy(out + (at < 0 ? at + rows : at) * bytes, (const char*)values->data + i * bytes,
+    memcpy(out + (at < 0 ? at + rows : at) * bytes, (const char*)values->data + i * step,
            (size_t)bytes);
   }
   return HY_OK;
@@ -137,14 +150,17 @@ static hy_support supports_put(const hy_call* call) {
   if (call->n_in != 3 || call->in[2].dtype == HY_NONE || x->shape[0] == 0)
     return HY_SUPPORT_NO_SHAPE;
   int64_t row = hy_tensor_numel(x) / x->shape[0];
-  bool whole = hy_tensor_numel(values) == row * hy_tensor_numel(&call->in[2]);
-  return whole ? HY_SUPPORT_YES : HY_SUPPORT_NO_SHAPE;
+  int64_t count = hy_tensor_numel(&call->in[2]);
+  if (hy_tensor_numel(values) != row * count) return HY_SUPPORT_NO_SHAPE;
+  if (hy_tensor_is_contiguous(values)) return HY_SUPPORT_YES;
+  return values->shape[0] == count && has_rows(values) ? HY_SUPPORT_YES : HY_SUPPORT_NO_LAYOUT;
 }
 
 static hy_support supports(const hy_call* call) {
   for (int i = 0; i < call->n_in; i++) {
     if (call->in[i].dtype == HY_NONE) return HY_SUPPORT_NO_SHAPE;  // an absent index
-    if (!hy_tensor_is_contiguous(&call->in[i])) return HY_SUPPORT_NO_LAYOUT;
+    bool put = call->op == HY_OP_index_put && i == 1;
+    if (!put && !hy_tensor_is_contiguous(&call->in[i])) return HY_SUPPORT_NO_LAYOUT;
   }
   if (!hy_tensor_is_contiguous(&call->out[0])) return HY_SUPPORT_NO_LAYOUT;
   return call->op == HY_OP_index_put ? supports_put(call) : HY_SUPPORT_YES;
