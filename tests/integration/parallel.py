@@ -210,9 +210,9 @@ def kill_one(halyard, launcher, ranks, draws, number):
     if process.returncode == 0 or left or seconds >= 10:
         sys.exit(f"{launcher}: rank {victim} of {ranks} was killed; after {seconds:.1f} s it ends with "
                  f"{process.returncode}, and {len(left)} are left:\n{said}")
-    # mpirun says which process a signal ended, or a rank which other one is gone; or UCX, below MPICH, ends a rank that
-    # reads the dead one's memory, before that can tell.
-    if not re.search(r"signal 9|KILLED|Killed|rank \d+|process_vm_readv.*No such process", said):
+    # mpirun says which process a signal ended, or a rank which other one is gone. MPICH's mpirun fails itself where a rank
+    # dies inside MPI_Init; and UCX below it ends a rank that reads the memory of one that dies just then.
+    if not re.search(r"signal 9|KILLED|Killed|rank \d+|process manager error|process_vm_readv.*No such process", said):
         sys.exit(f"{launcher}: a rank was killed, and nothing says so:\n{said}")
     for name in glob.glob(str(halyard.folder / out / "*.safetensors")):
         if not whole(pathlib.Path(name)):
