@@ -48,7 +48,9 @@ typedef struct hy_load_options {
   struct hy_comm* comm;
   // NULL, or the devices that take the layers in turn (pipeline), the first of which is the one
   // that the model is loaded onto. `layers` says how many each of them takes; NULL: as memory
-  // allows.
+  // allows. With `comm` too, the ranks share the layers of each device: every rank names as many
+  // devices, `comm` is on the first, the model makes communicators on the others, and rank 0's
+  // memory decides.
   hy_device* const* devices;
   int n_devices;
   const int64_t* layers;

@@ -53,20 +53,18 @@ static int join(cli_parallel* p, hy_device* device) {
 
 int parallel_open(const cli_command* command, const char* wanted, cli_parallel* p,
                   hy_device** device) {
-  int code = CLI_DONE;
+  int code;
   if (p->how && strcmp(p->how, wanted) != 0)
     return cli_usage(command, "--parallel is '%s', not '%s'", wanted, p->how);
-  if (p->how && p->device_list)
-    return cli_usage(command, "--parallel goes with one device a process, without --devices");
   if (p->split && !p->device_list) return cli_usage(command, "--split goes with --devices");
-  if (!p->device_list) {
+  if (p->device_list) {
+    code = open_devices(command, p);
+    if (code == CLI_DONE && p->split) code = read_split(command, p);
+    *device = p->devices[0];
+  } else {
     code = cli_open_device(device);
-    return code == CLI_DONE && p->how ? join(p, *device) : code;
   }
-  code = open_devices(command, p);
-  if (code == CLI_DONE && p->split) code = read_split(command, p);
-  *device = p->devices[0];
-  return code;
+  return code == CLI_DONE && p->how ? join(p, *device) : code;
 }
 
 void parallel_load_options(const cli_parallel* p, hy_load_options* options) {

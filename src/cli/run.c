@@ -51,9 +51,24 @@ static double rate(int64_t tokens, double seconds) {
   return seconds > 0 ? (double)tokens / seconds : 0;
 }
 
+// Bytes that this rank has loaded for all stages, and that the files have for them.
+typedef struct weight_bytes {
+  int64_t loaded, files;
+} weight_bytes;
+
+static weight_bytes weights_of(const hy_model* model) {
+  weight_bytes sum = {0, 0};
+  for (; model; model = model->next) {
+    sum.loaded += model->transformer.shard.loaded_bytes;
+    sum.files += model->transformer.shard.file_bytes;
+  }
+  return sum;
+}
+
 static void write_result(hy_device* device, const hy_model* model, const string_builder* answer,
                          const int32_t* prompt, const int32_t* ids, const hy_generate_result* r) {
   hy_memory_stats memory = {0};
+  weight_bytes weights = weights_of(model);
   hy_memory_get_stats(device, &memory);
   json_writer j = json_to(stdout);
   json_begin_object(&j, NULL);
@@ -64,21 +79,22 @@ static void write_result(hy_device* device, const hy_model* model, const string_
   json_real(&j, "prefill_tok_s", rate(r->prompt_tokens, r->prefill_seconds));
   json_real(&j, "decode_tok_s", rate(r->tokens - 1, r->decode_seconds));
   json_uint(&j, "memory_peak", memory.reserved_peak);
-  json_int(&j, "loaded_bytes", model->transformer.shard.loaded_bytes);
-  json_int(&j, "file_bytes", model->transformer.shard.file_bytes);
+  json_int(&j, "loaded_bytes", weights.loaded);
+  json_int(&j, "file_bytes", weights.files);
   cli_write_fallbacks(&j, "fallbacks");
   json_end_object(&j);
   json_newline(&j);
 }
 
 static void print_summary(hy_device* device, const hy_model* model, const hy_generate_result* r) {
-  const hy__shard* shard = &model->transformer.shard;
+  int ranks = model->transformer.shard.size;
+  weight_bytes weights = weights_of(model);
   fprintf(stderr, "\n[%lld prompt tokens at %.1f/s, %lld new at %.1f/s, on %s",
           (long long)r->prompt_tokens, rate(r->prompt_tokens, r->prefill_seconds),
           (long long)r->tokens, rate(r->tokens - 1, r->decode_seconds), hy_device_selector(device));
-  if (shard->size > 1)
-    fprintf(stderr, "; %d ranks, of which this loaded %.1f of %.1f MB", shard->size,
-            1e-6 * (double)shard->loaded_bytes, 1e-6 * (double)shard->file_bytes);
+  if (ranks > 1)
+    fprintf(stderr, "; %d ranks, of which this loaded %.1f of %.1f MB", ranks,
+            1e-6 * (double)weights.loaded, 1e-6 * (double)weights.files);
   for (const hy_model* stage = model->next; stage; stage = stage->next)
     fprintf(stderr, ", layers from %lld on %s", (long long)stage->transformer.shard.layers.first,
             hy_device_selector(hy_stream_device(stage->stream)));

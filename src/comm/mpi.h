@@ -85,6 +85,8 @@ void hy__mpi_process_self(hy__mpi_process* self);
 void hy__mpi_process_watch(hy__mpi_process* process, const hy__mpi_process* self);
 void hy__mpi_process_unwatch(hy__mpi_process* process);
 bool hy__mpi_process_died(const hy__mpi_process* process);
+// Has died, or is about to and its memory cannot be read any more; costs a microsecond.
+bool hy__mpi_process_is_ending(const hy__mpi_process* process);
 
 // ---- communicators: mpi_comm.c; joining: mpi_join.c ----
 

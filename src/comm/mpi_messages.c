@@ -12,7 +12,10 @@
 
 #include "comm/mpi.h"
 
-enum { PIECE = 1 << 30 };  // bytes of one message: MPI counts in int
+enum {
+  PIECE = 1 << 30,    // bytes of one message: MPI counts in int
+  RENDEZVOUS = 4096,  // from here on MPI may fetch a message from the memory of its sender
+};
 
 // ---- tags ----
 
@@ -160,6 +163,9 @@ static hy_status start(hy__mpi_comm* comm, hy__mpi_pending* p, const char* what)
     return HY_OK;
   }
   HY_TRY(check(comm, p, &message, what));
+  // UCX, below MPICH, aborts this process where it cannot read the sender's memory.
+  if (p->bytes >= RENDEZVOUS && hy__mpi_process_is_ending(&comm->processes[p->peer]))
+    return gone(comm, p->peer, "died", what);
   error = hy__mpi.call->irecv(p->data, p->bytes, p->peer, p->tag, comm->comm, &p->request);
   if (error) return failed(comm, error, p, what);
   p->started = true;
@@ -302,29 +308,36 @@ static void take_next(hy__mpi_comm* comm, hy__mpi_set* rest, int peer) {
   if (message.tag <= HY__MPI_TAG_LEFT) comm->gone[peer] = HY__MPI_SAID_SO;
 }
 
+// Before a request is tested: that may read the memory of its peer.
+static void note_deaths(hy__mpi_comm* comm) {
+  for (int peer = 0; peer < comm->n_ranks; peer++) {
+    if (peer == comm->rank || comm->gone[peer] == HY__MPI_DIED) continue;
+    if (!hy__mpi_process_is_ending(&comm->processes[peer])) continue;
+    comm->gone[peer] = HY__MPI_DIED;
+    atomic_store(&hy__mpi.lost, true);
+  }
+}
+
 // One pass: true when no rank is waited for and no message is under way but to the dead.
 static bool settle_once(hy__mpi_comm* comm, hy__mpi_set* rest) {
   bool settled = true;
+  note_deaths(comm);
   hy__mpi_lock();
   for (hy__mpi_set* set = comm->sets; set; set = set->next) {
     for (int i = 0; i < set->n; i++) {
       hy__mpi_pending* p = &set->list[i];
       int done = 0;
       if (!p->started) p->done = true;  // nothing is received any more
+      if (comm->gone[p->peer] == HY__MPI_DIED) continue;
       if (!p->done) p->done = hy__mpi.call->test(&p->request, &done, NULL) != 0 || done;
-      settled = settled && (p->done || comm->gone[p->peer] == HY__MPI_DIED);
+      settled = settled && p->done;
     }
   }
   hy__mpi_unlock();
   for (int peer = 0; peer < comm->n_ranks; peer++) {
     if (peer == comm->rank || comm->gone[peer]) continue;
     settled = false;
-    if (hy__mpi_process_died(&comm->processes[peer])) {
-      comm->gone[peer] = HY__MPI_DIED;
-      atomic_store(&hy__mpi.lost, true);
-    } else {
-      take_next(comm, rest, peer);
-    }
+    take_next(comm, rest, peer);
   }
   return settled;
 }

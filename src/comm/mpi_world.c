@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "comm/mpi.h"
@@ -135,4 +136,17 @@ bool hy__mpi_process_died(const hy__mpi_process* process) {
   if (process->pidfd < 0) return kill((pid_t)process->pid, 0) != 0 && errno == ESRCH;
   struct pollfd watched = {.fd = process->pidfd, .events = POLLIN};
   return poll(&watched, 1, 0) == 1;
+}
+
+// A process that ends gives up its memory milliseconds before its pidfd tells. From then on reading
+// it says that there is no such process; before, that nothing is at NULL.
+static bool memory_is_gone(const hy__mpi_process* process) {
+  char byte;
+  struct iovec here = {&byte, 1}, there = {NULL, 1};
+  return process->pid && process_vm_readv((pid_t)process->pid, &here, 1, &there, 1, 0) < 0 &&
+         errno == ESRCH;
+}
+
+bool hy__mpi_process_is_ending(const hy__mpi_process* process) {
+  return hy__mpi_process_died(process) || memory_is_gone(process);
 }

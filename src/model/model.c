@@ -86,8 +86,6 @@ hy_status hy_model_load_with(hy_device* device, const char* folder, const hy_loa
     return hy_fail(HY_INVALID_ARGUMENT, "loading a model: the first of its devices is another one");
   if ((options->comm || options->n_devices > 1) && options->cached)
     return hy_fail(HY_UNSUPPORTED, "packed weights are cached of whole models, not of parts");
-  if (options->comm && options->n_devices > 1)
-    return hy_fail(HY_UNSUPPORTED, "a model is split by ranks or by layers, not by both");
   hy_model* model = hy__calloc(1, sizeof *model);
   if (!model) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a model");
   hy_status status = load(model, device, folder, options);
@@ -118,6 +116,7 @@ void hy_model_free(hy_model* model) {
   hy__rope_release(&model->rope);
   hy__tokenizer_free(model->tokenizer);
   hy_tape_destroy(model->tape);
+  hy_comm_destroy(model->comm);
   hy_stream_destroy(model->stream);
   hy__mfree(model);
 }

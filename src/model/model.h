@@ -32,6 +32,7 @@ struct hy_model {
   int n_ends;
   hy__captures captures;
   hy_model* next;  // the layers behind these, on another device (pipeline.h); NULL: there are none
+  hy_comm* comm;   // its own: of the ranks that share a stage behind the first; else NULL
   struct hy__forward_graph* forward;  // of the last decoding step; NULL where there is none
 };
 

@@ -105,6 +105,8 @@ typedef struct rank {
   hy_comm_id id;
   hy_weight_format format;
   bool adapter;
+  int stages;             // 0: one
+  const int64_t* layers;  // of the stages
   hy_status status;
   char message[400];
   int32_t greedy[MOST], drawn[MOST];
@@ -135,8 +137,12 @@ static void* run_rank(void* context) {
   r->status = hy_device_get("guarded", &device);
   if (r->status == HY_OK && r->n_ranks > 1)
     r->status = hy_comm_init_rank(device, r->n_ranks, &r->id, r->rank, &comm);
-  const hy_load_options options = {
-      .format = r->format, .adapter = r->adapter ? folder : NULL, .comm = comm};
+  const hy_load_options options = {.format = r->format,
+                                   .adapter = r->adapter ? folder : NULL,
+                                   .comm = comm,
+                                   .devices = (hy_device*[]){device, device, device},
+                                   .n_devices = r->stages,
+                                   .layers = r->layers};
   if (r->status == HY_OK) r->status = hy_model_load_with(device, folder, &options, &model);
   if (r->status == HY_OK) r->status = compute(r, model);
   if (r->status != HY_OK) snprintf(r->message, sizeof r->message, "%s", hy_last_error());
@@ -145,14 +151,21 @@ static void* run_rank(void* context) {
   return NULL;
 }
 
-static void run_ranks(rank* ranks, int n, hy_weight_format format, bool adapter) {
+static void start_ranks(rank* ranks, int n) {
   hy_comm_id id;
   CHECK_OK(hy_comm_unique_id(guarded(), &id));
   for (int i = 0; i < n; i++) {
-    ranks[i] = (rank){.rank = i, .n_ranks = n, .id = id, .format = format, .adapter = adapter};
+    ranks[i].rank = i;
+    ranks[i].n_ranks = n;
+    ranks[i].id = id;
     assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
   }
   for (int i = 0; i < n; i++) pthread_join(ranks[i].thread, NULL);
+}
+
+static void run_ranks(rank* ranks, int n, hy_weight_format format, bool adapter) {
+  for (int i = 0; i < n; i++) ranks[i] = (rank){.format = format, .adapter = adapter};
+  start_ranks(ranks, n);
 }
 
 static void compare(const rank* whole, const rank* part, double tolerance) {
@@ -296,6 +309,43 @@ static void test_pipelines(void** state) {
   check_pipeline(&(shape){&hy__arch_qwen2, 4, 2, 96, .layers = 4, .tied = true}, HY_WEIGHTS_Q8);
 }
 
+// Ranks that share the layers of every stage.
+static void test_tensor_parallel_stages(void** state) {
+  (void)state;
+  static rank whole, ranks[MAX_RANKS];
+  save_model(&(shape){&hy__arch_qwen2, 4, 2, 96, .layers = 3, .tied = true, .adapter = true});
+  run_ranks(&whole, 1, HY_WEIGHTS_F32, true);
+  for (int n = 2; n <= MAX_RANKS; n *= 2) {
+    for (int stages = 2; stages <= 3; stages++) {
+      const int64_t* layers = n == 2 && stages == 2 ? (int64_t[]){1, 2} : NULL;
+      for (int i = 0; i < n; i++)
+        ranks[i] =
+            (rank){.format = HY_WEIGHTS_F32, .adapter = true, .stages = stages, .layers = layers};
+      start_ranks(ranks, n);
+      for (int i = 0; i < n; i++) compare(&whole, &ranks[i], 1e-4);
+    }
+  }
+}
+
+static void check_ranks_differ(rank* ranks, const char* why) {
+  start_ranks(ranks, 2);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(ranks[i].status, HY_INVALID_ARGUMENT);
+    if (!strstr(ranks[i].message, why))
+      fail_msg("rank %d: \"%s\" does not say \"%s\"", i, ranks[i].message, why);
+  }
+}
+
+// An error on both ranks, and nobody waits.
+static void test_stages_that_differ(void** state) {
+  (void)state;
+  save_model(&(shape){&hy__arch_qwen2, 4, 2, 96, .layers = 4, .tied = true});
+  check_ranks_differ((rank[]){{.stages = 2}, {.stages = 3}}, "different numbers of devices");
+  check_ranks_differ((rank[]){{.stages = 2, .layers = (int64_t[]){1, 3}},
+                              {.stages = 2, .layers = (int64_t[]){3, 1}}},
+                     "device 0 takes 1 layers on rank 0, 3 on rank 1");
+}
+
 // By what is left after the embedding on the first and the head on the last.
 static void test_placing(void** state) {
   (void)state;
@@ -306,14 +356,14 @@ static void test_placing(void** state) {
   CHECK_OK(hy_device_get("cpu", &cpu));
   devices[0] = devices[1] = cpu;
   devices[2] = guarded();
-  CHECK_OK(hy__pipeline_place(&c, HY_WEIGHTS_F32, devices, 2, layers));
+  CHECK_OK(hy__pipeline_place(&c, HY_WEIGHTS_F32, 1, devices, 2, layers));
   assert_true(layers[0] == 6 && layers[1] == 6);
   CHECK_OK(hy_memory_set_limit(cpu, 40 << 20));
   CHECK_OK(hy_memory_set_limit(devices[2], 20 << 20));
-  CHECK_OK(hy__pipeline_place(&c, HY_WEIGHTS_F32, devices + 1, 2, layers));
+  CHECK_OK(hy__pipeline_place(&c, HY_WEIGHTS_F32, 1, devices + 1, 2, layers));
   assert_true(layers[0] == 8 && layers[1] == 4);
   CHECK_OK(hy_memory_set_limit(devices[2], 1));  // no room, but one at least
-  CHECK_OK(hy__pipeline_place(&c, HY_WEIGHTS_F32, devices, 3, layers));
+  CHECK_OK(hy__pipeline_place(&c, HY_WEIGHTS_F32, 1, devices, 3, layers));
   assert_true(layers[0] + layers[1] == 11 && layers[2] == 1);
   CHECK_OK(hy_memory_set_limit(cpu, 0));
   CHECK_OK(hy_memory_set_limit(devices[2], 0));
@@ -444,6 +494,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_quantised, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_refused, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_pipelines, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_tensor_parallel_stages, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_stages_that_differ, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_placing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_refused_pipelines, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_data_parallel_is_accumulation, set_up, tear_down),
