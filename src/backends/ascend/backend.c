@@ -95,7 +95,8 @@ static hy_status device_info(int index, hy_device_info* info) {
                  (chip->bf16 ? HY_DTYPE_BIT(HY_BF16) : 0);
   snprintf(info->sdk_version, sizeof info->sdk_version, "AscendCL %d.%d.%d", version[0], version[1],
            version[2]);
-  snprintf(info->properties, sizeof info->properties, "soc=%s\n" HY__CCL_PROPERTY, soc ? soc : "");
+  snprintf(info->properties, sizeof info->properties, "soc=%s\n" HY__CCL_PROPERTY "%s",
+           soc ? soc : "", hy__ascend_packs_weights(chip) ? "linear_weights=fractal_nz\n" : "");
   return HY_OK;
 }
 
