@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 WHAT = {"ascend": "aclnn ops", "cambricon": "CNNL functions"}
-TYPES = {"FLOATS": "f32 f16 bf16", "WORDS": "i32 i64", "INT32": "i32", "BOOLS": "bool", "BYTES": "i8 u8", "0": "some calls"}
+TYPES = {"FLOATS": "f32 f16 bf16", "HALVES": "f16 bf16", "WORDS": "i32 i64", "INT32": "i32", "BOOLS": "bool", "BYTES": "i8 u8", "0": "some calls"}
 MOST_COLUMNS = 110
 
 

@@ -54,6 +54,10 @@ typedef struct hy_load_options {
   hy_device* const* devices;
   int n_devices;
   const int64_t* layers;
+  // Keeps 16-bit weights of linear layers in the layout that the device multiplies fastest from,
+  // where its properties name one ("linear_weights=fractal_nz"). Such a model generates; it is not
+  // trained, merged or saved.
+  bool device_layout;
 } hy_load_options;
 // hy_model_load with more to say; zeroed options load the weights as they are.
 HY_API hy_status hy_model_load_with(hy_device* device, const char* folder,

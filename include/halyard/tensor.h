@@ -54,11 +54,13 @@ typedef enum hy_dtype {
 #define HY_ALL_DTYPES (HY_NUMBERS | HY_BOOLS)
 
 // Memory layouts. Everything but STRIDED is a packed format, accepted only by ops that name it.
-#define HY_LAYOUT_MAP(X)                                                                       \
-  X(STRIDED, 0, "strided")       /* element i is at data + sum(i[d] * stride[d])           */  \
-  X(PACKED_I4, 1, "packed_i4")   /* i4, contiguous, two per byte along the last dimension,  */ \
-                                 /* even index in the low nibble; its size is even          */ \
-  X(SPARSE_2_4, 2, "sparse_2_4") /* u8 codes of a 2:4 sparse matrix: two 4-bit groups a byte */
+#define HY_LAYOUT_MAP(X)                                                                        \
+  X(STRIDED, 0, "strided")       /* element i is at data + sum(i[d] * stride[d])           */   \
+  X(PACKED_I4, 1, "packed_i4")   /* i4, contiguous, two per byte along the last dimension,  */  \
+                                 /* even index in the low nibble; its size is even          */  \
+  X(SPARSE_2_4, 2, "sparse_2_4") /* u8 codes of a 2:4 sparse matrix: two 4-bit groups a byte */ \
+  X(FRACTAL_NZ, 3, "fractal_nz") /* f16 or bf16 [N, K], multiples of 16, as [K/16, N/16, 16, */ \
+                                 /* 16]: blocks column by column, each row-major (Ascend)    */
 
 typedef enum hy_layout {
 #define HY_AS_ENUM(name, value, text) HY_LAYOUT_##name = value,

@@ -52,7 +52,8 @@ int model_options_check(const cli_command* command, model_options* o) {
 }
 
 hy_load_options model_load_options(const model_options* o) {
-  return (hy_load_options){.adapter = o->adapter, .format = o->format, .cached = o->cache_packed};
+  return (hy_load_options){
+      .adapter = o->adapter, .format = o->format, .cached = o->cache_packed, .device_layout = true};
 }
 
 static int64_t parse_ids(const char* text, int32_t* ids) {

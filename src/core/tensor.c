@@ -76,6 +76,13 @@ hy_status hy_tensor_check(const hy_tensor* t) {
       if (t->dtype != HY_U8 || !hy_tensor_is_contiguous(t))
         return hy_fail(HY_LAYOUT, "sparse_2_4 codes are contiguous u8");
       return HY_OK;
+    case HY_LAYOUT_FRACTAL_NZ:
+      if (t->dtype != HY_F16 && t->dtype != HY_BF16)
+        return hy_fail(HY_LAYOUT, "fractal_nz holds f16 or bf16, not %s", hy_dtype_name(t->dtype));
+      if (!hy_tensor_is_contiguous(t) || t->ndim != 2 || t->shape[0] % 16 != 0 ||
+          t->shape[1] % 16 != 0)
+        return hy_fail(HY_LAYOUT, "fractal_nz is a contiguous matrix of blocks of 16 x 16");
+      return HY_OK;
   }
   return hy_fail(HY_LAYOUT, "%d is no layout", (int)t->layout);
 }

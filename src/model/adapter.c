@@ -326,6 +326,9 @@ static hy_status merge_layer(void* context, const char* name, hy__linear* layer,
   if (layer->scale)
     return hy_fail(HY_UNSUPPORTED,
                    "%s is quantised; an adapter is merged into f32, bf16 or f16 weights", name);
+  if (hy__linear_is_fractal_nz(layer))
+    return hy_fail(HY_UNSUPPORTED, "%s is packed; load the model without device_layout to merge",
+                   name);
   hy_dtype type = hy_array_tensor(layer->weight)->dtype;
   hy_array *a = NULL, *b = NULL, *wide = NULL, *merged = NULL;
   hy_status status = hy_array_cast(tape, &a, lora->a, HY_F32);

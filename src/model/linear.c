@@ -20,6 +20,10 @@ void hy__linear_release(hy__linear* layer) {
   hy_array_release(layer->lora.train_b);
 }
 
+bool hy__linear_is_fractal_nz(const hy__linear* layer) {
+  return layer->weight && hy_array_tensor(layer->weight)->layout == HY_LAYOUT_FRACTAL_NZ;
+}
+
 static hy_dtype dtype_of(const hy_array* x) {
   return hy_array_tensor(x)->dtype;
 }
@@ -64,6 +68,7 @@ static hy_array* multiply(hy_scope* s, const hy__linear* l, const hy__activation
   if (in->int8)
     return hy_s_linear_int8(s, in->int8, in->scale, l->weight, l->scale, l->bias, dtype);
   if (l->scale) return hy_s_linear_quantized(s, in->x, l->weight, l->scale, l->bias);
+  if (hy__linear_is_fractal_nz(l)) return hy_s_linear_fractal_nz(s, in->x, l->weight, l->bias);
   return hy_s_linear(s, in->x, l->weight, l->bias);
 }
 

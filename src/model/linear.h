@@ -44,6 +44,9 @@ hy_array* hy__linear_apply_f32(hy_scope* s, const hy__linear* layer, hy_array* x
 // where they divide it, else 0, the whole row.
 int64_t hy__int8_group(int64_t size);
 
+// Whether its weight is packed for a device's products: it has no gradient, and cannot be changed.
+bool hy__linear_is_fractal_nz(const hy__linear* layer);
+
 void hy__linear_release(hy__linear* layer);
 
 #endif  // HALYARD_MODEL_LINEAR_H_

@@ -179,6 +179,8 @@ hy_status hy__transformer_load(hy_stream* stream, const char* folder,
   if (status == HY_OK) status = hy__transformer_visit(model, load_one, &l);
   if (status == HY_OK && l.packed)
     status = hy__pack_load(stream, folder, weights, &progress, model);
+  if (status == HY_OK && options->device_layout && !l.packed)
+    status = hy__transformer_use_device_layout(tape, model);
   // Copies from the mapped files may still be under way.
   if (status == HY_OK) status = hy_stream_sync(stream);
   if (status != HY_OK) hy__transformer_release(model);
@@ -211,6 +213,10 @@ static hy_status fetch_one(void* context, const char* name, hy_array** slot, int
   if (!(HY_DTYPE_BIT(t->dtype) & HY_FLOATS))
     return hy_fail(HY_INVALID_ARGUMENT, "%s is quantised (%s) and cannot be saved", name,
                    hy_dtype_name(t->dtype));
+  if (t->layout != HY_LAYOUT_STRIDED)
+    return hy_fail(HY_INVALID_ARGUMENT,
+                   "%s is packed (%s) and cannot be saved; load the model without device_layout",
+                   name, hy_layout_name(t->layout));
   hy__weight* w = &s->list[s->count];
   w->name = hy__strdup(name);
   HY_TRY(

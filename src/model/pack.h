@@ -41,4 +41,8 @@ hy_status hy__transformer_visit_fused(hy__transformer* model, hy__linear_visitor
 // Replaces the weights of linear layers and head of a whole transformer by packed ones.
 hy_status hy__transformer_quantise(hy_tape* tape, hy__transformer* model, hy_weight_format format);
 
+// Packs the 16-bit weights of linear layers, and of a head that is not the embedding, in the layout
+// that the device's properties name ("linear_weights=fractal_nz"); nothing where they name none.
+hy_status hy__transformer_use_device_layout(hy_tape* tape, hy__transformer* model);
+
 #endif  // HALYARD_MODEL_PACK_H_

@@ -56,6 +56,17 @@ static hy_status make_head(hy__trainer* t) {
   return HY_OK;
 }
 
+static hy_status refuse_packed(void* context, const char* name, hy__linear* layer, int64_t out,
+                               int64_t in) {
+  (void)context;
+  (void)out;
+  (void)in;
+  if (!hy__linear_is_fractal_nz(layer)) return HY_OK;
+  return hy_fail(HY_UNSUPPORTED,
+                 "%s is packed and has no gradient; load the model without device_layout to train",
+                 name);
+}
+
 static hy_status refuse_dropout(void* context, const char* name, hy__linear* layer, int64_t out,
                                 int64_t in) {
   (void)context;
@@ -67,6 +78,7 @@ static hy_status refuse_dropout(void* context, const char* name, hy__linear* lay
 }
 
 static hy_status set_up(hy__trainer* t) {
+  HY_TRY(hy__transformer_visit_linears(t->model, refuse_packed, NULL));
   if (t->options.graph) HY_TRY(hy__transformer_visit_linears(t->model, refuse_dropout, NULL));
   HY_TRY(hy_tape_create(t->stream, &t->tape));
   HY_TRY(make_head(t));

@@ -226,6 +226,35 @@ void hy__cases_linear_sparse_2_4(hy__case* c) {
   if (hy__mistake(c, 1, HY_LAYOUT, "codes in plain layout")) c->in[2].layout = HY_LAYOUT_STRIDED;
 }
 
+void hy__cases_pack_fractal_nz(hy__case* c) {
+  hy__has_sizes_to(c, 2);
+  int64_t rows = 16 * hy__draw_sized(c, 1, 1251),
+          columns = 16 * hy__draw_small_sized(c, 6, 0, 1251);
+  hy__add_input(c, c->dtype, 2, (int64_t[]){rows, columns});
+  if (hy__mistake(c, 1, HY_SHAPE, "rows that are no multiple of 16")) {
+    c->call.n_in = 0;
+    hy__add_input(c, c->dtype, 2, (int64_t[]){16, 24});
+  }
+}
+
+void hy__cases_linear_fractal_nz(hy__case* c) {
+  int64_t n = 16 * hy__draw_small_sized(c, 6, 1, 512), k = 16 * hy__draw_small_sized(c, 6, 0, 256);
+  if (hy__is_model(c, 1)) n = (draw_outputs(c) + 15) / 16 * 16;
+  hy__fill_uniform(c, add_rows(c, k), -2, 2);
+  hy_tensor weight = *hy__add_input(c, c->dtype, 2, (int64_t[]){n, k});
+  hy__fill_uniform(c, &weight, -2, 2);
+  hy_attrs none;
+  memset(&none, 0, sizeof none);
+  c->call.n_in = 1;
+  hy__add_result(c, HY_OP_pack_fractal_nz, &none, 1, &weight, 0);
+  if (hy__draw_present(c))
+    hy__add_input(c, c->dtype, 1, &n);
+  else
+    hy__add_absent(c);
+  layered(c, k + 1, 4);
+  if (hy__mistake(c, 1, HY_LAYOUT, "a weight in plain layout")) c->in[1].layout = HY_LAYOUT_STRIDED;
+}
+
 void hy__cases_fused_moe(hy__case* c) {
   int64_t tokens = hy__draw_sized(c, 3, 10007), size = hy__draw_small_sized(c, 12, 1, 20011);
   int64_t hidden = hy__draw_small_sized(c, 10, 2, 4099);

@@ -207,8 +207,8 @@ static bool check(const hy_tensor* want, const hy_tensor* got, const hy__toleran
   const hy_tensor* tensors[5] = {want, got};
   int n_in = c ? c->call.n_in : 0;
   if (want->layout != HY_LAYOUT_STRIDED) {
-    int64_t numel = hy_tensor_numel(want);
     bool packed = want->layout == HY_LAYOUT_PACKED_I4;
+    int64_t numel = packed ? hy_tensor_numel(want) : (int64_t)hy_tensor_bytes(want);
     for (int64_t i = 0; i < numel; i++)
       weigh_int(&worst, i, packed ? nibble(want, i) : ((unsigned char*)want->data)[i],
                 packed ? nibble(got, i) : ((unsigned char*)got->data)[i], tolerance);

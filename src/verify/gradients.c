@@ -62,7 +62,8 @@ static hy_status to_packed_array(hy_stream* stream, const hy_tensor* t, hy_array
 // An array with the elements of a view on the host.
 static hy_status to_array(hy_stream* stream, const hy_tensor* t, hy_array** array) {
   size_t size = hy_dtype_size(t->dtype);
-  if (t->layout == HY_LAYOUT_SPARSE_2_4) return to_packed_array(stream, t, array);
+  if (t->layout == HY_LAYOUT_SPARSE_2_4 || t->layout == HY_LAYOUT_FRACTAL_NZ)
+    return to_packed_array(stream, t, array);
   if (t->layout != HY_LAYOUT_STRIDED || hy_tensor_is_contiguous(t))
     return hy_array_from_host(stream, array, t->dtype, t->ndim, t->shape, t->data);
   int64_t numel = hy_tensor_numel(t);

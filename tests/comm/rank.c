@@ -338,6 +338,19 @@ static hy_status one_gives_up(void) {
   return expect(hy_comm_async_error(comm), HY_DEVICE_FAILED, "");
 }
 
+// Without a word, as when it is killed.
+static hy_status one_dies(void) {
+  TRY(hy_comm_barrier(comm, stream));
+  TRY(hy_stream_sync(stream));
+  if (rank == n_ranks - 1) {
+    printf("rank %d of %d: one_dies ok\n", rank, n_ranks);
+    fflush(stdout);
+    _exit(0);
+  }
+  TRY(expect(all_reduce_of(1000000, HY_F32, HY_REDUCE_SUM), HY_DEVICE_FAILED, ""));
+  return expect(hy_comm_async_error(comm), HY_DEVICE_FAILED, "");
+}
+
 // Libraries that take one rank of a communicator to a process.
 static hy_status id_twice(void) {
   hy_comm_id id;
@@ -427,6 +440,7 @@ static const struct {
     {"id_used_twice", id_used_twice},
     {"one_aborts", one_aborts},
     {"one_gives_up", one_gives_up},
+    {"one_dies", one_dies},
     {"id_twice", id_twice},
     {"one_has_no_memory", one_has_no_memory},
     {"a_thread_aborts", a_thread_aborts},

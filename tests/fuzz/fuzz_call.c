@@ -15,7 +15,7 @@ static hy_tensor take_tensor(fuzz_input* in, int slot) {
   uint8_t kind = fuzz_byte(in);
   if (kind == 255) return t;
   t.dtype = (hy_dtype)(kind % 16);
-  t.layout = (hy_layout)(fuzz_byte(in) % 16 == 0 ? fuzz_byte(in) % 4 : t.dtype == HY_I4);
+  t.layout = (hy_layout)(fuzz_byte(in) % 16 == 0 ? fuzz_byte(in) % 5 : t.dtype == HY_I4);
   t.ndim = fuzz_byte(in) % 6;
   int64_t next = 1;
   for (int d = t.ndim - 1; d >= 0; d--) {

@@ -15,7 +15,7 @@ static void change_tensor(fuzz_input* in, hy_tensor* t) {
     case 1: t->stride[d] = small; break;
     case 2: t->ndim = (int32_t)small; break;
     case 3: t->dtype = (hy_dtype)(fuzz_byte(in) % 16); break;
-    case 4: t->layout = (hy_layout)(fuzz_byte(in) % 4); break;
+    case 4: t->layout = (hy_layout)(fuzz_byte(in) % 5); break;
     case 5: t->shape[d] = (int64_t)fuzz_bits(in, 8); break;
     case 6: t->dtype = HY_NONE; break;
   }

@@ -3,12 +3,7 @@
 # wavefronts of 64 lanes, communicators by RCCL, and a model's tokens.
 #   hip_emulated.sh HALYARD FOLDER [op ...]
 set -eu
-halyard=$1 folder=$2
-shift 2
-here=$(cd "$(dirname "$0")/.." && pwd)
-"$here/gpu_emulator/build.sh" "$folder"
-export GPU_EMULATOR_HOME="$here/gpu_emulator" HALYARD_CACHE_DIR="$folder/cache"
-rm -rf "$folder/cache"
+. "$(dirname "$0")/emulated.sh"
 
 # What `halyard info` must say of a backend: the words, the backend, the runtime's folder, target and name of the device.
 says() {
@@ -29,36 +24,20 @@ says "libamdhip64.so.7 could not be loaded" hip without gfx906 "AMD Radeon VII"
 echo "devices go to the backends of their makers"
 
 export LD_LIBRARY_PATH="$folder:$folder/hip"
-verify() { # target, then ops
-  HIP_ON_CUDA_TARGET=$1
-  export HIP_ON_CUDA_TARGET
+verify_for() { # target, then ops
+  export HIP_ON_CUDA_TARGET="$1"
   shift
-  for op in "$@"; do
-    "$halyard" verify --backend hip --strict --quick --op "$op" > "$folder/log" 2>&1 || {
-      cat "$folder/log"
-      exit 1
-    }
-  done
+  verify hip "$@"
   echo "$* pass for $HIP_ON_CUDA_TARGET"
 }
 if [ $# -gt 0 ]; then
-  verify gfx90a "$@"
+  verify_for gfx90a "$@"
   exit
 fi
-verify gfx90a mm sdpa
-verify gfx906 linear
+verify_for gfx90a mm sdpa
+verify_for gfx906 linear
 
 export HIP_ON_CUDA_TARGET=gfx90a
-check() { # words that must be said, then the command
-  words=$1
-  shift
-  env "$@" > "$folder/log" 2>&1 || true
-  grep -q "$words" "$folder/log" || {
-    cat "$folder/log"
-    exit 1
-  }
-}
-rank=$(dirname "$halyard")/comm_rank
 if [ -x "$rank" ]; then
   check "threads ok" GPU_EMULATOR_DEVICES=2 "$rank" threads hip
   check "conformance ok" "$rank" conformance hip
@@ -67,11 +46,4 @@ if [ -x "$rank" ]; then
   check "need RCCL, which was not found" LD_LIBRARY_PATH="$folder:$folder/without_rccl" "$rank" conformance hip
   echo "communicators pass by RCCL's names"
 fi
-generate=$(dirname "$halyard")/test_generate
-if [ -x "$generate" ]; then
-  HALYARD_TEST_DEVICE=hip "$generate" > "$folder/log" 2>&1 || {
-    cat "$folder/log"
-    exit 1
-  }
-  echo "models generate on hip"
-fi
+generates hip

@@ -76,7 +76,8 @@ static int roles(hy_op op, int input) {
   if (strcmp(rule, "rope") == 0) return input == 0 ? 3 : 1;
   if (is_one_of(" embedding embedding_backward ", rule)) return input == 0 ? 2 : 1;
   if (is_one_of(" gather scatter index_select index_add cat linear quantize dequantize "
-                "linear_quantized linear_sparse_2_4 linear_int8 fused_linear einsum ",
+                "linear_quantized linear_sparse_2_4 linear_int8 fused_linear pack_fractal_nz "
+                "linear_fractal_nz einsum ",
                 rule))
     return 2;
   return 4;
@@ -138,7 +139,7 @@ static void add_sizes(table* t) {
   }
   if (info->op == HY_OP_linear || info->op == HY_OP_linear_quantized ||
       info->op == HY_OP_linear_int8 || info->op == HY_OP_linear_sparse_2_4 ||
-      info->op == HY_OP_fused_linear)
+      info->op == HY_OP_fused_linear || info->op == HY_OP_linear_fractal_nz)
     add(t, LIE_ONE_ROW, 64, 0, 0);
 }
 

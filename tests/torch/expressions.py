@@ -450,6 +450,18 @@ def linear_sparse(c):
     return F.linear(x.double(), dense.flatten(1), bias.double() if bias is not None else None).to(x.dtype)
 
 
+def pack_fractal_nz(c):
+    rows, columns = c.x[0].shape
+    return c.x[0].reshape(rows // 16, 16, columns // 16, 16).permute(2, 0, 1, 3).reshape(rows, columns)
+
+
+def linear_fractal_nz(c):
+    x, packed, bias = c.x
+    rows, columns = packed.shape
+    weight = packed.reshape(columns // 16, rows // 16, 16, 16).permute(1, 2, 0, 3).reshape(rows, columns)
+    return F.linear(x.double(), weight.double(), bias.double() if bias is not None else None).to(x.dtype)
+
+
 def sample(c):
     """Token by token as samplers are written: sort, cut, draw."""
     ids = []
@@ -638,6 +650,8 @@ EXPRESSIONS = {
     "fused_linear": fused_linear,
     "sparsify_2_4": sparsify,
     "linear_sparse_2_4": linear_sparse,
+    "pack_fractal_nz": pack_fractal_nz,
+    "linear_fractal_nz": linear_fractal_nz,
     "fused_moe": fused_moe,
     "sample": sample,
     "adamw": adamw,

@@ -141,6 +141,7 @@ LENIENT = {
     ("fused_linear", "a result of a type of its own"): FORMULA,
     ("sparsify_2_4", "rows that are no multiple of 8"): FORMULA,
     ("linear_sparse_2_4", "codes in plain layout"): FORMULA,
+    ("linear_fractal_nz", "a weight in plain layout"): FORMULA,
     ("sample", "a draw too many"): FORMULA,
 }
 # Of these, what depends on the shapes and values drawn.

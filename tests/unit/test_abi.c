@@ -217,6 +217,7 @@ static void enumerators_keep_their_values(void** state) {
   assert_int_equal(HY_BOOL, 10);
   assert_int_equal(HY_I4, 13);
   assert_int_equal(HY_LAYOUT_SPARSE_2_4, 2);
+  assert_int_equal(HY_LAYOUT_FRACTAL_NZ, 3);
   assert_int_equal(HY_STAGE_READY, 6);
   assert_int_equal(HY_CAP_FP32, 1);
   assert_int_equal(HY_CAP_FP64, 4096);

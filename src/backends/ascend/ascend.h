@@ -76,7 +76,7 @@ hy_status hy__ascend_fail(int error, const char* what);
 typedef struct hy__ascend_chip {
   const char* prefix;
   const char* series;
-  bool bf16, fp32_products, flash_attention;
+  bool bf16, fp32_products, flash_attention, fractal_nz;
 } hy__ascend_chip;
 const hy__ascend_chip* hy__ascend_chip_of(const char* soc_name);
 
@@ -145,6 +145,9 @@ int hy__ascend_dtype(hy_dtype dtype);  // the vendor's number; -1: none
 #include "backends/ascend/ops.def"
 
 extern hy_provider hy__ascend_provider;
+// Whether weights of linear layers are best packed in Ascend's own format, as a device's properties
+// then say.
+bool hy__ascend_packs_weights(const hy__ascend_chip* chip);
 // Declares what this library and this chip can do.
 void hy__ascend_declare(const hy__ascend_chip* chip);
 

@@ -118,17 +118,17 @@ hy_status hy__ascend_fail(int error, const char* what) {
 
 // The longest name that fits comes first. bf16 and products in true f32 came with 910B.
 static const hy__ascend_chip chips[] = {
-    {"Ascend310P", "Atlas 300I", false, false, false},
-    {"Ascend310B", "Atlas 200I A2", false, false, false},
-    {"Ascend310", "Atlas 200", false, false, false},
-    {"Ascend910_93", "Atlas A3", true, true, true},
-    {"Ascend910B", "Atlas A2", true, true, true},
-    {"Ascend950", "Ascend 950", true, true, true},
-    {"Ascend910", "Atlas 800", false, false, false},
+    {"Ascend310P", "Atlas 300I", false, false, false, false},
+    {"Ascend310B", "Atlas 200I A2", false, false, false, false},
+    {"Ascend310", "Atlas 200", false, false, false, false},
+    {"Ascend910_93", "Atlas A3", true, true, true, true},
+    {"Ascend910B", "Atlas A2", true, true, true, true},
+    {"Ascend950", "Ascend 950", true, true, true, true},
+    {"Ascend910", "Atlas 800", false, false, false, false},
 };
 
 const hy__ascend_chip* hy__ascend_chip_of(const char* soc_name) {
-  static const hy__ascend_chip unknown = {"", "an unknown Ascend", false, false, false};
+  static const hy__ascend_chip unknown = {"", "an unknown Ascend", false, false, false, false};
   for (int i = 0; soc_name && i < COUNT(chips); i++)
     if (strncmp(soc_name, chips[i].prefix, strlen(chips[i].prefix)) == 0) return &chips[i];
   return &unknown;

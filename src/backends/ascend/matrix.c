@@ -1,4 +1,5 @@
-// Matrix products of the ascend backend: plain, with a bias, and with quantised weights.
+// Matrix products of the ascend backend: plain, with a bias, and with weights that are packed in
+// FRACTAL_NZ or quantised.
 #include <string.h>
 
 #include "backends/ascend/ascend.h"
@@ -109,6 +110,36 @@ hy_support hy__ascend_linear(hy__task* task, const hy_call* call) {
   TASK_NEED(multiplies(task, x->dtype), NO_HARDWARE);
   hy_tensor rows = as_rows(task, x, x->dtype), to = out_rows(task, out, out->dtype);
   product(task, &rows, &call->in[1], &call->in[2], &to);
+  out_done(task, out, &to);
+  return task->answer;
+}
+
+// ---- Weights in Ascend's own format ----
+
+hy_support hy__ascend_pack_fractal_nz(hy__task* task, const hy_call* call) {
+  TASK_NEED(ASCEND_CHIP(task)->fractal_nz, NO_HARDWARE);
+  hy_tensor weight = hy__task_contiguous(task, &call->in[0], call->in[0].dtype);
+  if (hy_tensor_numel(&weight) > 0)
+    ASCEND_RUN(task, NpuFormatCast, ASCEND_T(&weight), ASCEND_OUT(0));
+  return task->answer;
+}
+
+// The op has no bias: with one, it is added in f32.
+hy_support hy__ascend_linear_fractal_nz(hy__task* task, const hy_call* call) {
+  const hy_tensor *x = &call->in[0], *bias = &call->in[2], *out = &call->out[0];
+  TASK_NEED(ASCEND_CHIP(task)->fractal_nz, NO_HARDWARE);
+  hy_dtype sums = hy__present(bias) ? HY_F32 : out->dtype;
+  hy_tensor rows = as_rows(task, x, x->dtype), to = out_rows(task, out, sums);
+  hy_tensor weight = hy__transposed(&call->in[1]);
+  if (hy_tensor_numel(&to) == 0) return task->answer;
+  if (x->shape[x->ndim - 1] == 0)
+    hy__task_fill(task, &to, hy_float(0));
+  else
+    ASCEND_RUN(task, MatmulWeightNz, ASCEND_T(&rows), ASCEND_T(&weight), ASCEND_T(&to), KEEP_DTYPE);
+  if (hy__present(bias)) {
+    hy_tensor wide = hy__task_as(task, bias, HY_F32);
+    hy__task_binary_to(task, HY_OP_add, &to, &wide, &to);
+  }
   out_done(task, out, &to);
   return task->answer;
 }

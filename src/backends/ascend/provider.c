@@ -33,10 +33,16 @@ static bool needs_f32_products(hy_op op) {
   }
 }
 
+bool hy__ascend_packs_weights(const hy__ascend_chip* chip) {
+  return chip->fractal_nz && hy__ascend_has("NpuFormatCast MatmulWeightNz");
+}
+
 void hy__ascend_declare(const hy__ascend_chip* chip) {
   hy__ascend_provider.n_declares = 0;
   for (int i = 0; i < N_OPS; i++) {
     uint32_t dtypes = hy__ascend_has(table[i].names) ? table[i].dtypes : 0;
+    bool packs = table[i].op == HY_OP_pack_fractal_nz || table[i].op == HY_OP_linear_fractal_nz;
+    if (packs && !chip->fractal_nz) dtypes = 0;
     if (!chip->bf16) dtypes &= ~HY_DTYPE_BIT(HY_BF16);
     if (!chip->fp32_products && needs_f32_products(table[i].op)) {
       // Attention of odd shapes, and quantised weights, are made of products in f32.
@@ -52,8 +58,9 @@ static hy_support gate(const hy__vendor_device* device, const hy_tensor* t) {
   if (t->dtype == HY_F64) return HY_SUPPORT_NO_DTYPE;
   if (t->dtype == HY_BF16 && !((const hy__ascend_device*)device)->chip->bf16)
     return HY_SUPPORT_NO_HARDWARE;
-  return t->layout == HY_LAYOUT_STRIDED || t->layout == HY_LAYOUT_PACKED_I4 ? HY_SUPPORT_YES
-                                                                            : HY_SUPPORT_NO_LAYOUT;
+  bool known = t->layout == HY_LAYOUT_STRIDED || t->layout == HY_LAYOUT_PACKED_I4 ||
+               t->layout == HY_LAYOUT_FRACTAL_NZ;
+  return known ? HY_SUPPORT_YES : HY_SUPPORT_NO_LAYOUT;
 }
 
 static const hy__task_rules rules = {

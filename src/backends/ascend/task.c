@@ -4,7 +4,7 @@
 
 #include "backends/ascend/ascend.h"
 
-enum { FORMAT_ND = 2 };
+enum { FORMAT_ND = 2, FORMAT_FRACTAL_NZ = 29 };  // aclFormat
 
 static hy__ascend_task* own(const hy__task* task) {
   return (hy__ascend_task*)task;
@@ -76,8 +76,18 @@ int hy__ascend_dtype(hy_dtype dtype) {
   }
 }
 
+// [N, K], or with its strides in each other's place [K, N], in the storage of [N, K].
+static const void* create_fractal_nz(const hy_tensor* t) {
+  enum { BLOCK = 16 };
+  int k = t->stride[1] == 1 ? 1 : 0;
+  const int64_t storage[4] = {t->shape[k] / BLOCK, t->shape[1 - k] / BLOCK, BLOCK, BLOCK};
+  return hy__acl.aclCreateTensor(t->shape, 2, hy__ascend_dtype(t->dtype), t->stride, 0,
+                                 FORMAT_FRACTAL_NZ, storage, 4, t->data);
+}
+
 // Element 0 is where the storage begins: strides that matter are never negative here.
 static const void* create_tensor(const hy_tensor* t) {
+  if (t->layout == HY_LAYOUT_FRACTAL_NZ) return create_fractal_nz(t);
   int64_t storage = 1, stride[HY_MAX_DIMS];
   bool empty = hy_tensor_numel(t) == 0;
   for (int d = 0; d < t->ndim; d++) {

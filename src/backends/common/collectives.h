@@ -50,7 +50,6 @@ typedef struct hy__ccl {
   int (*group_end)(void);
 } hy__ccl;
 
-// For a backend's table.
 hy_status hy__ccl_unique_id(void* device, hy_comm_id* id);
 hy_status hy__ccl_init_rank(void* device, int32_t n_ranks, const hy_comm_id* id, int32_t rank,
                             void** comm);
@@ -72,5 +71,14 @@ hy_status hy__ccl_recv(void* device, void* comm, void* stream, void* buffer, uin
 hy_status hy__ccl_barrier(void* device, void* comm, void* stream);
 hy_status hy__ccl_group_begin(void* device);
 hy_status hy__ccl_group_end(void* device);
+
+// The functions above, in a backend's table.
+#define HY__CCL_SLOTS                                                         \
+  .comm_unique_id = hy__ccl_unique_id, .comm_init_rank = hy__ccl_init_rank,   \
+  .comm_destroy = hy__ccl_destroy, .comm_abort = hy__ccl_abort,               \
+  .comm_async_error = hy__ccl_async_error, .all_reduce = hy__ccl_all_reduce,  \
+  .all_gather = hy__ccl_all_gather, .reduce_scatter = hy__ccl_reduce_scatter, \
+  .broadcast = hy__ccl_broadcast, .send = hy__ccl_send, .recv = hy__ccl_recv, \
+  .barrier = hy__ccl_barrier, .group_begin = hy__ccl_group_begin, .group_end = hy__ccl_group_end
 
 #endif  // HALYARD_COMMON_COLLECTIVES_H_

@@ -107,7 +107,6 @@ void hy__vendor_keep_error(hy__vendor_stream* stream, hy_status status, hy_op op
 // Where the next check puts its byte, for `op`; waits for the stream where all places are taken.
 hy_status hy__vendor_check_place(hy__vendor_stream* stream, hy_op op, char** place);
 
-// For a backend's table.
 hy_status hy__vendor_device_sync(void* device);
 hy_status hy__vendor_memory_alloc(void* device, size_t bytes, void** address);
 void hy__vendor_memory_free(void* device, void* address);
@@ -132,5 +131,19 @@ hy_status hy__vendor_capture_begin(void* device, void* stream);
 hy_status hy__vendor_capture_end(void* device, void* stream, void** graph);
 hy_status hy__vendor_graph_launch(void* device, void* graph, void* stream);
 void hy__vendor_graph_destroy(void* device, void* graph);
+
+// The functions above, in a backend's table.
+#define HY__VENDOR_SLOTS                                                                           \
+  .device_sync = hy__vendor_device_sync, .memory_alloc = hy__vendor_memory_alloc,                  \
+  .memory_free = hy__vendor_memory_free, .memory_info = hy__vendor_memory_info,                    \
+  .host_alloc = hy__vendor_host_alloc, .host_free = hy__vendor_host_free, .copy = hy__vendor_copy, \
+  .set = hy__vendor_set, .stream_sync = hy__vendor_stream_sync,                                    \
+  .stream_query = hy__vendor_stream_query, .stream_error = hy__vendor_stream_error,                \
+  .event_create = hy__vendor_event_create, .event_destroy = hy__vendor_event_destroy,              \
+  .event_record = hy__vendor_event_record, .event_query = hy__vendor_event_query,                  \
+  .event_sync = hy__vendor_event_sync, .event_elapsed = hy__vendor_event_elapsed,                  \
+  .stream_wait_event = hy__vendor_stream_wait_event, .stream_native = hy__vendor_stream_native,    \
+  .capture_begin = hy__vendor_capture_begin, .capture_end = hy__vendor_capture_end,                \
+  .graph_launch = hy__vendor_graph_launch, .graph_destroy = hy__vendor_graph_destroy
 
 #endif  // HALYARD_COMMON_VENDOR_RUNTIME_H_

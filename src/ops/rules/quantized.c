@@ -168,6 +168,39 @@ hy_status hy__shape_linear_sparse_2_4(const hy_call* call, hy_tensor* out) {
   return layer_output(call, values->shape[0], values->shape[1] * 2, 3, out);
 }
 
+hy_status hy__dtype_pack_fractal_nz(const hy_call* call, hy_tensor* out) {
+  HY_TRY(hy__check_dtypes(call, 0, 1));
+  out->dtype = call->in[0].dtype;
+  out->layout = HY_LAYOUT_FRACTAL_NZ;
+  return HY_OK;
+}
+
+hy_status hy__shape_pack_fractal_nz(const hy_call* call, hy_tensor* out) {
+  const hy_tensor* weight = &call->in[0];
+  HY_TRY(hy__need_ndim(call, 0, 2));
+  if (weight->shape[0] % 16 != 0 || weight->shape[1] % 16 != 0)
+    return hy__call_fail(call, HY_SHAPE, "a matrix of %lld x %lld has no blocks of 16 x 16",
+                         (long long)weight->shape[0], (long long)weight->shape[1]);
+  hy__copy_shape(out, weight);
+  return HY_OK;
+}
+
+hy_status hy__dtype_linear_fractal_nz(const hy_call* call, hy_tensor* out) {
+  HY_TRY(check_layer_dtypes(call, 2, out));
+  if (call->in[1].layout != HY_LAYOUT_FRACTAL_NZ)
+    return hy__call_fail(call, HY_LAYOUT,
+                         "the weight has the layout fractal_nz, as pack_fractal_nz makes it");
+  if (call->in[1].dtype != out->dtype)
+    return hy__call_fail(call, HY_DTYPE, "the weight is %s, not %s", hy_dtype_name(out->dtype),
+                         hy_dtype_name(call->in[1].dtype));
+  return HY_OK;
+}
+
+hy_status hy__shape_linear_fractal_nz(const hy_call* call, hy_tensor* out) {
+  const hy_tensor* weight = &call->in[1];
+  return layer_output(call, weight->shape[0], weight->shape[1], 2, out);
+}
+
 // ---- fused: [rms_norm], linear, [silu gate], [residual] ----
 
 hy_status hy__dtype_fused_linear(const hy_call* call, hy_tensor* out) {

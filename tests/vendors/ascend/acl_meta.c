@@ -29,6 +29,20 @@ static hy_dtype dtype_of(int vendor) {
     }                                 \
   } while (0)
 
+// C0 is 16 for 16-bit types: a matrix [H, W] is stored as [W / 16, H / 16, 16, 16], rounded up, as
+// the documents of aclnnNpuFormatCast and aclnnMatmulWeightNz say. A view with its strides in each
+// other's place is the transpose.
+static bool is_fractal_nz(const hy_tensor* t, int64_t offset, const int64_t* storage, uint64_t n) {
+  if (t->ndim != 2 || offset != 0 || n != 4 || (t->dtype != HY_F16 && t->dtype != HY_BF16))
+    return false;
+  bool plain = t->stride[1] == 1 && t->stride[0] == t->shape[1];
+  bool transposed = t->stride[0] == 1 && t->stride[1] == t->shape[0];
+  if (!plain && !transposed) return false;
+  int64_t height = t->shape[plain ? 0 : 1], width = t->shape[plain ? 1 : 0];
+  return storage[0] == (width + 15) / 16 && storage[1] == (height + 15) / 16 && storage[2] == 16 &&
+         storage[3] == 16;
+}
+
 VENDOR_API aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, int dataType,
                                       const int64_t* stride, int64_t offset, int format,
                                       const int64_t* storageDims, uint64_t storageDimsNum,
@@ -37,7 +51,8 @@ VENDOR_API aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDims
   hy_tensor t = {.dtype = dtype_of(dataType), .ndim = (int32_t)viewDimsNum};
   REFUSE_UNLESS(t.dtype != HY_NONE, "aclCreateTensor: data type %d", dataType);
   REFUSE_UNLESS(viewDimsNum <= HY_MAX_DIMS, "aclCreateTensor: %d dimensions", (int)viewDimsNum);
-  REFUSE_UNLESS(format == ACL_FORMAT_ND, "aclCreateTensor: format %d", format);
+  REFUSE_UNLESS(format == ACL_FORMAT_ND || format == ACL_FORMAT_FRACTAL_NZ,
+                "aclCreateTensor: format %d", format);
   REFUSE_UNLESS(offset >= 0, "aclCreateTensor: offset %lld", (long long)offset);
   int64_t reach = offset, storage = 1;
   for (uint64_t d = 0; d < viewDimsNum; d++) {
@@ -52,6 +67,11 @@ VENDOR_API aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDims
                 (long long)reach, (long long)storage);
   REFUSE_UNLESS(tensorData || hy_tensor_numel(&t) == 0, "aclCreateTensor: no memory");
   t.data = (char*)tensorData + offset * (int64_t)hy_dtype_size(t.dtype);
+  if (format == ACL_FORMAT_FRACTAL_NZ) {
+    REFUSE_UNLESS(is_fractal_nz(&t, offset, storageDims, storageDimsNum),
+                  "aclCreateTensor: no FRACTAL_NZ storage of this view");
+    t.layout = HY_LAYOUT_FRACTAL_NZ;
+  }
   if (t.dtype == HY_I4) t.layout = HY_LAYOUT_PACKED_I4;
   aclTensor* tensor = calloc(1, sizeof *tensor);
   if (!tensor) return NULL;

@@ -37,6 +37,7 @@ enum {
   ACL_BF16 = 27,
   ACL_INT4 = 29,
   ACL_FORMAT_ND = 2,
+  ACL_FORMAT_FRACTAL_NZ = 29,
 };
 
 // aclnn/acl_meta.h: opaque there; ours hold copies.

@@ -41,6 +41,8 @@ static const test_swap swaps[] = {
     {"Mm", 0, 1, HY_OP_mm},
     {"BatchMatMul", 0, 1, HY_OP_bmm},
     {"Addmm", 3, 4, HY_OP_addmm},
+    {"NpuFormatCast", 0, 1, HY_OP_pack_fractal_nz},
+    {"MatmulWeightNz", 0, 1, HY_OP_linear_fractal_nz},
     {"Embedding", 0, 1, HY_OP_embedding},
     {"EmbeddingDenseBackward", 2, 3, HY_OP_embedding_backward},
     {"Gather", 0, 2, HY_OP_gather},
@@ -128,6 +130,29 @@ static void an_executor_is_used_once(void** state) {
   test_misused("used already");
   assert_int_equal(acl.sync(acl.stream), 0);
   acl.free(workspace);
+}
+
+// ---- FRACTAL_NZ ----
+
+static void a_wrong_storage_is_seen(void** state) {
+  (void)state;
+  enum { FLOAT = 0, FLOAT16 = 1, FRACTAL_NZ = 29 };
+  const int64_t shape[] = {32, 64}, plain[] = {64, 1}, swapped[] = {1, 32}, other[] = {128, 2};
+  const int64_t right[] = {4, 2, 16, 16}, wrong[] = {2, 4, 16, 16};
+  void* t = acl.tensor(shape, 2, FLOAT16, plain, 0, FRACTAL_NZ, right, 4, acl.memory);
+  assert_non_null(t);
+  assert_int_equal(acl.destroy_tensor(t), 0);
+  t = acl.tensor(shape, 2, FLOAT16, swapped, 0, FRACTAL_NZ, wrong, 4, acl.memory);
+  assert_non_null(t);  // the transpose of [64, 32]
+  assert_int_equal(acl.destroy_tensor(t), 0);
+  assert_null(acl.tensor(shape, 2, FLOAT16, plain, 0, FRACTAL_NZ, wrong, 4, acl.memory));
+  test_misused("no FRACTAL_NZ storage");
+  assert_null(acl.tensor(shape, 2, FLOAT16, plain, 0, FRACTAL_NZ, shape, 2, acl.memory));
+  test_misused("no FRACTAL_NZ storage");
+  assert_null(acl.tensor(shape, 2, FLOAT16, other, 0, FRACTAL_NZ, right, 4, acl.memory));
+  test_misused("aclCreateTensor");
+  assert_null(acl.tensor(shape, 2, FLOAT, plain, 0, FRACTAL_NZ, right, 4, acl.memory));
+  test_misused("no FRACTAL_NZ storage");
 }
 
 // ---- HCCL ----
@@ -219,6 +244,7 @@ int main(void) {
       cmocka_unit_test(swapped_arguments_are_seen),
       cmocka_unit_test_setup(a_workspace_left_out_is_seen, bind_once),
       cmocka_unit_test(an_executor_is_used_once),
+      cmocka_unit_test(a_wrong_storage_is_seen),
       cmocka_unit_test(collectives_misused_are_seen),
       cmocka_unit_test(another_threads_context_is_seen),
       cmocka_unit_test(dead_handles_are_seen),

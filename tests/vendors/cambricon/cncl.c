@@ -251,9 +251,11 @@ VENDOR_API int cnclGroupStart(void) {
   return CNCL_RET_SUCCESS;
 }
 
+// A group that fails is over.
 VENDOR_API int cnclGroupEnd(void) {
-  ENTER(cnclGroupEnd);
+  int injected = vendor_enter("cnclGroupEnd");
   DEMAND(depth > 0, CNCL_RET_ERR_ARGUMENTS, "cnclGroupEnd without cnclGroupStart");
   depth--;
-  return result(guarded_group_end(NULL));
+  int ended = result(guarded_group_end(NULL));
+  return injected ? injected : ended;
 }

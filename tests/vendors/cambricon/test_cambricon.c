@@ -53,11 +53,24 @@ static void every_call_fails_once(void** state) {
   assert_true(test_vendor.calls_of("cnrtTaskTopoEntityInvoke") > 0);  // graphs are CNRT's own
 }
 
+// cnclResult_t: arguments, system memory, not supported, MLU runtime, asynchronous error.
+static void every_call_of_cncl_fails_once(void** state) {
+  (void)state;
+  test_backend_collectives_survive("cambricon", (const int[]){0x07, 0x12, 0x11, 0x03, 0x16}, 5);
+}
+
+static void a_link_is_lost(void** state) {
+  (void)state;
+  test_backend_loses_link(CAMBRICON_HOME "/lib64/libcncl.so", "CNCL");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(enumerators_come_from_the_header),
       cmocka_unit_test(a_model_writes_what_it_writes_on_the_cpu),
       cmocka_unit_test(every_call_fails_once),
+      cmocka_unit_test(every_call_of_cncl_fails_once),
+      cmocka_unit_test(a_link_is_lost),
   };
   return cmocka_run_group_tests(tests, set_up, test_backend_close);
 }

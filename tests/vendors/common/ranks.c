@@ -66,6 +66,26 @@ hy_status guarded_push_work(guarded_queue* queue, guarded_work work, void* conte
 
 // ---- ids and joining ----
 
+enum { MAX_JOINED = 64 };
+static pthread_mutex_t joined_mutex = PTHREAD_MUTEX_INITIALIZER;
+static guarded_comm* joined[MAX_JOINED];
+
+// Puts `now` where `before` was; NULL is a free place.
+static void note(guarded_comm* before, guarded_comm* now) {
+  pthread_mutex_lock(&joined_mutex);
+  int i = 0;
+  while (i < MAX_JOINED && joined[i] != before) i++;
+  if (i < MAX_JOINED) joined[i] = now;
+  pthread_mutex_unlock(&joined_mutex);
+}
+
+void ranks_lose_link(void) {
+  pthread_mutex_lock(&joined_mutex);
+  for (int i = 0; i < MAX_JOINED; i++)
+    if (joined[i]) guarded_comm_abort(NULL, joined[i]);
+  pthread_mutex_unlock(&joined_mutex);
+}
+
 void ranks_make_id(char* id, size_t bytes) {
   hy_comm_id made;
   guarded_comm_unique_id(NULL, &made);
@@ -79,10 +99,11 @@ hy_status ranks_join(ranks_comm* comm, int device, int n_ranks, int rank, const 
   for (size_t i = 0; i < bytes - TAIL; i++)
     if (id[i] != FILLER) return fail(HY_INVALID_ARGUMENT, "byte %zu of the id has changed", i);
   memcpy(made.bytes, id + bytes - TAIL, TAIL);
-  void* joined = NULL;
-  hy_status status = guarded_comm_init_rank(NULL, n_ranks, &made, rank, &joined);
-  if (status == HY_OK) *comm = (ranks_comm){joined, device};
-  return status;
+  void* own = NULL;
+  HY_TRY(guarded_comm_init_rank(NULL, n_ranks, &made, rank, &own));
+  *comm = (ranks_comm){own, device};
+  note(NULL, own);
+  return HY_OK;
 }
 
 bool ranks_are_working(ranks_comm* comm) {
@@ -93,5 +114,6 @@ bool ranks_are_working(ranks_comm* comm) {
 }
 
 void ranks_leave(ranks_comm* comm) {
+  note(comm->rank, NULL);
   guarded_comm_destroy(NULL, comm->rank);
 }

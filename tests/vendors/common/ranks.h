@@ -24,6 +24,8 @@ hy_status ranks_join(ranks_comm* comm, int device, int n_ranks, int rank, const 
                      size_t bytes);
 void ranks_leave(ranks_comm* comm);        // after its work
 bool ranks_are_working(ranks_comm* comm);  // something is under way
+// Every communicator of this process fails, as when a link is lost.
+VENDOR_API void ranks_lose_link(void);
 // For the functions of comm.h, which take it for their device.
 void* ranks_device(int device);
 

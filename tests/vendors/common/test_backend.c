@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "halyard/comm.h"
 #include "halyard/device.h"
 #include "halyard/graph.h"
 #include "model/create.h"
@@ -194,5 +195,92 @@ void test_backend_survives(const char* backend, const int* codes, int n_codes) {
   }
   // Releasing things, and asking which device is current, go on without.
   assert_true(failed > n);
+  test_backend_no_misuse();
+}
+
+// ---- collectives ----
+
+// Every collective of a rank that is alone, on a stream of its own. The first failure ends it.
+static hy_status collect(void) {
+  hy_stream* s;
+  hy_comm* comm = NULL;
+  void* memory = NULL;
+  hy_comm_id id;
+  HY_TRY(hy_stream_create(test_device, &s));
+  hy_status status = hy_alloc(s, 256, &memory);
+  void* other = (char*)memory + 64;
+  if (status == HY_OK) status = hy_memset(s, memory, 0, 256);
+  if (status == HY_OK) status = hy_comm_unique_id(test_device, &id);
+  if (status == HY_OK) status = hy_comm_init_rank(test_device, 1, &id, 0, &comm);
+  if (status == HY_OK)
+    status = hy_comm_all_reduce(comm, s, memory, memory, 8, HY_F32, HY_REDUCE_SUM);
+  if (status == HY_OK)
+    status = hy_comm_all_reduce(comm, s, memory, other, 8, HY_F32, HY_REDUCE_AVG);
+  if (status == HY_OK) status = hy_comm_all_gather(comm, s, memory, other, 8, HY_BOOL);
+  if (status == HY_OK)
+    status = hy_comm_reduce_scatter(comm, s, memory, other, 8, HY_I32, HY_REDUCE_MAX);
+  if (status == HY_OK) status = hy_comm_group_begin(test_device);
+  if (status == HY_OK) {
+    status = hy_comm_broadcast(comm, s, memory, 8, HY_F32, 0);
+    hy_status ended = hy_comm_group_end(test_device);
+    if (status == HY_OK) status = ended;
+  }
+  if (status == HY_OK) status = hy_comm_barrier(comm, s);
+  if (status == HY_OK) status = hy_stream_sync(s);
+  if (status == HY_OK) status = hy_comm_async_error(comm);
+  char said[300];
+  snprintf(said, sizeof said, "%s", hy_last_error());
+  hy_comm_destroy(comm);
+  if (memory) hy_free(test_device, memory);
+  hy_stream_destroy(s);
+  return status == HY_OK ? HY_OK : hy_fail(status, "%s", said);
+}
+
+void test_backend_collectives_survive(const char* backend, const int* codes, int n_codes) {
+  CHECK_OK(collect());
+  long before = test_vendor.calls();
+  CHECK_OK(collect());
+  long n = test_vendor.calls() - before, failed = 0;
+  assert_true(n > 30);
+  for (int c = 0; c < n_codes; c++) {
+    for (long i = 1; i <= n; i++) {
+      test_vendor.fail_at(i, codes[c], false);
+      hy_status status = collect();
+      test_vendor.fail_at(0, 0, false);
+      if (status != HY_OK) {
+        failed++;
+        if (!strstr(hy_last_error(), backend))
+          fail_msg("call %ld with %d: \"%s\" does not say where", i, codes[c], hy_last_error());
+      }
+      CHECK_OK(collect());
+    }
+  }
+  assert_true(failed > 10 * n_codes);
+  test_backend_no_misuse();
+}
+
+void test_backend_loses_link(const char* library, const char* name) {
+  hy_stream* s;
+  hy_comm* comm;
+  hy_comm_id id;
+  void *memory, *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+  assert_non_null(handle);
+  void (*lose_link)(void);
+  *(void**)&lose_link = test_symbol(handle, "ranks_lose_link");
+  CHECK_OK(hy_stream_create(test_device, &s));
+  CHECK_OK(hy_alloc(s, 64, &memory));
+  CHECK_OK(hy_memset(s, memory, 0, 64));
+  CHECK_OK(hy_comm_unique_id(test_device, &id));
+  CHECK_OK(hy_comm_init_rank(test_device, 1, &id, 0, &comm));
+  CHECK_OK(hy_comm_all_reduce(comm, s, memory, memory, 8, HY_F32, HY_REDUCE_SUM));
+  CHECK_OK(hy_stream_sync(s));
+  CHECK_OK(hy_comm_async_error(comm));
+  lose_link();
+  assert_int_equal(hy_comm_async_error(comm), HY_DEVICE_FAILED);
+  assert_non_null(strstr(hy_last_error(), name));
+  hy_comm_destroy(comm);
+  hy_free(test_device, memory);
+  hy_stream_destroy(s);
+  CHECK_OK(collect());
   test_backend_no_misuse();
 }

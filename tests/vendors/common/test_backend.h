@@ -43,5 +43,10 @@ void test_backend_generates(const char* backend);
 // Every call of the vendor's fails once with each code: work fails with a message that names the
 // backend, or goes on where it can, and the process works after it.
 void test_backend_survives(const char* backend, const int* codes, int n_codes);
+// The same of communicators.
+void test_backend_collectives_survive(const char* backend, const int* codes, int n_codes);
+// A link is lost while nothing is under way: hy_comm_async_error says so, with the library's name,
+// and a new communicator works.
+void test_backend_loses_link(const char* library, const char* name);
 
 #endif  // HALYARD_TESTS_VENDORS_TEST_BACKEND_H_

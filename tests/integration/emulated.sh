@@ -1,0 +1,38 @@
+# What tests on the emulated GPU share; sourced with the arguments HALYARD FOLDER [op ...]. Builds the emulator in FOLDER, starts
+# with no compiled kernels, and leaves the ops as arguments.
+halyard=$1 folder=$2
+shift 2
+here=$(cd "$(dirname "$0")/.." && pwd)
+"$here/gpu_emulator/build.sh" "$folder"
+export GPU_EMULATOR_HOME="$here/gpu_emulator" HALYARD_CACHE_DIR="$folder/cache"
+rm -rf "$folder/cache"
+
+quietly() { # a command, whose output is shown where it fails
+  "$@" > "$folder/log" 2>&1 || {
+    cat "$folder/log"
+    exit 1
+  }
+}
+verify() { # backend, then ops
+  backend=$1
+  shift
+  for op in "$@"; do
+    quietly "$halyard" verify --backend "$backend" --strict --quick --op "$op"
+  done
+}
+check() { # words that must be said, then variables and a command
+  words=$1
+  shift
+  env "$@" > "$folder/log" 2>&1 || true
+  grep -q "$words" "$folder/log" || {
+    cat "$folder/log"
+    exit 1
+  }
+}
+generates() { # device: models generate there, where the test was built
+  generate=$(dirname "$halyard")/test_generate
+  [ -x "$generate" ] || return 0
+  quietly env HALYARD_TEST_DEVICE="$1" "$generate"
+  echo "models generate on $1"
+}
+rank=$(dirname "$halyard")/comm_rank
