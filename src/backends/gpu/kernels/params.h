@@ -49,6 +49,10 @@ typedef struct hy_fused_linear {
   int early;  // weight and norm may be read before the kernel before is done
   long long x_row, out_row, residual_row;
   double eps;
+  // Split-K of gemm_batch.cu: sums of a part each, and a word of 0 for each tile.
+  int splits;
+  float* partial;
+  unsigned* counters;
 } hy_fused_linear;
 
 // One new token of each sequence: q and k turn by its position, k and v go into the paged cache,
