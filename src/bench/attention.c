@@ -76,10 +76,17 @@ static hy_status run(bench_session* session) {
       {14, 2, 1024, 1024, 64, HY_CAUSAL_TOP_LEFT},
       {14, 2, 256, 256, 64, HY_CAUSAL_TOP_LEFT},
       {14, 2, 1, 4096, 64, HY_CAUSAL_NONE},
+      // A device apart has time for those that papers tell of.
+      {512, 512, 1024, 1024, 64, HY_CAUSAL_TOP_LEFT},
+      {128, 128, 4096, 4096, 64, HY_CAUSAL_TOP_LEFT},
+      {32, 32, 16384, 16384, 64, HY_CAUSAL_TOP_LEFT},
+      {64, 64, 4096, 4096, 128, HY_CAUSAL_TOP_LEFT},
   };
+  enum { EVERYWHERE = 4, ALL = sizeof shapes / sizeof shapes[0] };
   static const hy_dtype dtypes[] = {HY_F32, HY_BF16};
+  bool host = hy_device_is_host(session->device);
   for (int d = 0; d < 2; d++) {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < (host || dtypes[d] == HY_F32 ? EVERYWHERE : ALL); i++) {
       const shape* s = &shapes[i];
       char text[64];
       snprintf(text, sizeof text, "%lld/%lldx%lldx%lldx%lld%s", (long long)s->heads,

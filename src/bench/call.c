@@ -140,11 +140,11 @@ static int times_of(const bench_session* session) {
 }
 
 // A turn beside another side's: the next of the calls, for a while.
-static hy_status time_turn(hy_stream* stream, const hy_call* calls, int n, int* next,
+static hy_status time_turn(hy_stream* stream, const hy_call* calls, int n, int* next, int times,
                            double* best) {
   double begin = bench_now();
   for (int i = 0; i < 2 || bench_now() - begin < seconds_a_turn; i++)
-    HY_TRY(time_run(stream, calls, n, next, 1, best));
+    HY_TRY(time_run(stream, calls, n, next, times, best));
   return HY_OK;
 }
 
@@ -200,13 +200,13 @@ hy_status bench_calls(bench_session* session, const bench_work* work, const hy_c
   for (int round = 0; round < MOST_ROUNDS; round++) {
     if (round >= LEAST_ROUNDS && bench_now() - begin > seconds_a_row) break;
     if (has_peer)
-      HY_TRY(time_turn(session->stream, calls, n, &next, &ours));
+      HY_TRY(time_turn(session->stream, calls, n, &next, times_of(session), &ours));
     else
       HY_TRY(time_run(session->stream, calls, n, &next, times_of(session), &ours));
     if (by_caller)
       bench_ask_caller(work->name, work->shape, dtype, &theirs);
     else if (has_peer)
-      HY_TRY(time_turn(session->peer, calls, n, &peers_next, &theirs));
+      HY_TRY(time_turn(session->peer, calls, n, &peers_next, times_of(session), &theirs));
     if (work->copies) HY_TRY(time_copies(session, work->copies));
     if (session->floors.read > 0 && work->needs.operations > 0)
       raise(peak_of(&session->floors, work->needs.products),

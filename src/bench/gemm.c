@@ -101,9 +101,11 @@ static hy_status layers(bench_session* session, const int64_t* rows, int n_rows,
 
 static hy_status gemm(bench_session* session) {
   static const hy_dtype dtypes[] = {HY_F32, HY_BF16, HY_F16, HY_I8};
-  static const int64_t sizes[] = {512, 1024, 2048, 4096};
+  static const int64_t sizes[] = {512, 1024, 2048, 4096, 8192};
+  bool host = hy_device_is_host(session->device);
   for (int d = 0; d < 4; d++) {
-    for (int i = 0; i < 4; i++) {
+    // 8192 takes a host minutes, and float32 without tensor cores seconds.
+    for (int i = 0; i < (host || dtypes[d] == HY_F32 ? 4 : 5); i++) {
       hy_op op = dtypes[d] == HY_I8 ? HY_OP_int_mm : HY_OP_mm;
       hy_status status = square(session, op, dtypes[d], sizes[i]);
       bench_end(session);

@@ -5,8 +5,10 @@
 
 #include "model/arch/arch.h"
 
-// Up to so many rows a product is bound by reading its weight, and what is fused with it is free.
-enum { FEW_ROWS = 4 };
+// Up to FEW_ROWS a product is bound by reading its weight, and what is fused with it is free, the
+// norm too. Up to MANY_ROWS that holds for quantised weights but for the norm, which is worth a
+// kernel of its own; weights of halves go to the device's best plain product.
+enum { FEW_ROWS = 4, MANY_ROWS = 64 };
 
 static bool has_kernel(const hy_array* x, hy_op op, hy_dtype dtype) {
   hy_placement placement;
@@ -35,7 +37,7 @@ typedef struct fused {
   hy_scope* s;
   const hy__transformer* model;
   const hy__decode_state* d;
-  bool few;  // rows, and a kernel for them
+  bool few, many;  // rows, and a kernel for them
 } fused;
 
 // silu(first half) * second half of the last dimension.
@@ -54,6 +56,14 @@ static hy_array* apply(const fused* f, const hy__linear* layer, hy_array* norm, 
                              c->norm_eps, gated, c->dtype);
   int mark = hy_scope_mark(f->s);
   if (norm) x = hy_s_rms_norm(f->s, x, norm, 1, c->norm_eps);
+  if (f->many && layer->scale)
+    return hy_scope_pop(f->s, mark,
+                        hy_s_fused_linear(f->s, x, NULL, layer->weight, layer->scale, layer->bias,
+                                          residual, c->norm_eps, gated, c->dtype));
+  if (residual && !gated && !layer->scale && !layer->bias)
+    return hy_scope_pop(f->s, mark,
+                        hy_s_addmm(f->s, residual, x, hy_s_transpose(f->s, layer->weight, 0, 1),
+                                   hy_int(1), hy_int(1)));
   hy_array* y = hy__linear_apply(f->s, layer, x, NULL);
   if (gated) y = gate(f->s, y);
   if (residual) y = hy_s_add(f->s, residual, y, hy_int(1));
@@ -87,7 +97,11 @@ static hy_array* fused_logits(const fused* f) {
   if (f->few)
     return hy_s_fused_linear(s, x, model->norm, head->weight, head->scale, head->bias, NULL,
                              model->config.norm_eps, false, HY_F32);
-  return hy__logits(s, model, hy_s_rms_norm(s, x, model->norm, 1, model->config.norm_eps));
+  x = hy_s_rms_norm(s, x, model->norm, 1, model->config.norm_eps);
+  if (f->many && head->scale)
+    return hy_s_fused_linear(s, x, NULL, head->weight, head->scale, head->bias, NULL, 0, false,
+                             HY_F32);
+  return hy__logits(s, model, x);
 }
 
 // ---- plain ----
@@ -122,8 +136,8 @@ hy_array* hy__decode_logits(hy_scope* s, const hy__transformer* model, const hy_
   hy_dtype dtype = model->config.dtype;
   if (!is_plain(model) || !has_kernel(d->tokens, HY_OP_rope_paged_attention, dtype))
     return plain_logits(s, model, d);
-  fused f = {
-      s, model, d,
-      hy_s_size(s, d->tokens, 0) <= FEW_ROWS && has_kernel(d->tokens, HY_OP_fused_linear, dtype)};
+  int64_t rows = hy_s_size(s, d->tokens, 0);
+  bool has_fused = has_kernel(d->tokens, HY_OP_fused_linear, dtype);
+  fused f = {s, model, d, has_fused && rows <= FEW_ROWS, has_fused && rows <= MANY_ROWS};
   return fused_logits(&f);
 }

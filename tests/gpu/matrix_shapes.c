@@ -480,6 +480,42 @@ static void moe(hy_dtype dtype, int64_t tokens, int64_t size, int64_t hidden, in
         6.0 * tokens * chosen * size * hidden, 0);
 }
 
+// The gate of an MLP over halves of rows, as a captured graph fuses it: the bits of the two calls.
+static void gate(hy_dtype dtype, int64_t m, int64_t n) {
+  char name[96];
+  snprintf(name, sizeof name, "gate %s m=%lld n=%lld", hy_dtype_name(dtype), (long long)m,
+           (long long)n);
+  if (!wanted(name)) return;
+  twin both = random_tensor(dtype, 2, (int64_t[]){m, 2 * n}, -4, 4);
+  twin inner = place(dtype, 2, (int64_t[]){m, n});
+  twin results[2] = {place(dtype, 2, (int64_t[]){m, n}), place(dtype, 2, (int64_t[]){m, n})};
+  hy_tensor first = both.device, second = both.device;
+  first.shape[1] = second.shape[1] = n;
+  second.data = (char*)both.device.data + n * (int64_t)hy_dtype_size(dtype);
+  size_t bytes = hy_tensor_bytes(&results[0].device);
+  for (int captured = 0; captured < 2; captured++) {
+    hy_graph* graph = NULL;
+    if (captured) must(hy_capture_begin(gpu_stream), name);
+    must(hy_silu(gpu_stream, &inner.device, &first), name);
+    must(hy_mul(gpu_stream, &results[captured].device, &inner.device, &second), name);
+    if (captured) {
+      must(hy_capture_end(gpu_stream, &graph), name);
+      must(hy_graph_run_passes(graph, HY_PASS_FUSE, NULL), name);
+      if (hy_graph_node_count(graph) != 1) printf("%s: not one kernel\n", name), failures++;
+      must(hy_graph_launch(graph, gpu_stream), name);
+    }
+    must(hy_memcpy(gpu_stream, results[captured].host.data, results[captured].device.data, bytes,
+                   HY_COPY_DEVICE_TO_HOST),
+         name);
+    must(hy_stream_sync(gpu_stream), name);
+    hy_graph_destroy(graph);
+  }
+  runs++;
+  if (memcmp(results[0].host.data, results[1].host.data, bytes) == 0) return;
+  failures++;
+  printf("%s: one kernel and two differ\n", name);
+}
+
 static void correctness(void) {
   static const hy_dtype halves[] = {HY_BF16, HY_F16};
   for (int i = 0; i < 2; i++) {
@@ -548,7 +584,18 @@ static void correctness(void) {
       fused(h, HY_I4, few[r], 39, 896, true, true);
       fused(h, HY_I4, few[r], 40, 4864, false, false);
     }
-    fused(h, h, 1, 3000, 896, true, true);  // several rounds of a warp
+    static const int64_t batch[] = {6, 17, 33, 64};
+    for (int r = 0; r < 4; r++) {
+      fused(h, h, batch[r], 72, 896, false, false);
+      fused(h, h, batch[r], 70, 256, false, true);
+      fused(h, HY_I8, batch[r], 72, 896, false, true);
+      fused(h, HY_I8, batch[r], 40, 4864, false, false);  // split-K
+      fused(h, HY_I4, batch[r], 39, 896, false, true);
+      fused(h, HY_I4, batch[r], 130, 128, false, false);
+      fused(h, HY_I8, batch[r], 40, 896, true, false);  // strips
+    }
+    fused(h, HY_I8, 64, 40000, 128, false, false);  // larger tiles
+    fused(h, h, 1, 3000, 896, true, true);          // several rounds of a warp
     fused(h, h, 1, 20000, 128, true, false);
     fused(h, HY_I8, 1, 20000, 128, true, false);  // tiles of a warp alone
     fused(h, HY_I4, 2, 20000, 256, true, false);
@@ -563,6 +610,8 @@ static void correctness(void) {
     paged(h, 2, 5, 333, 8, 8, 128, 16);
     paged(h, 2, 100, 260, 14, 2, 64, 32);
     paged(h, 1, 1, 40, 4, 1, 80, 8);
+    gate(h, 64, 1216);
+    gate(h, 300, 1000);
     rope(h, 100, 14, 64, false);  // whole vectors
     rope(h, 30, 3, 72, false);
     rope(h, 30, 2, 64, true);
@@ -614,6 +663,13 @@ static void speed(void) {
       int8_layer(HY_I4, 32, 32, rows[r], layers[l][0], layers[l][1], HY_BF16);
       quantized(HY_BF16, HY_F8E4M3, layers[l][1], rows[r], layers[l][0], layers[l][1]);
     }
+  for (int l = 0; l < 5; l++) {
+    bool gated = l == 2;
+    int64_t n = gated ? layers[l][0] / 2 : layers[l][0];
+    fused(HY_BF16, HY_BF16, 64, n, layers[l][1], false, gated);
+    fused(HY_BF16, HY_I8, 64, n, layers[l][1], false, gated);
+    fused(HY_BF16, HY_I4, 64, n, layers[l][1], false, gated);
+  }
   // LoRA of rank 16 at 8 x 512 tokens: down, up, and the gradients of both.
   linear(HY_BF16, 4096, 16, 896, false);
   linear(HY_BF16, 4096, 896, 16, false);

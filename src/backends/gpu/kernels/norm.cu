@@ -4,6 +4,7 @@
 //
 // types: f32 f64 f16 bf16
 
+#include "dependent.cuh"
 #include "rows.cuh"
 
 DEVICE M parameter(const char* p, bool wide, i64 i) {
@@ -100,6 +101,8 @@ enum { HELD = 4 };
 KERNEL void __launch_bounds__(1024) norm_forward_held(const hy_gpu_norm p) {
   __shared__ M partial[3][32];
   const i64 r = row_of_line();
+  launch_dependents();
+  wait_for_previous();
   if (r >= p.rows) return;
   const int vectors = (int)(p.columns / N);
   V held[HELD];

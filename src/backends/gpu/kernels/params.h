@@ -49,6 +49,10 @@ typedef struct hy_fused_linear {
   int early;  // weight and norm may be read before the kernel before is done
   long long x_row, out_row, residual_row;
   double eps;
+  // Split-K of gemm_batch.cu: sums of a part each, and a word of 0 for each tile.
+  int splits;
+  float* partial;
+  unsigned* counters;
 } hy_fused_linear;
 
 // One new token of each sequence: q and k turn by its position, k and v go into the paged cache,
@@ -100,13 +104,15 @@ typedef struct hy_moe {
   int weight_dtype, id_dtype;  // hy_dtype
 } hy_moe;
 
-// A chain of elementwise calls over contiguous tensors of n elements.
+// A chain of elementwise calls over tensors of n elements. Contiguous, or rows of `columns` vectors
+// of 16 bytes, each as many vectors behind the one before as its *_row says.
 #define HY_CHAIN_INPUTS 4
 #define HY_CHAIN_OUTPUTS 3
 typedef struct hy_chain_tensors {
   const void* in[HY_CHAIN_INPUTS];
   void* out[HY_CHAIN_OUTPUTS];
-  long long n;
+  long long n, columns;
+  long long in_row[HY_CHAIN_INPUTS], out_row[HY_CHAIN_OUTPUTS];
 } hy_chain_tensors;
 
 // Heads of attention: q [batch, heads, queries, size], k and v [batch, kv_heads, keys, size or

@@ -1,5 +1,5 @@
 // One decoding step of attention in one kernel: rotary positions, the write to the paged cache, and
-// attention of one new token a sequence. A block has HEADS query heads of one key head, and its warps
+// attention of one new token a sequence. A block has HEADS query heads of one key head, and its WARPS
 // share out heads and keys: one head a block where sequences are few, so that a context of TILE keys
 // needs one pass; eight where they are many, so that keys are read once. A longer context is split
 // among blocks (split-K); the last of them to finish joins the parts.
@@ -7,11 +7,11 @@
 // Keys and values of earlier tokens come into shared memory before the kernel waits for the one that
 // makes q, k and v (see dependent.cuh).
 //
-// options: -DT=bf16 -DHEAD=64 -DTILE=256 -DWIDE=1 -DHEADS=1
-// options: -DT=bf16 -DHEAD=64 -DTILE=256 -DWIDE=1 -DHEADS=8
-// options: -DT=f16 -DHEAD=128 -DTILE=256 -DWIDE=0 -DHEADS=1
-// options: -DT=f32 -DHEAD=32 -DTILE=256 -DWIDE=1 -DHEADS=8
-// options: -DT=f64 -DHEAD=256 -DTILE=32 -DWIDE=0 -DHEADS=1
+// options: -DT=bf16 -DHEAD=64 -DTILE=256 -DWIDE=1 -DHEADS=1 -DWARPS=8
+// options: -DT=bf16 -DHEAD=64 -DTILE=256 -DWIDE=1 -DHEADS=8 -DWARPS=16
+// options: -DT=f16 -DHEAD=128 -DTILE=256 -DWIDE=0 -DHEADS=1 -DWARPS=8
+// options: -DT=f32 -DHEAD=32 -DTILE=256 -DWIDE=1 -DHEADS=8 -DWARPS=16
+// options: -DT=f64 -DHEAD=256 -DTILE=32 -DWIDE=0 -DHEADS=1 -DWARPS=8
 // HEAD: a multiple of 32 that holds a head. WIDE: heads are HEAD long and aligned to 16 bytes.
 #include "params.h"
 #include "dependent.cuh"
@@ -19,7 +19,6 @@
 
 typedef traits<T>::math acc;
 enum {
-  WARPS = 8,
   PER_HEAD = WARPS / HEADS,    // warps of a head
   EACH = 16 / (int)sizeof(T),  // numbers of 16 bytes
   STRIDE = HEAD + EACH,        // of a row in shared memory: rows begin in different banks

@@ -28,34 +28,18 @@ DEVICE online with(online s, M x) {
   }
   return s;
 }
-DEVICE online joined(online a, online b) {
-  M most = max_op::of(a.most, b.most);
-  if (most == lowest()) return online{most, a.sum + b.sum};
-  M sum = (a.most == lowest() ? (M)0 : a.sum * m_exp(a.most - most)) +
-          (b.most == lowest() ? (M)0 : b.sum * m_exp(b.most - most));
-  return online{most, is_nan(most) ? most : sum};
-}
-
 // An infinite maximum subtracted from itself is no number, and so is the sum.
 DEVICE online settled(online s) {
   return online{s.most, s.sum + (s.most - s.most)};
 }
 
+// What all threads of a block have: the maximum first, so that each scales its sum once.
 DEVICE online joined_in_block(online s) {
-  __shared__ M parts[32][2];
-#pragma unroll
-  for (int mask = HY_WARP / 2; mask > 0; mask /= 2)
-    s = joined(s, online{SHFL_XOR(s.most, mask), SHFL_XOR(s.sum, mask)});
-  int warp = threadIdx.x / HY_WARP, warps = blockDim.x / HY_WARP;
-  __syncthreads();
-  if (threadIdx.x % HY_WARP == 0) {
-    parts[warp][0] = s.most;
-    parts[warp][1] = s.sum;
-  }
-  __syncthreads();
-  s = online{parts[0][0], parts[0][1]};
-  for (int w = 1; w < warps; w++) s = joined(s, online{parts[w][0], parts[w][1]});
-  return s;
+  __shared__ M partial[2][32];
+  const M most = block_reduce<max_op>(s.most, partial[0]);  // NaN wins
+  const M scaled = s.most == lowest() ? (M)0 : s.sum * m_exp(s.most - most);
+  const M sum = block_reduce<add_op>(most == lowest() ? s.sum : scaled, partial[1]);
+  return online{most, is_nan(most) ? most : sum};
 }
 
 // exp where the result is rounded to half a float anyway.
@@ -294,7 +278,9 @@ KERNEL void cross_entropy_weights(const hy_gpu_cross_entropy e) {
   GRID_STRIDE(lane, e.lanes) ((M*)e.lane_weight)[lane] = target_of(e, lane, true).weight;
 }
 
-KERNEL void __launch_bounds__(1024) cross_entropy_lanes(const hy_gpu_cross_entropy e) {
+// Two blocks of a multiprocessor: one reads while the other adds up.
+enum { LOSS_THREADS = 512 };
+KERNEL void __launch_bounds__(LOSS_THREADS, 2) cross_entropy_lanes(const hy_gpu_cross_entropy e) {
   __shared__ M partial[32];
   for (i64 lane = blockIdx.x; lane < e.lanes; lane += gridDim.x) {
     lane_target t = target_of(e, lane, threadIdx.x == 0);
@@ -328,8 +314,8 @@ KERNEL void cross_entropy_mean(char* loss, int dtype, const char* sum, const cha
 // A block for each lane. The first `kept` vectors stay in shared memory between the two passes; that
 // leaves room for few blocks at once, whose other vectors come from the cache the second time and whose
 // few threads have many in flight.
-enum { BACKWARD_THREADS = 512, BACKWARD_AHEAD = 8 };
-KERNEL void __launch_bounds__(BACKWARD_THREADS) cross_entropy_backward(const hy_gpu_cross_entropy e) {
+enum { BACKWARD_AHEAD = 8 };
+KERNEL void __launch_bounds__(LOSS_THREADS) cross_entropy_backward(const hy_gpu_cross_entropy e) {
   enum { AHEAD = BACKWARD_AHEAD };
   extern __shared__ __align__(16) char kept_memory[];
   V* const kept = (V*)kept_memory;

@@ -23,13 +23,7 @@ typedef traits<T>::math M;
   X(bitwise_not, (same<T, b8>::value ? !x : ~x))
 #define SLOPES(X)
 #else
-// By the exponential that cannot overflow, so that small results are not lost; in f64 as the reference
-// has it.
-DEVICE M sigmoid(M x) {
-  if (same<M, f64>::value) return 1 / (1 + m_exp(-x));
-  M e = m_exp(-m_abs(x)), large = 1 / (1 + e);
-  return x < 0 ? e * large : large;
-}
+#include "sigmoid.cuh"
 
 #define SQRT_HALF (M)0.70710678118654752440
 #define SQRT_2_OVER_PI (M)0.79788456080286535588

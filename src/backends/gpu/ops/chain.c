@@ -1,19 +1,26 @@
 // Chains of elementwise calls as one kernel: the gate of an MLP and its gradient, silu(x) y and
-// silu'(x) (dy y). Only where tensors are so large that memory bounds them: a kernel is compiled
-// for each chain.
+// silu'(x) (dy y). Only where tensors are so large that one kernel is worth compiling for a chain.
 #include <stdio.h>
 
 #include "backends/gpu/gpu.h"
 #include "backends/gpu/kernels/params.h"
 
-enum { LEAST_ELEMENTS = 1 << 20, MOST_STEPS = 3 };
+enum { LEAST_ELEMENTS = 1 << 16, MOST_STEPS = 3 };
 
-static bool is_plain(const hy_chain* chain, const hy_tensor* t, hy_dtype dtype) {
-  if (t->dtype != dtype || t->ndim != chain->ndim || !hy_tensor_is_contiguous(t)) return false;
+// Whether a tensor has the chain's shape and is one row of vectors, or rows of them: *row is how
+// many vectors apart these begin, 0 where the tensor is contiguous.
+static bool is_plain(const hy_chain* chain, const hy_tensor* t, hy_dtype dtype, long long* row) {
+  int64_t each = 16 / (int64_t)hy_dtype_size(dtype);
+  if (t->dtype != dtype || t->ndim != chain->ndim || (uintptr_t)t->data % 16 != 0) return false;
   for (int d = 0; d < t->ndim; d++) {
     if (t->shape[d] != chain->shape[d]) return false;
   }
-  return (uintptr_t)t->data % 16 == 0;
+  *row = 0;
+  if (hy_tensor_is_contiguous(t)) return true;
+  if (t->ndim != 2 || t->stride[1] != 1 || t->shape[1] % each != 0 || t->stride[0] % each != 0)
+    return false;
+  *row = t->stride[0] / each;
+  return *row > 0;
 }
 
 hy_support hy__gpu_supports_chain(void* device, const hy_chain* chain) {
@@ -30,16 +37,17 @@ hy_support hy__gpu_supports_chain(void* device, const hy_chain* chain) {
     HY__GPU_NEED(op == HY_OP_mul || op == HY_OP_silu || op == HY_OP_silu_backward, NO_OP);
     HY__GPU_NEED(chain->steps[i].dtype == dtype, NO_DTYPE);
   }
+  long long row;
   for (int i = 0; i < chain->n_in; i++)
-    HY__GPU_NEED(is_plain(chain, &chain->in[i], dtype), NO_LAYOUT);
+    HY__GPU_NEED(is_plain(chain, &chain->in[i], dtype, &row), NO_LAYOUT);
   for (int i = 0; i < chain->n_out; i++)
-    HY__GPU_NEED(is_plain(chain, &chain->out[i], dtype), NO_LAYOUT);
+    HY__GPU_NEED(is_plain(chain, &chain->out[i], dtype, &row), NO_LAYOUT);
   return HY_SUPPORT_YES;
 }
 
-static void describe(const hy_chain* chain, char* text, int size) {
-  int at = snprintf(text, (size_t)size, "-DT=%s -DINPUTS=%d -DSTEPS=%d",
-                    hy__gpu_type_name(chain->in[0].dtype), chain->n_in, chain->n_steps);
+static void describe(const hy_chain* chain, bool strided, char* text, int size) {
+  int at = snprintf(text, (size_t)size, "-DT=%s -DSTRIDED=%d -DINPUTS=%d -DSTEPS=%d",
+                    hy__gpu_type_name(chain->in[0].dtype), strided, chain->n_in, chain->n_steps);
   for (int i = 0; i < chain->n_steps; i++) {
     const hy_chain_step* s = &chain->steps[i];
     int x = s->in[0], y = s->n_in > 1 ? s->in[1] : x;
@@ -50,11 +58,26 @@ static void describe(const hy_chain* chain, char* text, int size) {
 
 static hy_support launch(hy__gpu_task* task, const hy_chain* chain) {
   hy_chain_tensors c = {.n = hy_tensor_numel(&chain->in[0])};
-  for (int i = 0; i < chain->n_in; i++) c.in[i] = chain->in[i].data;
-  for (int i = 0; i < chain->n_out; i++) c.out[i] = chain->out[i].data;
+  hy_dtype dtype = chain->in[0].dtype;
+  int each = 16 / (int)hy_dtype_size(dtype);
+  bool strided = false;
+  for (int i = 0; i < chain->n_in; i++) {
+    c.in[i] = chain->in[i].data;
+    is_plain(chain, &chain->in[i], dtype, &c.in_row[i]);
+    strided |= c.in_row[i] > 0;
+  }
+  for (int i = 0; i < chain->n_out; i++) {
+    c.out[i] = chain->out[i].data;
+    is_plain(chain, &chain->out[i], dtype, &c.out_row[i]);
+    strided |= c.out_row[i] > 0;
+  }
+  if (strided) c.columns = chain->shape[1] / each;
+  for (int i = 0; strided && i < chain->n_in; i++)
+    if (c.in_row[i] == 0) c.in_row[i] = c.columns;
+  for (int i = 0; strided && i < chain->n_out; i++)
+    if (c.out_row[i] == 0) c.out_row[i] = c.columns;
   char options[128];
-  describe(chain, options, sizeof options);
-  int each = 16 / (int)hy_dtype_size(chain->in[0].dtype);
+  describe(chain, strided, options, sizeof options);
   hy__gpu_launch(task, hy__gpu_kernel(task, "chain", "chain", options),
                  hy__gpu_1d(hy__gpu_blocks(task, c.n, 256, each)), hy__gpu_1d(256), 0,
                  HY__GPU_ARGS(&c));

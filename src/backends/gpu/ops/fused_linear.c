@@ -1,9 +1,11 @@
 // fused_linear: by GEMV where rows of x are few and those of the weight are whole lines of 16
-// bytes (on tensor cores where the weight is quantised), else by a kernel for anything.
+// bytes (on tensor cores where the weight is quantised), by skinny GEMM up to 64 rows without a
+// norm, else by GEMV for a few rows at a time, or a kernel for anything.
 #include <stdio.h>
 
 #include "backends/gpu/gpu.h"
 #include "backends/gpu/kernels/params.h"
+#include "backends/gpu/ops/gemm_batch.h"
 
 enum { X, NORM, WEIGHT, SCALE, BIAS, RESIDUAL };
 enum { FEW = 4, WARPS = 4, WARP = 32, MOST_STEPS = 24 };
@@ -22,7 +24,7 @@ static bool takes_gemv(const hy__gpu_task* task, const hy_fused_linear* p, const
   bool x_fits = x == HY_BF16 || x == HY_F16 || x == HY_F32;
   bool w_fits = w == x || w == HY_I8 || w == HY_I4;
   int each = line_of(w);
-  return x_fits && w_fits && p->m <= FEW && p->k > 0 && p->k % each == 0 && p->k % 8 == 0 &&
+  return x_fits && w_fits && p->k > 0 && p->k % each == 0 && p->k % 8 == 0 &&
          p->group % each == 0 && p->x_row % 4 == 0 && aligned(&t[X]) && aligned(&t[NORM]) &&
          aligned(&t[WEIGHT]) && (p->k / each + WARP - 1) / WARP <= MOST_STEPS &&
          p->k * 4 * FEW <= 160 * 1024 && p->k * 4 * FEW <= task->device->max_shared;
@@ -109,6 +111,34 @@ static void run_any(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype
                  hy__gpu_1d(WARPS * (unsigned)task->device->warp_size), 0, HY__GPU_ARGS(p));
 }
 
+static void run_few(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
+  if (takes_mma(task, p, x, w))
+    run_mma(task, p, w);
+  else if (takes_split(task, p, x, w))
+    run_split(task, p, x, w);
+  else
+    run_gemv(task, p, x, w);
+}
+
+// FEW rows at a time.
+static void run_strips(hy__gpu_task* task, const hy_fused_linear* p, const hy_tensor* t, hy_dtype x,
+                       hy_dtype w) {
+  enum { MOST_STRIPS = 16 };
+  hy_fused_linear strip = *p;
+  if (p->m > MOST_STRIPS * FEW || !takes_gemv(task, p, t, x, w)) {
+    run_any(task, &strip, x, w);
+    return;
+  }
+  int64_t size = (int64_t)hy_dtype_size(x), out_size = p->wide ? 4 : size;
+  for (int row = 0; row < p->m; row += FEW) {
+    strip.m = p->m - row < FEW ? p->m - row : FEW;
+    strip.x = (const char*)p->x + row * p->x_row * size;
+    strip.out = (char*)p->out + row * p->out_row * out_size;
+    if (p->residual) strip.residual = (const char*)p->residual + row * p->residual_row * size;
+    run_few(task, &strip, x, w);
+  }
+}
+
 // x, out and the residual as matrices; the others are contiguous whatever their shape.
 static int64_t rows_of(const hy_tensor* t) {
   int64_t rows = 1;
@@ -155,15 +185,7 @@ hy_support hy__gpu_fused_linear(hy__gpu_task* task, const hy_call* call) {
                        .residual_row = n,
                        .eps = call->attrs.fused_linear.eps};
   hy_dtype x = in[X].dtype, w = in[WEIGHT].dtype;
-  bool gemv = takes_gemv(task, &p, t, x, w);
-  if (gemv && takes_mma(task, &p, x, w))
-    run_mma(task, &p, w);
-  else if (gemv && takes_split(task, &p, x, w))
-    run_split(task, &p, x, w);
-  else if (gemv)
-    run_gemv(task, &p, x, w);
-  else
-    run_any(task, &p, x, w);
+  if (m <= FEW || !hy__gpu_gemm_batch(task, &p, x, w)) run_strips(task, &p, t, x, w);
   hy__gpu_out_end(task, out, &written);
   return HY_SUPPORT_YES;
 }

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "backends/gpu/ops/gemm_batch.h"
+
 // Bytes of n numbers, n even where they are nibbles.
 static int64_t bytes_of(hy_dtype dtype, int64_t n) {
   return dtype == HY_I4 ? n / 2 : n * (int64_t)hy_dtype_size(dtype);
@@ -78,8 +80,28 @@ static bool run_gemv_int8(hy__gpu_task* task, hy_quantized_linear* p, hy_dtype q
   return true;
 }
 
+// More than 16 rows of halves, whose results lie row behind row.
+static bool run_batch(hy__gpu_task* task, const hy_quantized_linear* p, hy_dtype x, hy_dtype q) {
+  hy_fused_linear f = {.x = p->x,
+                       .weight = p->q,
+                       .bias = p->bias,
+                       .scale = p->scale,
+                       .out = p->out,
+                       .m = p->m,
+                       .n = p->n,
+                       .k = p->k,
+                       .rows = p->n,
+                       .group = one_scale(p) ? p->k : p->group,
+                       .groups = (int)p->scale_row,
+                       .x_row = p->x_row,
+                       .out_row = p->out_row};
+  return p->m > 16 && p->q_row == p->k && p->out_column == 1 && (!p->bias || p->bias_step == 1) &&
+         hy__gpu_gemm_batch(task, &f, x, q);
+}
+
 void hy__gpu_skinny(hy__gpu_task* task, hy_quantized_linear* p, hy_dtype x, hy_dtype q,
                     hy_dtype out) {
+  if (run_batch(task, p, x, q)) return;
   if (x == HY_I8 && run_gemv_int8(task, p, q, out)) return;
   shape s = shape_for(task, p->m, p->n, x, q);
   bool grouped = !one_scale(p), bytes = x == HY_I8;

@@ -44,9 +44,11 @@ static void launch_rows(hy__gpu_task* task, const char* entry, hy_gpu_norm* p, h
                  hy__gpu_1d(threads), 0, HY__GPU_ARGS(p));
 }
 
-// In registers where the row and its parameters allow it.
+// In registers where the row and its parameters allow it. Those of a decoding step heed
+// dependent.cuh, so that the product behind them has its weights under way.
 static void launch(hy__gpu_task* task, const char* entry, const char* held_entry, int held,
                    hy_gpu_norm* p, hy_dtype dtype) {
+  enum { STEP_ROWS = 64 };
   hy__gpu_lines lines;
   decide_vectors(p, dtype);
   if (!p->vectors || (((uintptr_t)p->weight | (uintptr_t)p->bias) & 15) != 0 ||
@@ -54,8 +56,11 @@ static void launch(hy__gpu_task* task, const char* entry, const char* held_entry
     launch_rows(task, entry, p, dtype);
     return;
   }
-  hy__gpu_launch(task, hy__gpu_kernel(task, "norm", held_entry, hy__gpu_option(dtype)), lines.grid,
-                 lines.block, 0, HY__GPU_ARGS(p));
+  hy__gpu_function* kernel = hy__gpu_kernel(task, "norm", held_entry, hy__gpu_option(dtype));
+  if (!p->dy && p->rows <= STEP_ROWS)
+    hy__gpu_launch_dependent(task, kernel, lines.grid, lines.block, 0, HY__GPU_ARGS(p));
+  else
+    hy__gpu_launch(task, kernel, lines.grid, lines.block, 0, HY__GPU_ARGS(p));
 }
 
 enum { HELD = 4, HELD_BACKWARD = 2 };  // as in norm.cu

@@ -6,29 +6,34 @@
 #include "backends/gpu/kernels/params.h"
 
 enum { K_CACHE, V_CACHE, QKV, COSINE, SINE, TABLE, LENGTH };
-enum { WARPS = 8, MOST_SPLITS = 32 };
+enum { HEADS = 8, MOST_SPLITS = 32 };
 
 // What a block does; the macros of the kernel.
 typedef struct shape {
-  int head, tile, heads;
+  int head, tile, heads, warps;
 } shape;
 
 // Bytes of the kernel's tile, as it lays it out.
 static size_t shared_bytes(const shape* s, int64_t size, int64_t wide) {
-  int64_t head = s->head, share = s->tile * s->heads / WARPS, keys = (share + 31) / 32 * 32;
+  int64_t head = s->head, share = s->tile * s->heads / s->warps, keys = (share + 31) / 32 * 32;
   int64_t rows = 2 * s->tile * (head * size + 16) + 2 * head * size;
-  int64_t sums = head + s->heads * head + WARPS * (keys + head + 2);
+  int64_t sums = head + s->heads * head + s->warps * (keys + head + 2);
   return (size_t)((rows + 15) / 16 * 16 + sums * wide);
 }
 
 // A block for each head where all of them together are few, with all that shared memory holds of
-// its keys; else a block for a key head.
+// its keys; else a block for a key head, with two warps for each of its query heads.
 static shape shape_for(const hy__gpu_task* task, const hy_decode* p, int64_t size) {
   int head = p->size <= 32 ? 32 : p->size <= 64 ? 64 : p->size <= 128 ? 128 : 256;
   int64_t row = head * size;
   if ((int64_t)p->sequences * p->heads <= task->device->multiprocessors)
-    return (shape){head, row <= 256 ? 256 : row <= 512 ? 128 : 32, 1};
-  return (shape){head, row <= 128 ? 256 : row <= 256 ? 128 : row <= 512 ? 64 : 32, WARPS};
+    return (shape){head, row <= 256 ? 256 : row <= 512 ? 128 : 32, 1, 8};
+  return (shape){head,
+                 row <= 128   ? 256
+                 : row <= 256 ? 128
+                 : row <= 512 ? 64
+                              : 32,
+                 HEADS, 2 * HEADS};
 }
 
 // Few sequences are split until they fill the device, in parts of a tile or more.
@@ -42,7 +47,7 @@ static int splits_for(const hy__gpu_task* task, const hy_decode* p, int64_t bloc
 // Whether the smallest tile of such heads fits into shared memory.
 static bool head_fits(const hy__gpu_task* task, int64_t size, hy_dtype dtype) {
   int head = size <= 32 ? 32 : size <= 64 ? 64 : size <= 128 ? 128 : 256;
-  shape least = {head, 32, WARPS};
+  shape least = {head, 32, HEADS, 2 * HEADS};
   return shared_bytes(&least, (int64_t)hy_dtype_size(dtype), dtype == HY_F64 ? 8 : 4) <=
          (size_t)task->device->max_shared;
 }
@@ -64,12 +69,12 @@ static void run(hy__gpu_task* task, hy_decode* p, hy_dtype dtype) {
     p->counters = (unsigned*)(uintptr_t)hy__gpu_counters(task);
   }
   char options[96];
-  snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DTILE=%d -DWIDE=%d -DHEADS=%d",
-           hy__gpu_type_name(dtype), s.head, s.tile, aligned, s.heads);
+  snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DTILE=%d -DWIDE=%d -DHEADS=%d -DWARPS=%d",
+           hy__gpu_type_name(dtype), s.head, s.tile, aligned, s.heads, s.warps);
   hy__gpu_launch_dependent(
       task, hy__gpu_kernel(task, "rope_paged_attention", "rope_paged_attention", options),
       (hy__gpu_dim3){(unsigned)p->splits, (unsigned)(p->kv_heads * chunks), (unsigned)p->sequences},
-      hy__gpu_1d(WARPS * 32), shared_bytes(&s, size, wide),
+      hy__gpu_1d((unsigned)s.warps * 32), shared_bytes(&s, size, wide),
       HY__GPU_ARGS(p, &task->stream->use.faults->address, &op));
 }
 

@@ -4,7 +4,7 @@
 #include "backends/gpu/rules.h"
 
 // As in softmax.cu.
-enum { WARP_LANE = 1024, HELD = 4, HELD_BACKWARD = 2, BACKWARD_THREADS = 512 };
+enum { WARP_LANE = 1024, HELD = 4, HELD_BACKWARD = 2, LOSS_THREADS = 512 };
 
 static bool strided(const hy_tensor* t) {
   return t->layout == HY_LAYOUT_STRIDED && hy_dtype_size(t->dtype) > 0;
@@ -119,6 +119,7 @@ static loss loss_begin(hy__gpu_task* task, const hy_call* call) {
             .option = hy__gpu_option(logits.dtype),
             .math = logits.dtype == HY_F64 ? HY_F64 : HY_F32};
   s.threads = threads_for(task, s.l.length);
+  if (s.threads > LOSS_THREADS) s.threads = LOSS_THREADS;
   s.grid = lane_blocks(task, &s.l, s.threads);
   s.e = (hy_gpu_cross_entropy){
       .logits = logits.data,
@@ -200,10 +201,8 @@ hy_support hy__gpu_cross_entropy_backward(hy__gpu_task* task, const hy_call* cal
     s.e.kept = (int)vectors_of(dlogits.dtype, &s.l);
     if (s.e.kept > room) s.e.kept = room;
   }
-  unsigned threads = s.threads < BACKWARD_THREADS ? s.threads : BACKWARD_THREADS;
-  hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", "cross_entropy_backward", s.option),
-                 lane_blocks(task, &s.l, threads), hy__gpu_1d(threads), (size_t)s.e.kept * 16,
-                 HY__GPU_ARGS(&s.e));
+  hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", "cross_entropy_backward", s.option), s.grid,
+                 hy__gpu_1d(s.threads), (size_t)s.e.kept * 16, HY__GPU_ARGS(&s.e));
   hy__gpu_out_end(task, &call->out[0], &dlogits);
   return HY_SUPPORT_YES;
 }
