@@ -51,8 +51,8 @@ static const function functions[] = {
     {"erf", offsetof(hy__rows, erf), erf, 1.2, 0, 0.51, 0},
     {"sigmoid", offsetof(hy__rows, sigmoid), sigmoid, 2.5, 0x1p-119, 0.51, 0x1p-119},
     {"silu", offsetof(hy__rows, silu), silu, 3.5, 0x1p-112, 0.51, 0x1p-112},
-    {"gelu", offsetof(hy__rows, gelu), gelu, 2.5, 0x1p-2, 0.7, 0x1p-112},
-    {"gelu_tanh", offsetof(hy__rows, gelu_tanh), gelu_tanh, 2.5, 0x1p-2, 0.51, 0x1p-112},
+    {"gelu", offsetof(hy__rows, gelu), gelu, 2.5, 0x1p-2, 0.7, 0x1p-17},
+    {"gelu_tanh", offsetof(hy__rows, gelu_tanh), gelu_tanh, 2.5, 0x1p-2, 0.51, 0x1p-17},
     {"rsqrt", offsetof(hy__rows, rsqrt), inverse_root, 1.6, 0, 0.51, 0},
 };
 

@@ -286,6 +286,36 @@ static void greatest_of_bf16(void** state) {
   }
 }
 
+// A NaN of either sign, wherever it stands, beside infinities whose sum is one too.
+static void extremes_tell_of_nan(void** state) {
+  (void)state;
+  static const uint16_t nans[] = {0x7fc0, 0xffc0, 0x7f81, 0xff81};
+  static uint16_t halves[257];
+  static float floats[257];
+  for (isa_level level = ISA_SCALAR; level < ISA_LEVELS; level++) {
+    const hy__rows* rows = kernels_up_to(level)->rows;
+    for (int64_t n = 1; n <= 257; n += 64) {
+      for (int64_t at = -1; at < n; at++) {
+        for (int64_t i = 0; i < n; i++) halves[i] = (uint16_t)(0x4000 + i % 50);
+        if (n > 2) halves[0] = 0x7f80;
+        if (n > 2) halves[n - 1] = 0xff80;
+        if (at >= 0) halves[at] = nans[at % 4];
+        for (int64_t i = 0; i < n; i++) floats[i] = hy__from_bf16(halves[i]);
+        float most = rows->max_or_nan(n, floats, HY_F32),
+              least = rows->min_or_nan(n, floats, HY_F32);
+        float most_half = rows->max_or_nan(n, halves, HY_BF16);
+        float least_half = rows->min_or_nan(n, halves, HY_BF16);
+        if (at >= 0) {
+          assert_true(isnan(most) && isnan(least) && isnan(most_half) && isnan(least_half));
+          continue;
+        }
+        assert_true(most == (n > 2 ? INFINITY : 2) && most_half == most);
+        assert_true(least == (n > 2 ? -INFINITY : 2) && least_half == least);
+      }
+    }
+  }
+}
+
 // Rows whose greatest is far from 0: of the differences alone the exponentials are taken.
 static void softmax_of_large_numbers(void** state) {
   (void)state;
@@ -319,6 +349,7 @@ int main(void) {
       cmocka_unit_test(reductions),
       cmocka_unit_test(conversions),
       cmocka_unit_test(greatest_of_bf16),
+      cmocka_unit_test(extremes_tell_of_nan),
       cmocka_unit_test(extremes_lie_where_the_reference_finds_them),
       cmocka_unit_test(softmax_of_large_numbers),
   };

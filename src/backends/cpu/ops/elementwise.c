@@ -18,7 +18,7 @@ static float rounded(hy_scalar s, hy_dtype dtype) {
   return hy__load1(&place, dtype);
 }
 
-#define HY__AS_COST(name, inputs, cost, value) COST_##name = cost,
+#define HY__AS_COST(name, inputs, cost, ties, value) COST_##name = cost,
 enum { HY__MAPS(HY__AS_COST) };
 #undef HY__AS_COST
 #define USE(m, rows, name) ((m)->map = (rows)->name, (m)->cost = COST_##name)
@@ -68,7 +68,7 @@ static void map_numbers(const hy__rows* rows, const hy_call* call, hy__mapping* 
 void hy__map_op(const hy__rows* rows, const hy_call* call, hy__mapping* m) {
   *m = (hy__mapping){.p = 1, .cost = 1};
   switch (call->op) {
-#define MAPS(name, inputs, cost, value) \
+#define MAPS(name, inputs, cost, ties, value) \
   case HY_OP_##name: USE(m, rows, name); break;
     HY__OP_MAPS(MAPS)
 #undef MAPS

@@ -81,13 +81,12 @@ static void join_extreme(const job* j, state* s, const void* row, hy_dtype dtype
                          int64_t n) {
   const hy__rows* rows = j->kernels->rows;
   if (s->nan) return;
-  float sum = rows->sum(n, row, dtype), value;
-  int64_t nan = sum != sum ? find(row, dtype, n, NAN) : -1;
-  if (nan >= 0) {
-    *s = (state){NAN, first + nan, true};
+  float value =
+      wants_most(j->op) ? rows->max_or_nan(n, row, dtype) : rows->min_or_nan(n, row, dtype);
+  if (value != value) {
+    *s = (state){NAN, first + find(row, dtype, n, NAN), true};
     return;
   }
-  value = wants_most(j->op) ? rows->max(n, row, dtype) : rows->min(n, row, dtype);
   bool beats = wants_most(j->op) ? (double)value > s->value : (double)value < s->value;
   if (!beats && s->index >= 0) return;
   s->value = (double)value;

@@ -10,60 +10,62 @@
 
 #include "halyard/tensor.h"
 
-// X(name, inputs, cost, value): out = value, from the inputs a, b, c and the numbers p, q; the cost
-// of an element is in additions. First the maps that are an op of that name.
+// X(name, inputs, cost, ties, value): out = value, from the inputs a, b, c and the numbers p, q;
+// the cost of an element is in additions. Ties: to EVEN, or AWAY from 0 in bf16 where the value is
+// inexact anyway, since that takes a third of the instructions. First the maps that are an op of
+// that name.
 // clang-format off
 #define HY__OP_MAPS(X)                                                  \
-  X(add, 2, 1, fma_(p, b, a))                                           \
-  X(sub, 2, 1, fma_(-p, b, a))                                          \
-  X(mul, 2, 1, a * b)                                                   \
-  X(div, 2, 1, a / b)                                                   \
-  X(pow, 2, 32, power_of(a, b))                                         \
-  X(maximum, 2, 1, choose(is_nan(a), a, larger(a, b)))                  \
-  X(minimum, 2, 1, choose(is_nan(a), a, smaller(a, b)))                 \
-  X(addcmul, 3, 1, fma_(p * b, c, a))                                   \
-  X(addcdiv, 3, 1, fma_(p, b / c, a))                                   \
-  X(clamp, 1, 1, smaller(q, larger(p, a)))                              \
-  X(neg, 1, 1, -a)                                                      \
-  X(abs, 1, 1, absolute(a))                                             \
-  X(sign, 1, 1, sign_of(a))                                             \
-  X(floor, 1, 1, downward(a))                                           \
-  X(ceil, 1, 1, upward(a))                                              \
-  X(round, 1, 1, nearest(a))                                            \
-  X(trunc, 1, 1, toward_0(a))                                           \
-  X(relu, 1, 1, larger(splat(0), a))                                    \
-  X(sqrt, 1, 1, root(a))                                                \
-  X(rsqrt, 1, 1, inverse_root(a, bf16))                                 \
-  X(reciprocal, 1, 1, 1 / a)                                            \
-  X(exp, 1, 4, exponential(a, bf16))                                    \
-  X(log, 1, 4, natural_log(a))                                          \
-  X(sin, 1, 4, sincos_of(a, 0))                                         \
-  X(cos, 1, 4, sincos_of(a, 1))                                         \
-  X(tanh, 1, 4, hyperbolic_tangent(a, bf16))                            \
-  X(sigmoid, 1, 4, logistic(a, bf16))                                   \
-  X(erf, 1, 4, error_function(a))                                       \
-  X(silu, 1, 4, a * logistic(a, bf16))                                  \
-  X(gelu, 1, 1, a * normal_cdf(a, bf16))                                \
-  X(sigmoid_backward, 2, 1, a * (b * (1 - b)))                          \
-  X(tanh_backward, 2, 1, a * fma_(-b, b, splat(1)))                     \
-  X(relu_backward, 2, 1, choose(at_most(b, splat(0)), splat(0), a))     \
-  X(silu_backward, 2, 4, a * silu_grad(b, false))                       \
-  X(gelu_backward, 2, 1, a * gelu_grad(b, false))
+  X(add, 2, 1, EVEN, fma_(p, b, a))                                     \
+  X(sub, 2, 1, EVEN, fma_(-p, b, a))                                    \
+  X(mul, 2, 1, EVEN, a * b)                                             \
+  X(div, 2, 1, EVEN, a / b)                                             \
+  X(pow, 2, 32, EVEN, power_of(a, b))                                   \
+  X(maximum, 2, 1, EVEN, choose(is_nan(a), a, larger(a, b)))            \
+  X(minimum, 2, 1, EVEN, choose(is_nan(a), a, smaller(a, b)))           \
+  X(addcmul, 3, 1, EVEN, fma_(p * b, c, a))                             \
+  X(addcdiv, 3, 1, EVEN, fma_(p, b / c, a))                             \
+  X(clamp, 1, 1, EVEN, smaller(q, larger(p, a)))                        \
+  X(neg, 1, 1, EVEN, -a)                                                \
+  X(abs, 1, 1, EVEN, absolute(a))                                       \
+  X(sign, 1, 1, EVEN, sign_of(a))                                       \
+  X(floor, 1, 1, EVEN, downward(a))                                     \
+  X(ceil, 1, 1, EVEN, upward(a))                                        \
+  X(round, 1, 1, EVEN, nearest(a))                                      \
+  X(trunc, 1, 1, EVEN, toward_0(a))                                     \
+  X(relu, 1, 1, EVEN, larger(splat(0), a))                              \
+  X(sqrt, 1, 1, EVEN, root(a))                                          \
+  X(rsqrt, 1, 1, EVEN, inverse_root(a, bf16))                           \
+  X(reciprocal, 1, 1, EVEN, 1 / a)                                      \
+  X(exp, 1, 4, AWAY, exponential(a, bf16))                              \
+  X(log, 1, 4, AWAY, natural_log(a))                                    \
+  X(sin, 1, 4, AWAY, sincos_of(a, 0))                                   \
+  X(cos, 1, 4, AWAY, sincos_of(a, 1))                                   \
+  X(tanh, 1, 4, AWAY, hyperbolic_tangent(a, bf16))                      \
+  X(sigmoid, 1, 4, AWAY, logistic(a, bf16))                             \
+  X(erf, 1, 4, AWAY, error_function(a))                                 \
+  X(silu, 1, 4, AWAY, a * logistic(a, bf16))                            \
+  X(gelu, 1, 1, AWAY, a * normal_cdf(a, bf16))                          \
+  X(sigmoid_backward, 2, 1, EVEN, a * (b * (1 - b)))                    \
+  X(tanh_backward, 2, 1, EVEN, a * fma_(-b, b, splat(1)))               \
+  X(relu_backward, 2, 1, EVEN, choose(at_most(b, splat(0)), splat(0), a))\
+  X(silu_backward, 2, 4, AWAY, a * silu_grad(b, false))                 \
+  X(gelu_backward, 2, 1, AWAY, a * gelu_grad(b, false))
 
 // What other ops are made of.
 #define HY__OTHER_MAPS(X)                                               \
-  X(identity, 1, 1, a)                                                  \
-  X(scale, 1, 1, a * p)                                                 \
-  X(affine, 1, 1, fma_(a, p, q))                                        \
-  X(softmax_grad, 2, 1, b * (a - p))                                    \
-  X(log_softmax_grad, 2, 1, fma_(-exponential(b, bf16), p, a))          \
-  X(divide_by, 1, 1, a / p)                                             \
-  X(to_power, 1, 32, power_of(a, p))                                    \
-  X(power_from, 1, 32, power_of(p, a))                                  \
-  X(square, 1, 1, a * a)                                                \
-  X(cube, 1, 1, a * a * a)                                              \
-  X(gelu_tanh, 1, 1, gelu_by_tanh(a, bf16))                             \
-  X(gelu_tanh_backward, 2, 1, a * gelu_tanh_grad(b, false))
+  X(identity, 1, 1, EVEN, a)                                            \
+  X(scale, 1, 1, EVEN, a * p)                                           \
+  X(affine, 1, 1, EVEN, fma_(a, p, q))                                  \
+  X(softmax_grad, 2, 1, EVEN, b * (a - p))                              \
+  X(log_softmax_grad, 2, 1, AWAY, fma_(-exponential(b, bf16), p, a))    \
+  X(divide_by, 1, 1, EVEN, a / p)                                       \
+  X(to_power, 1, 32, EVEN, power_of(a, p))                              \
+  X(power_from, 1, 32, EVEN, power_of(p, a))                            \
+  X(square, 1, 1, EVEN, a * a)                                          \
+  X(cube, 1, 1, EVEN, a * a * a)                                        \
+  X(gelu_tanh, 1, 1, AWAY, gelu_by_tanh(a, bf16))                       \
+  X(gelu_tanh_backward, 2, 1, AWAY, a * gelu_tanh_grad(b, false))
 
 #define HY__MAPS(X) HY__OP_MAPS(X) HY__OTHER_MAPS(X)
 
@@ -129,7 +131,7 @@ typedef struct hy__light_step {
 } hy__light_step;
 
 typedef struct hy__rows {
-#define HY__AS_MEMBER(name, inputs, cost, value) hy__map* name[HY__ROW_TYPES];
+#define HY__AS_MEMBER(name, inputs, cost, ties, value) hy__map* name[HY__ROW_TYPES];
   HY__MAPS(HY__AS_MEMBER)
 #undef HY__AS_MEMBER
 #define HY__AS_MEMBER(name, inputs, value) hy__test* name;
@@ -145,7 +147,9 @@ typedef struct hy__rows {
                       float centre);  // sum of (x - centre)^2
   float (*product)(int64_t n, const void* x, hy_dtype dtype);
   float (*max)(int64_t n, const void* x, hy_dtype dtype);  // the greatest, whatever NaN is among
-  float (*min)(int64_t n, const void* x, hy_dtype dtype);  // the same
+  // NaN where one is among them.
+  float (*max_or_nan)(int64_t n, const void* x, hy_dtype dtype);
+  float (*min_or_nan)(int64_t n, const void* x, hy_dtype dtype);
   float (*dot)(int64_t n, const float* x, const float* y);
   void (*add_into)(int64_t n, const void* x, hy_dtype dtype, float* sums);  // sums += x
   // bf16 as f32 and back.

@@ -9,7 +9,7 @@
 typedef __m512 vec;
 typedef __mmask16 flags;
 typedef int32_t ints __attribute__((vector_size(64)));
-enum { WIDTH = 16, FUSED = 1 };
+enum { WIDTH = 16, FUSED = 1, LOOKUP = 1 };  // LOOKUP: that lookup16 is quick
 
 HY__INLINE vec splat(float x) {
   return _mm512_set1_ps(x);
@@ -84,6 +84,10 @@ HY__INLINE flags is_nan(vec a) {
   return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
 }
 
+HY__INLINE flags either_nan(vec a, vec b) {
+  return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);
+}
+
 HY__INLINE flags odd(ints n) {
   return _mm512_test_epi32_mask((__m512i)n, _mm512_set1_epi32(1));
 }
@@ -103,6 +107,11 @@ HY__INLINE void store_flags(uint8_t* p, flags f) {
 
 HY__INLINE ints to_ints(vec x) {
   return (ints)_mm512_cvtps_epi32(x);
+}
+
+// table[i % 16]
+HY__INLINE vec lookup16(const float table[16], ints i) {
+  return _mm512_permutexvar_ps((__m512i)i, _mm512_loadu_ps(table));
 }
 
 HY__INLINE vec nearest(vec x) {
@@ -190,4 +199,8 @@ HY__INLINE ints pack_upper_halves(ints a, ints b) {
 // The greater of each half of a lane, as signed integers.
 HY__INLINE ints larger_halves(ints a, ints b) {
   return (ints)_mm512_max_epi16((__m512i)a, (__m512i)b);
+}
+
+HY__INLINE ints larger_unsigned_halves(ints a, ints b) {
+  return (ints)_mm512_max_epu16((__m512i)a, (__m512i)b);
 }

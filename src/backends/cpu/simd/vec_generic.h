@@ -10,7 +10,7 @@ typedef float vec __attribute__((vector_size(4 * WIDTH_OF_VEC)));
 typedef int32_t ints __attribute__((vector_size(4 * WIDTH_OF_VEC)));
 typedef uint32_t words __attribute__((vector_size(4 * WIDTH_OF_VEC)));  // wrap around
 typedef ints flags;                                                     // all ones, or 0
-enum { WIDTH = WIDTH_OF_VEC };
+enum { WIDTH = WIDTH_OF_VEC, LOOKUP = 0 };
 #ifdef FUSED_MULTIPLY_ADD
 enum { FUSED = 1 };
 #else
@@ -67,6 +67,10 @@ HY__INLINE flags is_nan(vec a) {
   return ~same(a, a);
 }
 
+HY__INLINE flags either_nan(vec a, vec b) {
+  return is_nan(a) | is_nan(b);
+}
+
 HY__INLINE flags odd(ints n) {
   return (n & 1) != 0;
 }
@@ -91,6 +95,12 @@ HY__INLINE void store_flags(uint8_t* p, flags f) {
 
 HY__INLINE ints to_ints(vec x) {
   return __builtin_convertvector(x, ints);
+}
+
+HY__INLINE vec lookup16(const float table[16], ints i) {
+  vec x;
+  for (int k = 0; k < WIDTH; k++) x[k] = table[i[k] & 15];
+  return x;
 }
 
 // From 2^23 on, every float is whole.
@@ -201,5 +211,11 @@ HY__INLINE ints pack_upper_halves(ints a, ints b) {
 HY__INLINE ints larger_halves(ints a, ints b) {
   typedef int16_t shorts __attribute__((vector_size(4 * WIDTH_OF_VEC)));
   shorts x = (shorts)a, y = (shorts)b, more = x > y;
+  return (ints)((more & x) | (~more & y));
+}
+
+HY__INLINE ints larger_unsigned_halves(ints a, ints b) {
+  typedef uint16_t shorts __attribute__((vector_size(4 * WIDTH_OF_VEC)));
+  shorts x = (shorts)a, y = (shorts)b, more = (shorts)(x > y);
   return (ints)((more & x) | (~more & y));
 }
