@@ -162,9 +162,10 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   if (j.x.m == 0 || j.w.n == 0) return HY_OK;
   j.kernels = kernels;
   j.kernel = kernels->quant.int8;
-  bool tiles = j.x.m > HY__INT8_MAX_M && j.kernel->mr > 0 && j.x.k > 0 &&
+  bool dots = j.kernel->takes(&j.x, &j.w);
+  bool tiles = (j.x.m > HY__INT8_MAX_M || !dots) && j.kernel->mr > 0 && j.x.k > 0 &&
                j.k_group % j.kernel->multiple == 0;
-  if (!tiles && !j.kernel->takes(&j.x, &j.w)) j.kernel = &hy__int8_generic;
+  if (!tiles && !dots) j.kernel = &hy__int8_generic;
   return (tiles ? run_tiles(&j) : run_dots(&j)) ? HY_OK : hy__cpu_no_memory(call);
 }
 

@@ -3,192 +3,183 @@
 // The instruction multiplies unsigned by signed bytes. The weights are made unsigned by adding 128
 // (int4: 8), which is one xor; what that adds, 128 times the sum of the row of x, is the same for
 // every row of weights, and the sums start at its negative. All of it is exact.
+#include <stddef.h>
 #include <string.h>
 
 #include "backends/cpu/family.h"
 #include "backends/cpu/quant/int8_kernel.h"
 
 #if defined(__x86_64__)
-#include "backends/cpu/quant/x86/weights_avx512.h"
+#include "backends/cpu/quant/x86/lanes_vnni.h"
 
 HY__TARGET_VNNI
 
-HY__INLINE __mmask64 first64(int64_t n) {
-  return n >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (n > 0 ? n : 0)) - 1;
-}
-
-// -offset times the sums of each lane's four numbers.
-HY__INLINE __m512i counterweight(__m512i sums, hy_dtype weights) {
-  return _mm512_sub_epi32(_mm512_setzero_si512(),
-                          _mm512_slli_epi32(sums, weights == HY_I4 ? 3 : 7));
-}
-
-HY__INLINE __m512i lane_sums(__m512i sums, __m512i x) {
-  return _mm512_dpbusd_epi32(sums, _mm512_set1_epi8(1), x);
-}
+// Keeps a vector in a register. Left alone, GCC reads what several instructions use from memory
+// each time, and copies the sums of tiles back and forth until it runs out of registers.
+#define IN_REGISTER(x) __asm__("" : "+v"(x))
 
 // ---- dot products ----
-
-// 64 bytes of weights meet a block of a line: 64 numbers, or 128 for int4, whose bytes hold an even
-// number below an odd one. Lane i holds numbers 4 i .. or 8 i .. of the block.
-enum { BYTES = 64 };
 
 typedef struct block {
   __m512i start;
   __m512 scale;
-  __m512i x[2];  // int4: the even numbers and the odd ones; int8: only the first
+  __m512i x[2 * HY__BLOCK_VECTORS];  // int8: only the first half
 } block;
 
-static bool takes(const hy__int8_rows* x, const hy__quantized* w) {
-  int64_t lane = w->dtype == HY_I4 ? 8 : 4, length = lane * 16;
-  bool even_w = w->group == w->k || w->group == 32 || w->group == 64 || w->group % length == 0;
-  return even_w && (x->group == x->k || x->group % lane == 0);
+static int64_t block_bytes(hy_dtype weights) {
+  return (int64_t)(offsetof(block, x) + sizeof(__m512i) * (size_t)hy__number_vectors(weights));
 }
 
-static int64_t block_bytes(hy_dtype weights) {
-  return (int64_t)sizeof(block) - (weights == HY_I4 ? 0 : BYTES);
+static bool takes(const hy__int8_rows* x, const hy__quantized* w) {
+  return hy__lanes_take(w->group, w->k, w->dtype) && hy__lanes_take(x->group, x->k, w->dtype);
 }
 
 static int64_t row_bytes(const hy__int8_rows* x, const hy__quantized* w) {
-  int64_t length = w->dtype == HY_I4 ? 2 * BYTES : BYTES;
-  return (x->k + length - 1) / length * block_bytes(w->dtype);
+  int64_t numbers = hy__block_numbers(w->dtype);
+  return (x->k + numbers - 1) / numbers * block_bytes(w->dtype);
 }
 
-HY__INLINE __m512i bytes_of(__m512i words_a, __m512i words_b) {
-  return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(words_a)),
-                            _mm512_cvtepi16_epi8(words_b), 1);
-}
-
-static __m512 lane_scales(const hy__int8_rows* x, int64_t i, int64_t at, int64_t length) {
+HY__INLINE void order_row(hy_dtype weights, const hy__int8_rows* x, int64_t i, char* to) {
+  const int64_t numbers = hy__block_numbers(weights);
+  const hy__lane_scales walk = hy__lane_scales_of(x->group, x->k, weights);
   const float* scale = x->scale + i * x->scale_row;
-  int64_t lane = length / 16;
-  if (x->group == x->k || x->group == 32 || x->group == 64 || x->group % length == 0)
-    return hy__block_scales(scale + at / x->group, x->group, length, x->k - at);
-  float each[16] = {0};
-  for (int l = 0; l < 16 && at + l * lane < x->k; l++) each[l] = scale[(at + l * lane) / x->group];
-  return _mm512_loadu_ps(each);
-}
-
-static void order(const hy__int8_rows* x, const hy__quantized* w, int64_t i, void* line) {
-  bool nibbles = w->dtype == HY_I4;
-  int64_t length = nibbles ? 2 * BYTES : BYTES, step = block_bytes(w->dtype);
-  const signed char* data = x->data + i * x->row;
-  char* to = line;
-  for (int64_t at = 0; at < x->k; at += length, to += step) {
-    block* b = (block*)to;
-    __m512i first = _mm512_maskz_loadu_epi8(first64(x->k - at), data + at);
-    b->scale = lane_scales(x, i, at, length);
-    if (!nibbles) {
-      b->x[0] = first;
-      b->start = counterweight(lane_sums(_mm512_setzero_si512(), first), HY_I8);
-      continue;
-    }
-    __m512i second = _mm512_maskz_loadu_epi8(first64(x->k - at - 64), data + at + 64);
-    b->x[0] = bytes_of(first, second);
-    b->x[1] = bytes_of(_mm512_srli_epi16(first, 8), _mm512_srli_epi16(second, 8));
-    b->start = counterweight(lane_sums(lane_sums(_mm512_setzero_si512(), b->x[0]), b->x[1]), HY_I4);
-  }
-}
-
-HY__INLINE __m512 add_block(hy_dtype dtype, __m512i bytes, const block* b, __m512 scales,
-                            __m512 sum) {
-  __m512i products;
-  if (dtype == HY_I4) {
-    __m512i unsign = _mm512_xor_si512(bytes, _mm512_set1_epi8((char)0x88));
-    __m512i low = _mm512_and_si512(unsign, _mm512_set1_epi8(15));
-    __m512i high = _mm512_and_si512(_mm512_srli_epi16(unsign, 4), _mm512_set1_epi8(15));
-    products = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(b->start, low, b->x[0]), high, b->x[1]);
-  } else {
-    __m512i unsign = _mm512_xor_si512(bytes, _mm512_set1_epi8((char)0x80));
-    products = _mm512_dpbusd_epi32(b->start, unsign, b->x[0]);
-  }
-  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(products), _mm512_mul_ps(scales, b->scale), sum);
-}
-
-// Up to PAIR rows of weights with m rows of x: as two rows where x is too large for L1, of which
-// each of its blocks is then read half as often, else one after another in the order of memory.
-enum { PAIR = 2, X_FOR_PAIRS = 24 << 10 };
-
-HY__INLINE void dot_rows(hy_dtype dtype, int rows, bool near, const hy__quantized* w,
-                         hy__scale_walk walk, int64_t first, const char* lines, int64_t line_size,
-                         int m, float* out, int64_t ldo) {
-  const int64_t length = dtype == HY_I4 ? 2 * BYTES : BYTES, step = block_bytes(dtype);
-  const unsigned char* data = w->data + first * w->row;
-  const float* scale = w->scale + first * w->scale_row;
   int64_t block_in_group = 0;
-  __m512 sums[PAIR][HY__INT8_MAX_M];
-#pragma GCC unroll 2
-  for (int r = 0; r < rows; r++) {
-#pragma GCC unroll 4
-    for (int l = 0; l < m; l++) sums[r][l] = _mm512_setzero_ps();
-  }
-  int64_t left = w->k;
-  for (; left >= length; left -= length, data += BYTES, lines += step) {
-    // What a pair has ahead of its end is that of the next pair.
-    const unsigned char* ahead = data + HY__WEIGHTS_AHEAD / rows;
-    if (rows > 1 && left * BYTES <= HY__WEIGHTS_AHEAD / rows * length) ahead += (rows - 1) * w->row;
-#pragma GCC unroll 2
-    for (int r = 0; r < rows; r++) {
-      hy__prefetch(ahead + r * w->row, near);
-      __m512i bytes = _mm512_loadu_si512(data + r * w->row);
-      __m512 scales = hy__block_scales(scale + r * w->scale_row, w->group, length, length);
-#pragma GCC unroll 4
-      for (int l = 0; l < m; l++)
-        sums[r][l] =
-            add_block(dtype, bytes, (const block*)(lines + l * line_size), scales, sums[r][l]);
-    }
+  for (int64_t at = 0; at < x->k; at += numbers, to += block_bytes(weights)) {
+    block* b = (block*)to;
+    __m512i sums = hy__order_block(weights, x->data + i * x->row + at, x->k - at, b->x);
+    b->start = hy__counterweight(sums, weights);
+    b->scale = hy__load_lane_scales(&walk, scale, x->k - at >= numbers);
     if (++block_in_group == walk.blocks) {
       scale += walk.advance;
       block_in_group = 0;
     }
   }
-  __mmask64 mask = first64(dtype == HY_I4 ? left / 2 : left);
-  for (int r = 0; r < rows && left > 0; r++) {
-    __m512i bytes = _mm512_maskz_loadu_epi8(mask, data + r * w->row);
-    __m512 scales = hy__block_scales(scale + r * w->scale_row, w->group, length, left);
-    for (int l = 0; l < m; l++)
-      sums[r][l] =
-          add_block(dtype, bytes, (const block*)(lines + l * line_size), scales, sums[r][l]);
+}
+
+static void order(const hy__int8_rows* x, const hy__quantized* w, int64_t i, void* row) {
+  if (w->dtype == HY_I4)
+    order_row(HY_I4, x, i, row);
+  else
+    order_row(HY_I8, x, i, row);
+}
+
+// `rows` rows of weights, one or PAIR, with m rows of x. With several rows of x a pair reads each
+// of their blocks half as often; with one, a row after another in the order of memory is faster.
+enum { PAIR = 2 };
+
+typedef struct products {
+  const hy__quantized* w;
+  hy__lane_scales walk;
+  hy__rest rest;
+  const char* x;
+  int64_t x_row;
+} products;
+
+HY__INLINE void add_block(hy_dtype dtype, int rows, int m, const products* p,
+                          const unsigned char* data, const float* scale, const hy__rest* rest,
+                          const char* x, __m512 sums[PAIR][HY__INT8_MAX_M]) {
+  __m512i w[PAIR][HY__BLOCK_VECTORS], lanes[PAIR][HY__INT8_MAX_M];
+#pragma GCC unroll 2
+  for (int r = 0; r < rows; r++) hy__load_block(data + r * p->w->row, rest, w[r]);
+#pragma GCC unroll 8
+  for (int v = 0; v < hy__number_vectors(dtype); v++) {
+    __m512i weights[PAIR];
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++) weights[r] = hy__unsigned_numbers(dtype, w[r], v);
+#pragma GCC unroll 4
+    for (int i = 0; i < m; i++) {
+      const block* b = (const block*)(x + i * p->x_row);
+      __m512i numbers = b->x[v], start = b->start;
+      if (rows > 1) IN_REGISTER(numbers);
+      if (rows > 1 && v == 0) IN_REGISTER(start);
+#pragma GCC unroll 2
+      for (int r = 0; r < rows; r++)
+        lanes[r][i] = _mm512_dpbusd_epi32(v == 0 ? start : lanes[r][i], weights[r], numbers);
+    }
+  }
+#pragma GCC unroll 2
+  for (int r = 0; r < rows; r++) {
+    __m512 scales = hy__load_lane_scales(&p->walk, scale + r * p->w->scale_row, !rest);
+#pragma GCC unroll 4
+    for (int i = 0; i < m; i++) {
+      const block* b = (const block*)(x + i * p->x_row);
+      sums[r][i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(lanes[r][i]), _mm512_mul_ps(scales, b->scale),
+                                   sums[r][i]);
+    }
+  }
+}
+
+HY__INLINE void dot_rows(hy_dtype dtype, int rows, int m, bool near, const products* p,
+                         int64_t first, float* out, int64_t ldo) {
+  const hy__quantized* w = p->w;
+  const unsigned char* data = w->data + first * w->row;
+  const float* scale = w->scale + first * w->scale_row;
+  const char* x = p->x;
+  int64_t left = dtype == HY_I4 ? w->k / 2 : w->k, block_in_group = 0;
+  __m512 sums[PAIR][HY__INT8_MAX_M];
+#pragma GCC unroll 2
+  for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+    for (int i = 0; i < m; i++) sums[r][i] = _mm512_setzero_ps();
+  }
+  for (; left > 0; left -= HY__BLOCK, data += HY__BLOCK, x += block_bytes(dtype)) {
+    // What a pair has ahead of its end is that of the next pair.
+    const unsigned char* ahead = data + HY__WEIGHTS_AHEAD;
+    if (left <= HY__WEIGHTS_AHEAD) ahead += (rows - 1) * w->row;
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+      for (int v = 0; v < HY__BLOCK_VECTORS; v++) hy__prefetch(ahead + r * w->row + 64 * v, near);
+    }
+    if (left < HY__BLOCK) {
+      add_block(dtype, rows, m, p, data, scale, &p->rest, x, sums);
+      break;
+    }
+    add_block(dtype, rows, m, p, data, scale, NULL, x, sums);
+    if (++block_in_group == p->walk.blocks) {
+      scale += p->walk.advance;
+      block_in_group = 0;
+    }
   }
 #pragma GCC unroll 2
   for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 4
-    for (int l = 0; l < m; l++) out[l * ldo + r] = _mm512_reduce_add_ps(sums[r][l]);
+    for (int i = 0; i < m; i++) out[i * ldo + r] = _mm512_reduce_add_ps(sums[r][i]);
   }
 }
 
-HY__INLINE void all_rows(hy_dtype dtype, const hy__quantized* w, int64_t first, int n,
-                         const char* lines, int64_t line_size, int m, float* out, int64_t ldo) {
-  hy__scales_ahead ahead = hy__scales_ahead_of(w);
-  hy__scale_walk walk = hy__scale_walk_of(w, dtype == HY_I4 ? 2 * BYTES : BYTES);
-  int64_t x_bytes = m * line_size;
-  bool pairs = m > 1 && x_bytes > X_FOR_PAIRS;
-  // int8 has few scales, and one row of x leaves it enough of L1.
-  bool near = !pairs && (x_bytes <= HY__X_IN_L1 || (dtype == HY_I8 && m == 1));
-  int step = pairs ? PAIR : 1;
+// One row of x leaves room in L1 for weights, unless it is long and the weights have many scales.
+enum { X_WITH_SCALES = 4 << 10 };
+
+HY__INLINE void all_rows(hy_dtype dtype, int m, const products* p, int64_t first, int n, float* out,
+                         int64_t ldo) {
+  hy__scales_ahead ahead = hy__scales_ahead_of(p->w);
+  bool near = m == 1 && (dtype == HY_I8 || p->x_row <= X_WITH_SCALES);
+  const int step = m > 1 ? PAIR : 1;
   for (int r = 0; r < n; r += n - r < step ? 1 : step) {
-    for (int i = 0; i < step && !near; i++) hy__prefetch_scales(w, first + r + i, ahead);
-    if (m > 1 && pairs && n - r >= PAIR)
-      dot_rows(dtype, PAIR, false, w, walk, first + r, lines, line_size, m, out + r, ldo);
-    else if (near)
-      dot_rows(dtype, 1, true, w, walk, first + r, lines, line_size, m, out + r, ldo);
+    for (int i = 0; i < step; i++) hy__prefetch_scales(p->w, first + r + i, ahead);
+    if (near)
+      dot_rows(dtype, 1, m, true, p, first + r, out + r, ldo);
+    else if (n - r < step)
+      dot_rows(dtype, 1, m, false, p, first + r, out + r, ldo);
     else
-      dot_rows(dtype, 1, false, w, walk, first + r, lines, line_size, m, out + r, ldo);
+      dot_rows(dtype, step, m, false, p, first + r, out + r, ldo);
   }
 }
 
-static void gemv(const hy__int8_rows* x, const hy__quantized* w, int64_t first, int rows,
-                 const void* lines, int m, float* out, int64_t ldo) {
-  int64_t size = row_bytes(x, w);
+static void gemv(const hy__int8_rows* x, const hy__quantized* w, int64_t first, int n,
+                 const void* rows, int m, float* out, int64_t ldo) {
+  const products p = {w, hy__lane_scales_of(w->group, w->k, w->dtype),
+                      hy__rest_of(w->dtype == HY_I4 ? w->k / 2 : w->k), rows, row_bytes(x, w)};
   switch (m + (w->dtype == HY_I4 ? 4 : 0)) {
-    case 1: all_rows(HY_I8, w, first, rows, lines, size, 1, out, ldo); return;
-    case 2: all_rows(HY_I8, w, first, rows, lines, size, 2, out, ldo); return;
-    case 3: all_rows(HY_I8, w, first, rows, lines, size, 3, out, ldo); return;
-    case 4: all_rows(HY_I8, w, first, rows, lines, size, 4, out, ldo); return;
-    case 5: all_rows(HY_I4, w, first, rows, lines, size, 1, out, ldo); return;
-    case 6: all_rows(HY_I4, w, first, rows, lines, size, 2, out, ldo); return;
-    case 7: all_rows(HY_I4, w, first, rows, lines, size, 3, out, ldo); return;
-    default: all_rows(HY_I4, w, first, rows, lines, size, 4, out, ldo); return;
+    case 1: all_rows(HY_I8, 1, &p, first, n, out, ldo); return;
+    case 2: all_rows(HY_I8, 2, &p, first, n, out, ldo); return;
+    case 3: all_rows(HY_I8, 3, &p, first, n, out, ldo); return;
+    case 4: all_rows(HY_I8, 4, &p, first, n, out, ldo); return;
+    case 5: all_rows(HY_I4, 1, &p, first, n, out, ldo); return;
+    case 6: all_rows(HY_I4, 2, &p, first, n, out, ldo); return;
+    case 7: all_rows(HY_I4, 3, &p, first, n, out, ldo); return;
+    default: all_rows(HY_I4, 4, &p, first, n, out, ldo); return;
   }
 }
 
@@ -233,8 +224,9 @@ static void pack_rows(const hy__int8_rows* x, hy_dtype weights, int64_t first, i
       for (int i = 0; i < 16; i++) {
         rows[i] = _mm512_setzero_si512();
         if (i >= m) continue;
-        rows[i] = _mm512_maskz_loadu_epi8(first64(left), x->data + (first + i) * x->row + at + in);
-        sums[i] = lane_sums(sums[i], rows[i]);
+        rows[i] =
+            _mm512_maskz_loadu_epi8(hy__first64(left), x->data + (first + i) * x->row + at + in);
+        sums[i] = hy__lane_sums(sums[i], rows[i]);
       }
       store_lanes(rows, (int)left / 4, MR, to);
       to += left / 4 * MR;
@@ -249,10 +241,10 @@ HY__INLINE __m512i unsigned_weights(const hy__quantized* w, int64_t row, int64_t
                                     int64_t count) {
   const unsigned char* data = w->data + row * w->row;
   if (w->dtype == HY_I8)
-    return _mm512_xor_si512(_mm512_maskz_loadu_epi8(first64(count), data + at),
+    return _mm512_xor_si512(_mm512_maskz_loadu_epi8(hy__first64(count), data + at),
                             _mm512_set1_epi8((char)0x80));
-  __m512i words =
-      _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8((__mmask32)first64(count / 2), data + at / 2));
+  __m512i words = _mm512_cvtepu8_epi16(
+      _mm256_maskz_loadu_epi8((__mmask32)hy__first64(count / 2), data + at / 2));
   __m512i each = _mm512_and_si512(_mm512_or_si512(words, _mm512_slli_epi16(words, 4)),
                                   _mm512_set1_epi16(0x0f0f));
   return _mm512_xor_si512(each, _mm512_set1_epi8(8));
@@ -289,10 +281,6 @@ static void pack_weights(const hy__quantized* w, int64_t first, int n, int64_t k
   }
 }
 
-// Keeps a sum in the register that the instruction adds to: left alone, GCC copies it back and
-// forth and runs out of registers.
-#define IN_PLACE(x) __asm__("" : "+v"(x))
-
 HY__INLINE void multiply_rows(int m, int64_t k_groups, int64_t lanes, const int32_t* a,
                               const int32_t* b, float* sums) {
   __m512 low_sum[MR], high_sum[MR];
@@ -313,8 +301,8 @@ HY__INLINE void multiply_rows(int m, int64_t k_groups, int64_t lanes, const int3
         __m512i x = _mm512_set1_epi32(a[i]);
         low[i] = _mm512_dpbusd_epi32(low[i], b0, x);
         high[i] = _mm512_dpbusd_epi32(high[i], b1, x);
-        IN_PLACE(low[i]);
-        IN_PLACE(high[i]);
+        IN_REGISTER(low[i]);
+        IN_REGISTER(high[i]);
       }
     }
     __m512 low_scale = _mm512_loadu_ps(columns), high_scale = _mm512_loadu_ps(columns + 16);
