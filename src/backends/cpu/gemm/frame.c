@@ -98,6 +98,9 @@ static void fill_row(const filling* t, const char* row, bool two, int64_t y, voi
   last = min_i64(last, t->from->w);
   if (first >= last) return;
   const uint16_t* halves = (const uint16_t*)row;
+  int64_t size = (int64_t)hy_dtype_size(t->from->dtype), bytes = (last - first) * size;
+  if (t->from->column == 1) hy__frame_prefetch(row, bytes);
+  if (t->from->column == 1 && two) hy__frame_prefetch(row + t->from->plane * size, bytes);
   if (f->layout == HY__FRAME_F32) {
     fill_floats(t, row, y, first, last, plane);
   } else if (f->layout == HY__FRAME_BF16) {
@@ -123,7 +126,7 @@ static void fill_plane(void* context, int64_t index) {
     int64_t y = f->origin.h + i * f->gap.h;
     if (y < 0 || y >= f->h * f->step.h) continue;
     fill_row(t, t->from->data + (channel * t->from->plane + i * t->from->row) * size,
-             channel + 1 < f->channels, y, plane);
+             f->layout == HY__FRAME_PAIRS && channel + 1 < f->channels, y, plane);
   }
 }
 

@@ -43,4 +43,10 @@ int64_t hy__frame_place(const hy__frame* f, int64_t row, int64_t column);
 // Copies image planes into it, all of the pool's threads taking part.
 void hy__frame_fill(const hy__gemm_kernels* kernels, const hy__frame* f, const hy__planes* from);
 
+// Asks for a row of an image that is read some rows after this one; planes follow one another.
+static inline void hy__frame_prefetch(const char* row, int64_t bytes) {
+  enum { PREFETCH_BYTES = 1024 };
+  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + PREFETCH_BYTES + at);
+}
+
 #endif  // HALYARD_CPU_GEMM_FRAME_H_

@@ -63,6 +63,7 @@ static void copy_positions(const dweight_band* d, const hy__planes* dy, int64_t 
     count = min_i64(d->x.w - x, end - k);
     int64_t n = max_i64(0, min_i64(dy->w - x, count));
     const char* from = dy->data + (channel * dy->plane + y * dy->row + x * dy->column) * size;
+    if (dy->column == 1) hy__frame_prefetch(from, n * size);
     if (number == size && dy->column == 1)
       memcpy(to, from, (size_t)(n * size));
     else if (d->c->halves)
