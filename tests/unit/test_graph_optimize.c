@@ -283,6 +283,41 @@ static void test_each_tile(void** state) {
   assert_true(calls > 0 && tried > calls);  // products, and chains
 }
 
+static hy_provider with_a_wrong_variant;
+
+static int32_t two_ways(void* handle, const hy_graph_node* node) {
+  (void)handle;
+  return node->kind == HY_NODE_CALL && node->call->op == HY_OP_linear ? 2 : 1;
+}
+
+static hy_status run_wrongly(void* handle, void* on, const hy_graph_node* node, int32_t variant) {
+  assert_int_equal(variant, 1);
+  hy_status status = with_a_wrong_variant.run(handle, on, node->call);
+  ((float*)node->call->out[0].data)[0] += 1;
+  return status;
+}
+
+// A variant with other values is found out before it is timed, however fast.
+static void test_wrong_tile(void** state) {
+  (void)state;
+  random_state = 11;
+  build b = begin(3, 24);
+  hy_tensor y = linear(&b, b.x, b.n, true);
+  finish(&b, &y);
+  launch(&b, memory[2]);
+  with_a_wrong_variant = *b.graph->nodes[0]->provider;
+  with_a_wrong_variant.variants = two_ways;
+  with_a_wrong_variant.run_variant = run_wrongly;
+  b.graph->nodes[0]->provider = &with_a_wrong_variant;
+  hy_optimize_report report;
+  CHECK_OK(hy_graph_optimize(b.graph, 1, &report));
+  assert_true(report.refused == 1 && report.timed == report.candidates - 1);
+  assert_null(strstr(report.choices, "tile"));
+  launch(&b, memory[3]);
+  assert_close(memory[2], memory[3], hy_tensor_numel(&y));
+  hy_graph_destroy(b.graph);
+}
+
 // All at once, on graphs of several families, by the search itself.
 static hy_graph* mixed(uint64_t seed, build* out, hy_tensor* y) {
   random_state = seed;
@@ -474,9 +509,16 @@ int main(void) {
   if (!mkdtemp(folder)) return 1;
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
-      TEST(test_each_rewrite), TEST(test_join_with_a_cache),   TEST(test_softmax_written_out),
-      TEST(test_each_tile),    TEST(test_search_keeps_values), TEST(test_captured),
-      TEST(test_cache),        TEST(test_corrupt_cache),       TEST(test_what_a_decision_may_say),
+      TEST(test_each_rewrite),
+      TEST(test_join_with_a_cache),
+      TEST(test_softmax_written_out),
+      TEST(test_each_tile),
+      TEST(test_wrong_tile),
+      TEST(test_search_keeps_values),
+      TEST(test_captured),
+      TEST(test_cache),
+      TEST(test_corrupt_cache),
+      TEST(test_what_a_decision_may_say),
       TEST(test_no_search),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -101,6 +101,7 @@ static hy_status join_residual(hy_graph* graph, int linear, int add, int y) {
 }
 
 hy_status hy__pass_epilogue(hy_graph* graph, int* changes) {
+  HY_TRY(hy__fold_norm(graph, changes));
   hy__uses* uses = hy__graph_uses(graph);
   if (!uses) return HY_OUT_OF_MEMORY;
   hy_status status = HY_OK;

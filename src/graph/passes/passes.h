@@ -47,10 +47,11 @@ hy_status hy__pass_common(hy_graph* graph, int* changes);
 hy_status hy__pass_fold(hy_graph* graph, int* changes);
 // View elimination: who reads a copy reads its source.
 hy_status hy__pass_views(hy_graph* graph, int* changes);
-// Products followed by a bias or a residual become one call with an epilogue, and a softmax that is
-// written out becomes one.
+// Products followed by a bias or a residual become one call with an epilogue, those behind a norm
+// one with both, and a softmax that is written out becomes one.
 hy_status hy__pass_epilogue(hy_graph* graph, int* changes);
 hy_status hy__fold_softmax(hy_graph* graph, int* changes);
+hy_status hy__fold_norm(hy_graph* graph, int* changes);
 // Elementwise results that wait over the peak are made again for their late readers.
 hy_status hy__pass_recompute(hy_graph* graph, int* changes);
 // Chains of elementwise calls, with a reduction behind them, become one loop nest.
