@@ -92,7 +92,7 @@ def cambricon_kinds(arguments):
         words = text.replace("*", " ").replace("[", " ").split()
         if not words or words == ["void"]:
             continue
-        if "*" in text or "[" in text or re.fullmatch(r"[DOPQVCWUXALM]|cnnl_tensor|cnnl\w*(Descriptor|Handle|Algo|Result|Prefer)_t|"
+        if "*" in text or "[" in text or re.fullmatch(r"[DOPQSVCWUXALM]|cnnl_tensor|cnnl\w*(Descriptor|Handle|Algo|Result|Prefer)_t|"
                                                      r"cn\w*(Queue|Notifier|Comm|CliqueId|TaskTopo|TaskTopoEntity|TaskTopoNode)_t", words[0]):
             found.append("pointer")
         else:

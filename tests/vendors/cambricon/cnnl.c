@@ -133,6 +133,12 @@ static void put_desc(job* j, int i, const argument* args) {
   t->data = (void*)args[i + 1].pointer;
 }
 
+static void put_second(job* j, const void* data) {
+  hy_tensor* t = &j->tensors[j->n_tensors++];
+  *t = data ? t[-1] : hy_tensor_absent();
+  if (data) t->data = (void*)data;
+}
+
 static void put_list(job* j, int i, const argument* args, int n) {
   cnnlTensorStruct* const* descs = args[i].pointer;
   const void* const* data = args[i + 1].pointer;
@@ -154,6 +160,7 @@ static void put(job* j, const argument* args, int n) {
     j->args[i].real = args[i].real;
     j->args[i].present = args[i].pointer != NULL;
     if (args[i].kind == 'D' || args[i].kind == 'O') put_desc(j, i, args);
+    if (args[i].kind == 'S') put_second(j, args[i].pointer);
     if (args[i].kind == 'X') j->args[i].desc = *(const op_desc*)args[i].pointer;
     if (args[i].kind == 'L') put_list(j, i, args, count);
     if (args[i].kind == 'A')
@@ -272,7 +279,7 @@ static int plan(const char* name, const char* of, const cnnlContext* handle, con
 // ---- the entry points ----
 
 typedef const cnnlTensorStruct *D, *O;
-typedef const void *P, *V, *C;
+typedef const void *P, *S, *V, *C;
 typedef void *Q, *W, *U;
 typedef size_t Z, Y;
 typedef const op_desc* X;
@@ -286,6 +293,7 @@ typedef const void* const* M;
 #define CAPTURE_D POINTER('D')
 #define CAPTURE_O POINTER('O')
 #define CAPTURE_P POINTER('P')
+#define CAPTURE_S POINTER('S')
 #define CAPTURE_Q POINTER('Q')
 #define CAPTURE_V POINTER('V')
 #define CAPTURE_C POINTER('C')

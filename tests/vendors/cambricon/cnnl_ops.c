@@ -367,6 +367,44 @@ int op_softmax_backward(const job* j, bool check) {
   return softmax(j, check, 2, in, HY_OP_softmax_backward, HY_OP_log_softmax_backward);
 }
 
+// ---- norms ----
+
+static int check_norm(const job* j, int axis_at) {
+  hy_tensor x = job_tensor(j, 0), weight = job_tensor(j, 1);
+  RULE(job_integer(j, axis_at) == 1 && x.ndim == 2, "cnnl%s: axis %d of %d dimensions",
+       j->row->name, (int)job_integer(j, axis_at), x.ndim);
+  RULE(weight.dtype == x.dtype && weight.ndim == 1 && weight.shape[0] == x.shape[1],
+       "cnnl%s: the weight does not fit", j->row->name);
+  hy_tensor last = job_tensor(j, -1);
+  RULE(last.ndim == 1 && last.shape[0] == x.shape[0], "cnnl%s: statistics of %d dimensions",
+       j->row->name, last.ndim);
+  return CNNL_STATUS_SUCCESS;
+}
+
+// The reference keeps the dimension of a statistic.
+static hy_tensor kept(hy_tensor t) {
+  t.ndim = 2;
+  t.shape[1] = t.stride[0] = t.stride[1] = 1;
+  return t;
+}
+
+int op_layer_norm(const job* j, bool check) {
+  int code = check_norm(j, 2);
+  if (code) return code;
+  hy_tensor out[] = {job_tensor(j, 3), kept(job_tensor(j, 4)), kept(job_tensor(j, 5))};
+  return job_reference(j, check, 3, j->tensors, 3, out, (hy_attrs){.norm = {1, j->args[6].real}});
+}
+
+// What becomes of the statistics is not public: rubbish here.
+int op_rms_norm(const job* j, bool check) {
+  int code = check_norm(j, 0);
+  if (code) return code;
+  RULE(job_tensor(j, 2).dtype == HY_NONE, "cnnlRmsNormForward: a bias, which nobody has here");
+  hy_tensor out[] = {job_tensor(j, 3), hy_tensor_absent()}, rms = job_tensor(j, 4);
+  if (!check) memset(rms.data, 0xa5, hy_tensor_bytes(&rms));
+  return job_reference(j, check, 2, j->tensors, 2, out, (hy_attrs){.norm = {1, j->args[6].real}});
+}
+
 // ---- products ----
 
 static hy_tensor turned(hy_tensor t, bool turn) {
