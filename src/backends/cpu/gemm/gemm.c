@@ -179,10 +179,11 @@ static void epilogue_empty(const hy__gemm* g) {
 }
 
 // Tasks such that the thread with the most of them is done soonest. Packing a panel of B costs
-// about what four tiles do, and is done again for each part of the rows; bringing a panel of A from
-// the shared cache costs about a quarter of one, and is done again for each group of columns. With
-// no more tasks than threads, and rows divided, each packs its own rows: no thread waits for
-// another before it multiplies, and what it packed is in its own cache.
+// about what four tiles do, and is done again for each part of the rows; reading a panel of A in
+// place, or packing it, costs about a quarter of one, and is done again for each group of columns.
+// With no more tasks than threads, and rows divided, each packs its own rows: no thread waits for
+// another before it multiplies, and what it packed is in its own cache. A panel that another thread
+// packed has to come from that one's cache, for a tile and a half.
 static void divide(job* j) {
   int64_t threads = hy__pool_threads(), panels = ceil_div(j->g->n, j->kernel->nr);
   int64_t fit = GROUP_WORDS / divisors[j->g->tiles].group /
@@ -196,7 +197,8 @@ static void divide(job* j) {
     for (int64_t group = min_i64(fit > 0 ? fit : 1, panels); group > 0; group--) {
       int64_t tasks = ceil_div(panels, group) * ceil_div(j->row_panels, part);
       bool own = !in_place && tasks <= threads && part < j->row_panels;
-      int64_t takes = ceil_div(tasks, threads) * (4 * group * (part + 4) + (own ? 0 : part));
+      int64_t bring = own || in_place || threads == 1 ? part : 6 * part;
+      int64_t takes = ceil_div(tasks, threads) * (4 * group * (part + 4) + bring);
       if (takes >= soonest) continue;
       soonest = takes;
       if (!in_place) j->source = own ? OWN_ROWS : SHARED_ROWS;
