@@ -310,7 +310,7 @@ static void test_wrong_tile(void** state) {
   with_a_wrong_variant.run_variant = run_wrongly;
   b.graph->nodes[0]->provider = &with_a_wrong_variant;
   hy_optimize_report report;
-  CHECK_OK(hy_graph_optimize(b.graph, 1, &report));
+  CHECK_OK(hy_graph_optimize(b.graph, 10, &report));
   assert_true(report.refused == 1 && report.timed == report.candidates - 1);
   assert_null(strstr(report.choices, "tile"));
   launch(&b, memory[3]);
