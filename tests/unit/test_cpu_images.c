@@ -82,6 +82,11 @@ static void convolutions(void** state) {
              (hy_attrs_conv){{2, 3}, {4, 0}, {1, 2}, 2});
     convolve(dtypes[d], 1, 70, 9, 21, 7, (hy_pair){2, 2},
              (hy_attrs_conv){{3, 2}, {3, 5}, {2, 1}, 1});
+    // Places that no tap reaches.
+    convolve(dtypes[d], 2, 17, 9, 12, 18, (hy_pair){1, 1},
+             (hy_attrs_conv){{2, 3}, {0, 0}, {1, 1}, 1});
+    convolve(dtypes[d], 1, 6, 14, 15, 17, (hy_pair){2, 3},
+             (hy_attrs_conv){{4, 6}, {1, 2}, {2, 4}, 1});
     // Several tiles of rows and blocks of k.
     convolve(dtypes[d], 2, 131, 11, 19, 43, (hy_pair){3, 3},
              (hy_attrs_conv){{1, 1}, {1, 1}, {1, 1}, 1});

@@ -47,12 +47,12 @@ static void fill_floats(const filling* t, const char* row, int64_t y, int64_t fi
   const hy__frame* f = t->f;
   const hy__planes* from = t->from;
   int64_t size = (int64_t)hy_dtype_size(from->dtype);
-  if (f->gap.w == 1 && f->step.w == 1 && from->column == 1 && from->dtype == HY_F32) {
+  if (f->step.w == 1 && from->column == 1 && from->dtype == HY_F32) {
     memcpy(plane + hy__frame_place(f, y, f->origin.w + first), row + first * size,
            (size_t)((last - first) * size));
     return;
   }
-  if (f->gap.w == 1 && f->step.w == 1) {
+  if (f->step.w == 1) {
     t->kernels->widen(last - first, row + first * from->column * size, from->column, from->dtype,
                       plane + hy__frame_place(f, y, f->origin.w + first));
     return;
@@ -61,8 +61,7 @@ static void fill_floats(const filling* t, const char* row, int64_t y, int64_t fi
     float piece[PIECE];
     int n = (int)min_i64(last - x, PIECE);
     t->kernels->widen(n, row + x * from->column * size, from->column, from->dtype, piece);
-    for (int i = 0; i < n; i++)
-      plane[hy__frame_place(f, y, f->origin.w + (x + i) * f->gap.w)] = piece[i];
+    for (int i = 0; i < n; i++) plane[hy__frame_place(f, y, f->origin.w + x + i)] = piece[i];
   }
 }
 
@@ -71,9 +70,9 @@ static void fill_halves(const filling* t, const uint16_t* row, int64_t y, int64_
                         int64_t last, uint16_t* plane, int pitch) {
   const hy__frame* f = t->f;
   int64_t column = t->from->column;
-  if (f->gap.w != 1 || f->step.w != 1) {
+  if (f->step.w != 1) {
     for (int64_t x = first; x < last; x++)
-      plane[hy__frame_place(f, y, f->origin.w + x * f->gap.w) * pitch] = row[x * column];
+      plane[hy__frame_place(f, y, f->origin.w + x) * pitch] = row[x * column];
     return;
   }
   uint16_t* to = plane + hy__frame_place(f, y, f->origin.w + first) * pitch;
@@ -92,10 +91,8 @@ static void fill_pairs(const uint16_t* restrict even, const uint16_t* restrict o
 // A row of one channel, or of two.
 static void fill_row(const filling* t, const char* row, bool two, int64_t y, void* plane) {
   const hy__frame* f = t->f;
-  int64_t end = f->w * f->step.w - f->origin.w;
-  int64_t first = f->origin.w < 0 ? ceil_div(-f->origin.w, f->gap.w) : 0;
-  int64_t last = end > 0 ? (end - 1) / f->gap.w + 1 : 0;
-  last = min_i64(last, t->from->w);
+  int64_t first = max_i64(0, -f->origin.w);
+  int64_t last = min_i64(f->w * f->step.w - f->origin.w, t->from->w);
   if (first >= last) return;
   const uint16_t* halves = (const uint16_t*)row;
   int64_t size = (int64_t)hy_dtype_size(t->from->dtype), bytes = (last - first) * size;
@@ -105,7 +102,7 @@ static void fill_row(const filling* t, const char* row, bool two, int64_t y, voi
     fill_floats(t, row, y, first, last, plane);
   } else if (f->layout == HY__FRAME_BF16) {
     fill_halves(t, halves, y, first, last, plane, 1);
-  } else if (two && f->gap.w == 1 && f->step.w == 1 && t->from->column == 1) {
+  } else if (two && f->step.w == 1 && t->from->column == 1) {
     fill_pairs(halves + first, halves + t->from->plane + first, last - first,
                (uint32_t*)plane + hy__frame_place(f, y, f->origin.w + first));
   } else {
@@ -123,7 +120,7 @@ static void fill_plane(void* context, int64_t index) {
   int64_t size = (int64_t)hy_dtype_size(t->from->dtype);
   int64_t channel = f->layout == HY__FRAME_PAIRS ? 2 * index : index;
   for (int64_t i = 0; i < t->from->h; i++) {
-    int64_t y = f->origin.h + i * f->gap.h;
+    int64_t y = f->origin.h + i;
     if (y < 0 || y >= f->h * f->step.h) continue;
     fill_row(t, t->from->data + (channel * t->from->plane + i * t->from->row) * size,
              f->layout == HY__FRAME_PAIRS && channel + 1 < f->channels, y, plane);

@@ -20,13 +20,13 @@ typedef struct hy__planes {
 // one channel of f32 or the pairs of two of bf16, the second 0 past the last channel.
 typedef enum hy__frame_layout { HY__FRAME_F32, HY__FRAME_BF16, HY__FRAME_PAIRS } hy__frame_layout;
 
-// The first element of an image's plane is at `origin`, the next `gap` further on, both of which
-// may be outside. Image rows and columns that differ modulo `step` (the stride) are kept apart,
-// [plane][row mod step][column mod step][h][w], so that a step leads to a neighbour. A plane ends
-// with zeros that taps at its last row can reach.
+// The first element of an image's plane is at `origin`, which may be outside. Image rows and
+// columns that differ modulo `step` (the stride) are kept apart, [plane][row mod step][column mod
+// step][h][w], so that a step leads to a neighbour. A plane ends with zeros that taps at its last
+// row can reach.
 typedef struct hy__frame {
   hy__frame_layout layout;
-  hy_pair origin, gap, step;
+  hy_pair origin, step;
   int64_t channels, h, w;
   int64_t tail;  // zeros behind the last row that are read
   void* data;

@@ -7,7 +7,8 @@
 //   out[o, p] = sum over t of weight[o, t] x[t at p]
 //   dweight[o, t] = sum over images and p of dy[o, p] x[t at p]
 //   dx[c, q] = sum over (row, column, o) of weight[o, c, row, column] dy[o, where it took q]
-// The last is a convolution as well: of dy, dilated by the stride, with the kernel rotated.
+// The last is a convolution as well, of dy with the kernel rotated; with a stride, one for each
+// remainder of q by it, with those taps that reach such q.
 //
 // A row of positions is as long as one of the frame, so that all of them form one row of the GEMM:
 // those beyond the output's width are computed and dropped, or have no gradient. Padding zeros must
@@ -74,16 +75,13 @@ hy__planes hy__conv_planes(const hy_tensor* t, int64_t image, int64_t channel) {
 
 hy__frame hy__conv_frame(const hy__conv_pass* s, int64_t first, int64_t lines) {
   const hy__conv* c = s->c;
-  hy__frame f = {.layout = s->layout,
-                 .origin = s->origin,
-                 .gap = s->gap,
-                 .step = s->step,
-                 .channels = s->from_channels};
-  int64_t reach = (c->kernel_w - 1) * c->dilation.w / s->step.w;
+  hy__frame f = {
+      .layout = s->layout, .origin = s->origin, .step = s->step, .channels = s->from_channels};
+  int64_t reach = max_i64(0, (c->kernel_w - 1) * c->dilation.w / s->step.w);
   f.origin.h -= first * s->step.h;
-  f.h = lines + (c->kernel_h - 1) * c->dilation.h / s->step.h;
+  f.h = lines + max_i64(0, (c->kernel_h - 1) * c->dilation.h / s->step.h);
   f.w = s->to_w + reach;
-  int64_t width = (s->from->shape[s->from->ndim - 1] - 1) * f.gap.w + 1;
+  int64_t width = s->from->shape[s->from->ndim - 1];
   int64_t shared = min_i64(reach, min_i64(f.origin.w, f.w - f.origin.w - width));
   if (s->step.w > 1 || shared < 0) shared = 0;
   f.w -= shared;
@@ -386,7 +384,6 @@ static hy__conv_pass forward_pass(const hy__conv* c, const hy_tensor* x, const h
                          .to_h = c->out_h,
                          .to_w = c->out_w,
                          .origin = c->padding,
-                         .gap = {1, 1},
                          .step = c->stride,
                          .layout = c->halves ? HY__FRAME_PAIRS : HY__FRAME_F32};
 }
@@ -406,21 +403,78 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
 
 // ---- backward: dx ----
 
-static hy__conv_outcome run_dx(const hy__conv* c, const hy_tensor* dy, const hy_tensor* weight,
-                               const hy_tensor* dx) {
-  hy__conv_pass s = {.c = c,
+// Along an axis, places of dx of one remainder by the stride: `size` of them, from which every
+// `step`-th tap from `first` on leads to an element of dy, as in a convolution of stride 1.
+typedef struct remainder_taps {
+  int64_t size, first, step, count;
+  int64_t dilation, origin;
+} remainder_taps;
+
+static int64_t gcd(int64_t a, int64_t b) {
+  while (b != 0) {
+    int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+static remainder_taps taps_of(int64_t remainder, int64_t size, int64_t kernel, int64_t stride,
+                              int64_t dilation, int64_t padding) {
+  int64_t common = gcd(stride, dilation), at = remainder + padding;
+  remainder_taps t = {.size = ceil_div(max_i64(0, size - remainder), stride),
+                      .step = stride / common,
+                      .dilation = dilation / common};
+  int64_t tried = min_i64(kernel, t.step);
+  while (t.first < tried && (at - t.first * dilation) % stride != 0) t.first++;
+  if (t.first == tried) return t;
+  t.count = ceil_div(kernel - t.first, t.step);
+  t.origin = (t.count - 1) * t.dilation - (at - t.first * dilation) / stride;
+  return t;
+}
+
+// Every `step`-th of a dimension from `first` on.
+static void take_every(hy_tensor* t, int dim, int64_t first, int64_t step, int64_t count) {
+  t->data = (char*)t->data + first * t->stride[dim] * (int64_t)hy_dtype_size(t->dtype);
+  t->stride[dim] *= step;
+  t->shape[dim] = count;
+}
+
+static hy__conv_outcome run_dx_remainder(const hy__conv* c, const hy_tensor* dy, hy_tensor weight,
+                                         hy_tensor dx, hy_pair remainder) {
+  remainder_taps h =
+      taps_of(remainder.h, c->h, c->kernel_h, c->stride.h, c->dilation.h, c->padding.h);
+  remainder_taps w =
+      taps_of(remainder.w, c->w, c->kernel_w, c->stride.w, c->dilation.w, c->padding.w);
+  take_every(&weight, 2, h.first, h.step, h.count);
+  take_every(&weight, 3, w.first, w.step, w.count);
+  take_every(&dx, dx.ndim - 2, remainder.h, c->stride.h, h.size);
+  take_every(&dx, dx.ndim - 1, remainder.w, c->stride.w, w.size);
+  hy__conv part = *c;
+  part.kernel_h = h.count;
+  part.kernel_w = w.count;
+  part.dilation = (hy_pair){h.dilation, w.dilation};
+  hy__conv_pass s = {.c = &part,
                      .from = dy,
-                     .to = dx,
+                     .to = &dx,
                      .from_channels = c->out,
                      .to_channels = c->in,
-                     .to_h = c->h,
-                     .to_w = c->w,
-                     .origin = {(c->kernel_h - 1) * c->dilation.h - c->padding.h,
-                                (c->kernel_w - 1) * c->dilation.w - c->padding.w},
-                     .gap = c->stride,
+                     .to_h = h.size,
+                     .to_w = w.size,
+                     .origin = {h.origin, w.origin},
                      .step = {1, 1},
                      .layout = c->halves ? HY__FRAME_PAIRS : HY__FRAME_F32};
-  return run_pass(&s, weight, true);
+  return run_pass(&s, &weight, true);
+}
+
+static hy__conv_outcome run_dx(const hy__conv* c, const hy_tensor* dy, const hy_tensor* weight,
+                               const hy_tensor* dx) {
+  hy__conv_outcome outcome = HY__CONV_DONE;
+  for (int64_t h = 0; h < min_i64(c->stride.h, c->h); h++) {
+    for (int64_t w = 0; w < min_i64(c->stride.w, c->w) && outcome == HY__CONV_DONE; w++)
+      outcome = run_dx_remainder(c, dy, *weight, *dx, (hy_pair){h, w});
+  }
+  return outcome;
 }
 
 // ---- backward: dbias ----

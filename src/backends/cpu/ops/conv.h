@@ -26,7 +26,7 @@ typedef struct hy__conv_pass {
   const hy_tensor *from, *to, *bias;
   int64_t from_channels, to_channels;  // of a group
   int64_t to_h, to_w;
-  hy_pair origin, gap, step;
+  hy_pair origin, step;
   hy__frame_layout layout;
   int64_t lines, bands;  // of the target, to a band; bands to a plane
   int64_t batch;         // images whose bands are worked on together
