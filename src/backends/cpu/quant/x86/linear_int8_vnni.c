@@ -127,10 +127,7 @@ HY__INLINE void dot_rows(hy_dtype dtype, int rows, int m, bool near, const produ
     const unsigned char* ahead = data + HY__WEIGHTS_AHEAD;
     if (left <= HY__WEIGHTS_AHEAD) ahead += (rows - 1) * w->row;
 #pragma GCC unroll 2
-    for (int r = 0; r < rows; r++) {
-#pragma GCC unroll 4
-      for (int v = 0; v < HY__BLOCK_VECTORS; v++) hy__prefetch(ahead + r * w->row + 64 * v, near);
-    }
+    for (int r = 0; r < rows; r++) hy__prefetch_block(ahead + r * w->row, near);
     if (left < HY__BLOCK) {
       add_block(dtype, rows, m, p, data, scale, &p->rest, x, sums);
       break;
