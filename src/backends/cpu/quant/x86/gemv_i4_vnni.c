@@ -29,7 +29,7 @@ static bool takes(const hy__quantized* w) {
 }
 
 // A lane's numbers, of which `left` exist, become bytes NUMBERS apart, digit by digit; returns
-// their unit, which is not finite where one of them is not.
+// the exponent of their unit, which is not finite where one of them is not.
 HY__INLINE float split_lane(const float* x, int64_t left, signed char* digits) {
   __m512 half[2];
   __m512i most = _mm512_setzero_si512();
