@@ -31,7 +31,7 @@ static void layer_agrees(const hy__cpu_family* family, const hy_call* call, int6
   agree(family, *call, limit, limit, what);
 }
 
-enum { MAX_M = 40, MAX_N = 70, MAX_K = 896 };
+enum { MAX_M = 40, MAX_N = 70, MAX_K = 1536 };
 static unsigned char x_memory[MAX_M * MAX_K * 4], weights[MAX_N * MAX_K * 4];
 static float scales[MAX_N * MAX_K], bias_memory[MAX_N];
 static unsigned char out_memory[MAX_M * MAX_N * 4];
@@ -61,13 +61,40 @@ static void quantised_weights_agree(void** state) {
   (void)state;
   static const hy_dtype types[] = {HY_I8, HY_I4, HY_F8E4M3, HY_F8E5M2};
   static const int64_t rows[] = {1, 3, 16, 40};
-  static const int64_t sizes[][2] = {{896, 128}, {896, 896}, {896, 32}, {448, 64}, {200, 40},
-                                     {96, 2},    {36, 12},   {160, 32}, {30, 10},  {42, 3}};
+  static const int64_t sizes[][2] = {{896, 128}, {896, 896}, {896, 32},  {448, 64},
+                                     {200, 40},  {96, 2},    {36, 12},   {160, 32},
+                                     {30, 10},   {42, 3},    {1536, 512}};
   for (int t = 0; t < 4; t++) {
     for (int r = 0; r < 4; r++) {
-      for (int s = 0; s < 10; s++)
+      for (int s = 0; s < 11; s++)
         quantised(types[t], rows[r], r % 2 ? 70 : 35, sizes[s][0], sizes[s][1]);
     }
+  }
+}
+
+// Kernels that turn x into integers keep its digits whatever its size, and what is not finite.
+static void nibbles_meet_any_number(void** state) {
+  (void)state;
+  static const float factors[] = {0x1p-110f, 1, 0x1p90f}, odd[] = {0, INFINITY, NAN};
+  enum { N = 35, K = 896, GROUP = 32 };
+  float* x = (float*)x_memory;
+  for (int i = 0; i < 9; i++) {
+    float factor = factors[i / 3];
+    fill(x, HY_F32, K);
+    fill(scales, HY_F32, N * (K / GROUP));
+    for (int k = 0; k < K; k++) x[k] *= factor;
+    if (i % 3 > 0) x[K - 7] = odd[i % 3];
+    for (int k = 0; k < N * K / 2; k++) weights[k] = (unsigned char)(draw() | 0x11);  // no zeros
+    hy_tensor in[4] = {tensor(x, HY_F32, 1, K), tensor(weights, HY_I4, N, K),
+                       tensor(scales, HY_F32, N, K / GROUP), hy_tensor_absent()};
+    in[1].layout = HY_LAYOUT_PACKED_I4;
+    hy_tensor out = tensor(out_memory, HY_F32, 1, N);
+    hy_call call = {.op = HY_OP_linear_quantized, .n_in = 4, .n_out = 1, .in = in, .out = &out};
+    char what[96];
+    snprintf(what, sizeof what, "int4 times numbers of %g, one of them %g", (double)factor,
+             (double)x[K - 7]);
+    tolerance limit = {unit_of(HY_F32), (double)factor * 0x1p-22 * K};
+    agree(&hy__cpu_linear_quantized, call, limit, limit, what);
   }
 }
 
@@ -105,11 +132,12 @@ static void integer_products_agree(void** state) {
   (void)state;
   static const int64_t rows[] = {1, 2, 3, 4, 5, 14, 16, 33, 40};
   static const int64_t sizes[][3] = {
-      {896, 128, 128}, {896, 896, 32}, {896, 32, 896}, {448, 64, 64}, {448, 448, 448},
-      {200, 40, 40},   {96, 2, 2},     {36, 12, 36},   {160, 32, 32}, {160, 16, 32},
-      {30, 10, 30},    {384, 128, 32}, {384, 32, 64},  {96, 24, 32}};
+      {896, 128, 128}, {896, 896, 32}, {896, 32, 896},   {448, 64, 64},
+      {448, 448, 448}, {200, 40, 40},  {96, 2, 2},       {36, 12, 36},
+      {160, 32, 32},   {160, 16, 32},  {30, 10, 30},     {384, 128, 32},
+      {384, 32, 64},   {96, 24, 32},   {1536, 512, 512}, {576, 192, 192}};
   for (int r = 0; r < 9; r++) {
-    for (int s = 0; s < 14; s++) {
+    for (int s = 0; s < 16; s++) {
       int64_t n = r % 2 ? 70 : 35;
       int8(HY_I8, s % 2 ? HY_F32 : HY_BF16, rows[r], n, sizes[s][0], sizes[s][1], sizes[s][2]);
       int8(HY_I4, s % 2 ? HY_F16 : HY_F32, rows[r], n, sizes[s][0], sizes[s][1], sizes[s][2]);
@@ -161,6 +189,7 @@ static void quantises_alike(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(quantised_weights_agree),
+      cmocka_unit_test(nibbles_meet_any_number),
       cmocka_unit_test(integer_products_agree),
       cmocka_unit_test(quantises_alike),
   };

@@ -15,9 +15,11 @@ void hy__quant_kernels_init(hy__quant_kernels* k, uint32_t isa) {
   if (isa & HY__ISA_AVX512) {
     k->dequantize = hy__dequantize_avx512;
     k->quantize = hy__quantize_avx512;
-    k->gemv = &hy__quantized_gemv_avx512;
+    int n = 0;
+    if (isa & HY__ISA_AVX512_VBMI) k->gemv[n++] = &hy__quantized_gemv_fp8_vbmi;
+    if (isa & HY__ISA_AVX512_VNNI) k->gemv[n++] = &hy__quantized_gemv_i4_vnni;
+    k->gemv[n] = &hy__quantized_gemv_avx512;
   }
-  if (isa & HY__ISA_AVX512_VBMI) k->gemv_fp8 = &hy__quantized_gemv_fp8_vbmi;
   if (isa & HY__ISA_AVX512_VNNI) k->int8 = &hy__int8_vnni;
 #endif
   (void)isa;

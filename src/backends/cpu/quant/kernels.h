@@ -6,11 +6,12 @@
 #include "backends/cpu/quant/int8_kernel.h"
 #include "backends/cpu/quant/quantized.h"
 
+enum { HY__MAX_QUANTIZED_GEMV = 4 };
+
 typedef struct hy__quant_kernels {
   hy__dequantize* dequantize;
   hy__quantize* quantize;
-  const hy__quantized_gemv* gemv;      // NULL where the instruction set has none
-  const hy__quantized_gemv* gemv_fp8;  // faster for fp8; NULL likewise
+  const hy__quantized_gemv* gemv[HY__MAX_QUANTIZED_GEMV];  // the fastest first, then NULL
   const hy__int8_kernel* int8;
 } hy__quant_kernels;
 
@@ -19,7 +20,8 @@ void hy__quant_kernels_init(hy__quant_kernels* kernels, uint32_t isa);
 
 hy__dequantize hy__dequantize_generic, hy__dequantize_avx512;
 hy__quantize hy__quantize_generic, hy__quantize_avx512;
-extern const hy__quantized_gemv hy__quantized_gemv_avx512, hy__quantized_gemv_fp8_vbmi;
+extern const hy__quantized_gemv hy__quantized_gemv_avx512, hy__quantized_gemv_fp8_vbmi,
+    hy__quantized_gemv_i4_vnni;
 extern const hy__int8_kernel hy__int8_generic, hy__int8_neon, hy__int8_avx2, hy__int8_vnni;
 
 #endif  // HALYARD_CPU_QUANT_KERNELS_H_

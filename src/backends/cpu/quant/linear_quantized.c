@@ -56,23 +56,27 @@ static void dot_rows(void* context, int64_t task) {
   }
 }
 
-// NULL where no kernel reads these weights in place.
-static const hy__quantized_gemv* gemv_of(const hy__quant_kernels* kernels, const hy__quantized* w) {
-  if (kernels->gemv_fp8 && kernels->gemv_fp8->takes(w)) return kernels->gemv_fp8;
-  return kernels->gemv && kernels->gemv->takes(w) ? kernels->gemv : NULL;
+// Brings x into the order of the first kernel that takes both; NULL where there is none.
+static const hy__quantized_gemv* order_lines(const hy__dequant_linear* l, const hy__quantized* w,
+                                             int64_t ldx, float* plain, float* x) {
+  const hy__quantized_gemv* const* gemv = l->kernels->quant.gemv;
+  for (; *gemv; gemv++) {
+    bool ordered = (*gemv)->takes(w);
+    for (int64_t i = 0; i < l->m && ordered; i++) {
+      l->kernels->gemm.widen(w->k, hy__matrix_at(&l->x, i, 0), l->x.column, l->x.dtype, plain);
+      ordered = (*gemv)->order(w, plain, x + i * ldx);
+    }
+    if (ordered) return *gemv;
+  }
+  return NULL;
 }
 
-static bool run_lines(const hy__dequant_linear* l, const hy__quantized* w,
-                      const hy__quantized_gemv* gemv) {
+static bool run_lines(const hy__dequant_linear* l, const hy__quantized* w) {
   int64_t room = ceil_div(w->k, HY__QUANTIZED_STEP) * HY__QUANTIZED_STEP;
   float* x = hy__scratch_get(HY__SCRATCH_GEMV, (size_t)((l->m + 1) * room) * sizeof *x);
   if (!x) return false;
-  float* plain = x + l->m * room;
-  for (int64_t i = 0; i < l->m; i++) {
-    l->kernels->gemm.widen(w->k, hy__matrix_at(&l->x, i, 0), l->x.column, l->x.dtype, plain);
-    gemv->order(w, plain, x + i * room);
-  }
-  lines few = {l, w, gemv, x, room};
+  lines few = {l, w, order_lines(l, w, room, x + l->m * room, x), x, room};
+  if (!few.gemv) return hy__dequant_linear_run(l);
   hy__weight_prefetch(
       &(hy__prefetch_range){.data = w->data,
                             .beside = w->scale,
@@ -90,8 +94,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   l.decode = decode;
   l.weights = &w;
   bool few = l.m > 0 && l.m <= GEMV_ROWS && w.k > 0;
-  const hy__quantized_gemv* gemv = few ? gemv_of(&kernels->quant, &w) : NULL;
-  bool done = gemv ? run_lines(&l, &w, gemv) : hy__dequant_linear_run(&l);
+  bool done = few ? run_lines(&l, &w) : hy__dequant_linear_run(&l);
   return done ? HY_OK : hy__cpu_no_memory(call);
 }
 

@@ -20,13 +20,14 @@ typedef void hy__dequantize(const hy__quantized* w, int64_t row, int64_t first, 
 // GEMV on quantised weights: one row of x, in float32 arithmetic.
 typedef struct hy__quantized_gemv {
   bool (*takes)(const hy__quantized* w);
-  // x as `multiply` reads it: k rounded up to HY__QUANTIZED_STEP numbers, aligned to 64 bytes.
-  void (*order)(const hy__quantized* w, const float* x, float* ordered);
+  // x as `multiply` reads it: the room of k rounded up to HY__QUANTIZED_STEP numbers, aligned to 64
+  // bytes. False where it cannot hold these numbers.
+  bool (*order)(const hy__quantized* w, const float* x, float* ordered);
   // out[j] = x times row first + j of the weights, for n of them.
   void (*multiply)(const hy__quantized* w, int64_t first, int n, const float* ordered, float* out);
 } hy__quantized_gemv;
 
-enum { HY__QUANTIZED_STEP = 128 };
+enum { HY__QUANTIZED_STEP = 512 };
 
 // n numbers of a type become i8 or packed i4 (n even); returns their scale.
 typedef float hy__quantize(int64_t n, const void* x, hy_dtype from, hy_dtype to, void* q);

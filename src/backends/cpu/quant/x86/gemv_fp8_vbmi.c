@@ -17,7 +17,7 @@ static bool takes(const hy__quantized* w) {
 
 // Sixteen numbers of each quarter of a vector of bytes: the even ones of the first eight, the odd
 // ones, and so for the second eight. What the last block lacks is 0.
-static void order(const hy__quantized* w, const float* x, float* ordered) {
+static bool order(const hy__quantized* w, const float* x, float* ordered) {
   for (int64_t at = 0; at < w->k; at += BLOCK) {
     for (int i = 0; i < BLOCK; i++) {
       int part = i / 16, lane = i % 16;
@@ -25,6 +25,7 @@ static void order(const hy__quantized* w, const float* x, float* ordered) {
       ordered[at + i] = from < w->k ? x[from] : 0;
     }
   }
+  return true;
 }
 
 // The bytes of the bf16 of each number without its sign.
@@ -44,6 +45,7 @@ static void fill(const hy__quantized* w, tables* t) {
 
 typedef struct lookup {
   __m512i low[2], high[2];
+  hy__scale_walk walk;
 } lookup;
 
 // The products of a block; element order as in `order`.
@@ -62,8 +64,9 @@ HY__INLINE __m512 dot_block(const lookup* t, __m512i bytes, const float* x) {
   return _mm512_add_ps(a, b);
 }
 
-HY__INLINE __m512 dot_row(bool near, const hy__quantized* w, hy__scale_walk walk, const lookup* t,
-                          int64_t row, const float* x) {
+HY__INLINE __m512 dot_row(bool near, const hy__quantized* w, const void* context, int64_t row,
+                          const float* x) {
+  const lookup* t = context;
   const unsigned char* data = w->data + row * w->row;
   const float* scale = w->scale + row * w->scale_row;
   int64_t block_in_group = 0, at = 0;
@@ -72,8 +75,8 @@ HY__INLINE __m512 dot_row(bool near, const hy__quantized* w, hy__scale_walk walk
     hy__prefetch(data + at + HY__WEIGHTS_AHEAD, near);
     __m512 scales = hy__block_scales(scale, w->group, BLOCK, BLOCK);
     sum = _mm512_fmadd_ps(dot_block(t, _mm512_loadu_si512(data + at), x + at), scales, sum);
-    if (++block_in_group == walk.blocks) {
-      scale += walk.advance;
+    if (++block_in_group == t->walk.blocks) {
+      scale += t->walk.advance;
       block_in_group = 0;
     }
   }
@@ -94,14 +97,8 @@ static void multiply(const hy__quantized* w, int64_t first, int n, const float* 
     t.low[i] = _mm512_loadu_si512(bytes.low + 64 * i);
     t.high[i] = _mm512_loadu_si512(bytes.high + 64 * i);
   }
-  bool near = w->k * (int64_t)sizeof *x <= HY__X_IN_L1;
-  hy__scales_ahead ahead = hy__scales_ahead_of(w);
-  hy__scale_walk walk = hy__scale_walk_of(w, BLOCK);
-  for (int r = 0; r < n; r++) {
-    hy__prefetch_scales(w, first + r, ahead);
-    out[r] = _mm512_reduce_add_ps(near ? dot_row(true, w, walk, &t, first + r, x)
-                                       : dot_row(false, w, walk, &t, first + r, x));
-  }
+  t.walk = hy__scale_walk_of(w, BLOCK);
+  hy__dot_rows(dot_row, &t, w, first, n, x, out);
 }
 
 HY__TARGET_END

@@ -18,7 +18,7 @@ static bool takes(const hy__quantized* w) {
 }
 
 // For i4 lane i of step j takes element 8 i + j of a block, as the nibbles are in the lanes.
-static void order(const hy__quantized* w, const float* x, float* ordered) {
+static bool order(const hy__quantized* w, const float* x, float* ordered) {
   int64_t whole = w->dtype == HY_I4 ? w->k / BLOCK * BLOCK : 0;
   __m512i lane = _mm512_setr_epi32(0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120);
   for (int64_t at = 0; at < whole; at += BLOCK) {
@@ -26,6 +26,7 @@ static void order(const hy__quantized* w, const float* x, float* ordered) {
       _mm512_storeu_ps(ordered + at + 16 * j, _mm512_i32gather_ps(lane, x + at + j, 4));
   }
   memcpy(ordered + whole, x + whole, (size_t)(w->k - whole) * sizeof *x);
+  return true;
 }
 
 // ---- bytes ----
@@ -101,33 +102,32 @@ HY__INLINE __m512 dot_nibbles(bool near, const hy__quantized* w, hy__scale_walk 
   return sum;
 }
 
-HY__INLINE void dot_rows(hy_dtype dtype, bool near, const hy__quantized* w, int64_t first, int n,
-                         const float* x, float* out) {
-  hy__scales_ahead ahead = hy__scales_ahead_of(w);
-  hy__scale_walk walk = hy__scale_walk_of(w, BLOCK);
-  for (int64_t r = first; r < first + n; r++) {
-    hy__prefetch_scales(w, r, ahead);
-    const unsigned char* data = w->data + r * w->row;
-    const float* scale = w->scale + r * w->scale_row;
-    *out++ = _mm512_reduce_add_ps(dtype == HY_I4 ? dot_nibbles(near, w, walk, data, scale, x)
-                                                 : dot_bytes(dtype, near, w, data, scale, x));
-  }
+HY__INLINE __m512 dot_row(hy_dtype dtype, bool near, const hy__quantized* w, const void* walk,
+                          int64_t row, const float* x) {
+  const unsigned char* data = w->data + row * w->row;
+  const float* scale = w->scale + row * w->scale_row;
+  return dtype == HY_I4 ? dot_nibbles(near, w, *(const hy__scale_walk*)walk, data, scale, x)
+                        : dot_bytes(dtype, near, w, data, scale, x);
 }
 
-HY__INLINE void all_rows(hy_dtype dtype, const hy__quantized* w, int64_t first, int n,
-                         const float* x, float* out) {
-  if (w->k * (int64_t)sizeof *x <= HY__X_IN_L1)
-    dot_rows(dtype, true, w, first, n, x, out);
-  else
-    dot_rows(dtype, false, w, first, n, x, out);
-}
+#define AS_DOT_ROW(name, dtype)                                                            \
+  HY__INLINE __m512 name(bool near, const hy__quantized* w, const void* walk, int64_t row, \
+                         const float* x) {                                                 \
+    return dot_row(dtype, near, w, walk, row, x);                                          \
+  }
+AS_DOT_ROW(dot_i8, HY_I8)
+AS_DOT_ROW(dot_i4, HY_I4)
+AS_DOT_ROW(dot_e4m3, HY_F8E4M3)
+AS_DOT_ROW(dot_e5m2, HY_F8E5M2)
+#undef AS_DOT_ROW
 
 static void multiply(const hy__quantized* w, int64_t first, int n, const float* x, float* out) {
+  hy__scale_walk walk = hy__scale_walk_of(w, BLOCK);
   switch (w->dtype) {
-    case HY_I8: all_rows(HY_I8, w, first, n, x, out); return;
-    case HY_I4: all_rows(HY_I4, w, first, n, x, out); return;
-    case HY_F8E4M3: all_rows(HY_F8E4M3, w, first, n, x, out); return;
-    default: all_rows(HY_F8E5M2, w, first, n, x, out); return;
+    case HY_I8: hy__dot_rows(dot_i8, &walk, w, first, n, x, out); return;
+    case HY_I4: hy__dot_rows(dot_i4, &walk, w, first, n, x, out); return;
+    case HY_F8E4M3: hy__dot_rows(dot_e4m3, &walk, w, first, n, x, out); return;
+    default: hy__dot_rows(dot_e5m2, &walk, w, first, n, x, out); return;
   }
 }
 

@@ -67,6 +67,11 @@ HY__INLINE void hy__load_block(const unsigned char* data, const hy__rest* rest,
   hy__transpose_lanes(w);
 }
 
+HY__INLINE void hy__prefetch_block(const unsigned char* data, bool near) {
+#pragma GCC unroll 4
+  for (int v = 0; v < HY__BLOCK_VECTORS; v++) hy__prefetch(data + 64 * v, near);
+}
+
 // One of its vectors of numbers, made unsigned.
 HY__INLINE __m512i hy__unsigned_numbers(hy_dtype dtype, const __m512i w[HY__BLOCK_VECTORS], int v) {
   if (dtype == HY_I8) return _mm512_xor_si512(w[v], _mm512_set1_epi8((char)0x80));

@@ -75,9 +75,26 @@ typedef struct products {
   int64_t x_row;
 } products;
 
+// One row of int8 weights with one row of x, in two chains of sums: from memory a tenth faster than
+// one.
+HY__INLINE __m512 add_i8_block(const products* p, const unsigned char* data, const float* scale,
+                               const hy__rest* rest, const block* b, __m512 sum) {
+  __m512i w[HY__BLOCK_VECTORS], lanes[2] = {b->start, _mm512_setzero_si512()};
+  hy__load_block(data, rest, w);
+#pragma GCC unroll 4
+  for (int v = 0; v < HY__BLOCK_VECTORS; v++)
+    lanes[v % 2] = _mm512_dpbusd_epi32(lanes[v % 2], hy__unsigned_numbers(HY_I8, w, v), b->x[v]);
+  __m512 scales = _mm512_mul_ps(hy__load_lane_scales(&p->walk, scale, !rest), b->scale);
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(lanes[0], lanes[1])), scales, sum);
+}
+
 HY__INLINE void add_block(hy_dtype dtype, int rows, int m, const products* p,
                           const unsigned char* data, const float* scale, const hy__rest* rest,
                           const char* x, __m512 sums[PAIR][HY__INT8_MAX_M]) {
+  if (dtype == HY_I8 && rows == 1 && m == 1) {
+    sums[0][0] = add_i8_block(p, data, scale, rest, (const block*)x, sums[0][0]);
+    return;
+  }
   __m512i w[PAIR][HY__BLOCK_VECTORS], lanes[PAIR][HY__INT8_MAX_M];
 #pragma GCC unroll 2
   for (int r = 0; r < rows; r++) hy__load_block(data + r * p->w->row, rest, w[r]);
@@ -127,10 +144,7 @@ HY__INLINE void dot_rows(hy_dtype dtype, int rows, int m, bool near, const produ
     const unsigned char* ahead = data + HY__WEIGHTS_AHEAD;
     if (left <= HY__WEIGHTS_AHEAD) ahead += (rows - 1) * w->row;
 #pragma GCC unroll 2
-    for (int r = 0; r < rows; r++) {
-#pragma GCC unroll 4
-      for (int v = 0; v < HY__BLOCK_VECTORS; v++) hy__prefetch(ahead + r * w->row + 64 * v, near);
-    }
+    for (int r = 0; r < rows; r++) hy__prefetch_block(ahead + r * w->row, near);
     if (left < HY__BLOCK) {
       add_block(dtype, rows, m, p, data, scale, &p->rest, x, sums);
       break;

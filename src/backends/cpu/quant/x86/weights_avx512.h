@@ -36,6 +36,22 @@ HY__INLINE void hy__prefetch_scales(const hy__quantized* w, int64_t row, hy__sca
   for (int64_t i = 0; i < ahead.bytes; i += 64) _mm_prefetch(scales + i, _MM_HINT_T1);
 }
 
+// The lanes whose sum is x times a row of weights; `context` is the kernel's own.
+typedef __m512 hy__dot_row(bool near, const hy__quantized* w, const void* context, int64_t row,
+                           const float* x);
+
+// GEMV: one row of weights after another, which is the order of memory.
+HY__INLINE void hy__dot_rows(hy__dot_row* dot, const void* context, const hy__quantized* w,
+                             int64_t first, int n, const float* x, float* out) {
+  hy__scales_ahead ahead = hy__scales_ahead_of(w);
+  bool near = w->k * (int64_t)sizeof *x <= HY__X_IN_L1;
+  for (int64_t r = first; r < first + n; r++) {
+    hy__prefetch_scales(w, r, ahead);
+    *out++ =
+        _mm512_reduce_add_ps(near ? dot(true, w, context, r, x) : dot(false, w, context, r, x));
+  }
+}
+
 // Sixteen elements of one byte each, not scaled.
 HY__INLINE __m512 hy__bytes_to_floats(__m128i bytes, hy_dtype dtype) {
   if (dtype == HY_I8) return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
