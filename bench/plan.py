@@ -3,9 +3,10 @@
     python bench/plan.py [--model DIR] [--dtypes f32,bf16] [--rounds 2] [--program build/release/bin/halyard]
 
 What is measured is user processor time a token and rank, with one thread each: the slope between runs of 4 and of 20 tokens, so
-that loading and the prompt drop out. The clock says little on a machine that others use; processor time still grows when they
-take the caches and the memory's bandwidth. The rate that plan takes is fitted to one process in the same run (--read), and shown
-beside the estimate by plan's own constants.
+that loading and the prompt drop out; and by the clock the best run's time a token. The clock says little on a machine that others
+use. Processor time still grows there: others take the caches and the memory's bandwidth, and a rank that waits for one that has no
+core spins up to a thousand times in each of 50 collectives before it yields. The rate that plan takes is fitted to one process in
+the same run (--read), and shown beside the estimate by plan's own constants.
 """
 
 import argparse
@@ -29,19 +30,21 @@ def make_model(folder):
                                  num_key_value_heads=2, tie_word_embeddings=True)).bfloat16().save_pretrained(folder)
 
 
-def processor_time(line):
+def run(line):
+    """Seconds of processor time, and by the clock a token of decoding."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    subprocess.run(line, check=True, capture_output=True, env=ENVIRONMENT)
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    said = subprocess.run(line, check=True, capture_output=True, text=True, env=ENVIRONMENT).stdout
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before, 1 / json.loads(said)["decode_tok_s"]
 
 
 def token_time(options, dtype, launcher=None, ranks=1):
-    """Seconds a token and rank, one for each round."""
+    """Seconds of processor time a token and rank, one for each round, and the least by the clock."""
     def line(tokens):
         words = [options.program, "run", "--model", str(options.model), "--ids", "5,300,12,77", "--max-tokens", str(tokens), "--dtype", dtype,
                  "--ignore-end", "--json", "--threads", "1"]
         return [launcher, *LAUNCHERS[launcher], "-n", str(ranks), *words, "--parallel", "tensor"] if launcher else words
-    return [(processor_time(line(LONG)) - processor_time(line(SHORT))) / (LONG - SHORT) / ranks for _ in range(options.rounds)]
+    rounds = [(run(line(LONG)), run(line(SHORT))[0]) for _ in range(options.rounds)]
+    return [(long - short) / (LONG - SHORT) / ranks for (long, _), short in rounds], min(clock for (_, clock), _ in rounds)
 
 
 def estimate(options, dtype, devices, *more):
@@ -65,16 +68,16 @@ def against(what, estimated, measured):
 
 
 def compare(options, dtype):
-    alone = token_time(options, dtype)
+    alone, clock = token_time(options, dtype)
     own, bytes_read = estimate(options, dtype, 1)
     # What plan adds to the reading, a time for each layer: the difference between its estimate and the bytes at a known rate.
     layers = estimate(options, dtype, 1, "--read", "1")[0] - bytes_read / 1e9
     rate = bytes_read / max(mean(alone) - layers, 1e-6) / 1e9
-    print(f"{dtype}: one process {spread(alone)} a token, {rate:.1f} GB/s", flush=True)
+    print(f"{dtype}: one process {spread(alone)} a token, {rate:.1f} GB/s; by the clock {1e3 * clock:.1f} ms", flush=True)
     against("plan's constants", own, alone)
     for launcher in filter(shutil.which, LAUNCHERS):
-        two = token_time(options, dtype, launcher, 2)
-        print(f"{dtype}: two ranks of {launcher} {spread(two)} a token and rank", flush=True)
+        two, clock = token_time(options, dtype, launcher, 2)
+        print(f"{dtype}: two ranks of {launcher} {spread(two)} a token and rank; by the clock {1e3 * clock:.1f} ms a token", flush=True)
         against("plan's constants", estimate(options, dtype, 2)[0], two)
         against(f"plan --read {rate:.1f}", estimate(options, dtype, 2, "--read", f"{rate:.4f}")[0], two)
 

@@ -234,6 +234,23 @@ def test_heads_are_not_repeated_for_attention():
     assert [graph["nodes"] for graph in torch_halyard.compile_report()] == [2]  # attention, and its first result
 
 
+@pytest.mark.parametrize("hidden, causal", [(lambda i, j: j > i, True), (lambda i, j: (j > i) | (j < i - 3), False),
+                                            (lambda i, j: j >= i + 2, False)])
+def test_a_mask_that_is_causal_is_not_read(hidden, causal):
+    """The mask depends on no input; another one stays."""
+    def attend(q, k, v):
+        place = torch.arange(9, device=q.device)
+        mask = torch.where(hidden(place[:, None], place[None]), torch.finfo(q.dtype).min, 0.0)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype)[None, None])
+
+    q, k, v = (torch.randn(2, 3, 9, 8, device="npu") for _ in range(3))
+    want, fast = attend(q, k, v), compiled(attend)
+    torch_halyard.clear_report()
+    for _ in range(3):
+        torch.testing.assert_close(fast(q, k, v), want)
+    assert ("aten::arange" not in " ".join(torch_halyard.native_report())) == causal
+
+
 # ---- torch.profiler ----
 
 @since(2, 13)

@@ -7,16 +7,21 @@ RMS norms keep f32 until the end, where a model that computes in 16 bits rounds 
 import operator
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx.node import map_arg
 
 aten = torch.ops.aten
+LARGEST_MASK = 1 << 26  # elements of a mask that is looked at
 
 
 def replace(graph):
     """Rewrites an FX graph of AOTAutograd in place."""
+    causal = {}
     for node in list(graph.nodes):
         if node.target is aten.mul.Tensor:
             _rms_norm(graph, node)
         elif node.target is aten._scaled_dot_product_fused_attention_overrideable.default:
+            _causal_mask(node, causal)
             for place in (1, 2):
                 _repeated_heads(node, place)
     graph.eliminate_dead_code()
@@ -73,3 +78,44 @@ def _repeated_heads(attention, place):
     heads, repeated = _value(wide.args[0]), _value(flat.args[0])
     if list(_value(flat).shape) == [heads.shape[0], heads.shape[1] * repeated.shape[2], *heads.shape[2:]]:
         attention.update_arg(place, wide.args[0])
+
+
+def _constant(node):
+    """The value of a node that depends on no input, computed in the host's memory; None where it does, or draws random numbers."""
+    needed, found = [node], {node}
+    for later in needed:
+        if later.op != "call_function" or not isinstance(later.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in later.target.tags:
+            return None
+        fresh = dict.fromkeys(used for used in later.all_input_nodes if used not in found)
+        needed.extend(fresh)
+        found.update(fresh)
+    values = {}
+    for each in node.graph.nodes:
+        if each in found:
+            args, kwargs = map_arg((each.args, each.kwargs), values.__getitem__)
+            values[each] = each.target(*args, **{**kwargs, **({"device": torch.device("cpu")} if "device" in kwargs else {})})
+    return values[node]
+
+
+def _is_causal(mask):
+    """Whether it adds nothing below and on the diagonal, and hides all above it."""
+    shape = _value(mask).shape
+    if not all(isinstance(size, int) for size in shape) or shape.numel() != shape[-1] ** 2 or shape[-2] != shape[-1] or shape.numel() > LARGEST_MASK:
+        return False
+    added = _constant(mask)
+    if added is None or not added.dtype.is_floating_point:
+        return False
+    below = torch.ones(shape[-2:], dtype=torch.bool).tril()
+    return bool(torch.where(below, added == 0, added <= torch.finfo(added.dtype).min).all())
+
+
+def _causal_mask(attention, known):
+    """A mask that is causal whatever the inputs are: attention leaves out by itself what it hides. `known`: masks looked at before."""
+    mask = attention.args[3] if len(attention.args) == 4 else None
+    if not isinstance(mask, torch.fx.Node) or not _value(attention.args[0]).shape[-2] == _value(attention.args[1]).shape[-2] == _value(mask).shape[-1]:
+        return
+    if mask not in known:
+        with unset_fake_temporarily(), torch.no_grad():
+            known[mask] = _is_causal(mask)
+    if known[mask]:
+        attention.args = (*attention.args[:3], None, 0.0, True)
