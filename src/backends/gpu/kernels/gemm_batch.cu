@@ -15,6 +15,8 @@
 // needs: mma.sync
 // options: -DT=bf16 -DW=i8 -DTM=64 -DWN=4 -DGATED=1 -DSTAGES=3 -DGROUP=128
 // options: -DT=bf16 -DW=i4 -DTM=64 -DWN=4 -DGATED=1 -DSTAGES=3 -DGROUP=32
+// options: -DT=bf16 -DW=i8 -DTM=64 -DWN=4 -DGATED=0 -DSTAGES=3 -DGROUP=128
+// options: -DT=bf16 -DW=i4 -DTM=64 -DWN=4 -DGATED=0 -DSTAGES=3 -DGROUP=32
 // options: -DT=bf16 -DW=i8 -DTM=64 -DWN=8 -DGATED=0 -DSTAGES=2 -DGROUP=128
 // options: -DT=f16 -DW=f16 -DTM=32 -DWN=4 -DGATED=0 -DSTAGES=3 -DGROUP=0
 #include "params.h"
