@@ -60,7 +60,7 @@ def transformers_model():
 
 
 def generation_rate(model, batch, tokens=(16, 112), **how):
-    """Tokens a second beside the prompt's: from two lengths, the best of three each."""
+    """Tokens a second beside the prompt's: from two lengths, the best of three each; None where noise is larger."""
     import torch
 
     ids = torch.randint(0, VOCAB, (batch, 16), device=DEVICE)
@@ -77,7 +77,7 @@ def generation_rate(model, batch, tokens=(16, 112), **how):
     seconds(tokens[0])
     seconds(tokens[1])
     short, long = (min(seconds(count) for _ in range(3)) for count in tokens)
-    return batch * (tokens[1] - tokens[0]) / (long - short)
+    return batch * (tokens[1] - tokens[0]) / (long - short) if long > short else None
 
 
 def decode(options):

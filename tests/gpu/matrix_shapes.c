@@ -480,6 +480,22 @@ static void moe(hy_dtype dtype, int64_t tokens, int64_t size, int64_t hidden, in
         6.0 * tokens * chosen * size * hidden, 0);
 }
 
+// residual + x weight^T, as addmm.
+static void residual(hy_dtype dtype, int64_t m, int64_t n, int64_t k) {
+  char name[96];
+  snprintf(name, sizeof name, "residual %s m=%lld n=%lld k=%lld", hy_dtype_name(dtype),
+           (long long)m, (long long)n, (long long)k);
+  if (!wanted(name)) return;
+  twin in[3] = {random_tensor(dtype, 2, (int64_t[]){m, n}, -1, 1),
+                random_tensor(dtype, 2, (int64_t[]){m, k}, -1, 1),
+                random_tensor(dtype, 2, (int64_t[]){n, k}, -0.1, 0.1)};
+  hy_transpose(&in[2].host, &in[2].host, 0, 1);
+  hy_transpose(&in[2].device, &in[2].device, 0, 1);
+  hy_attrs attrs = {.addmm = {hy_int(1), hy_int(1)}};
+  check(name, HY_OP_addmm, &attrs, 3, in, 2, 2.0 * (double)(m * n * k),
+        (double)hy_dtype_size(dtype) * (double)(n * k));
+}
+
 // The gate of an MLP over halves of rows, as a captured graph fuses it: the bits of the two calls.
 static void gate(hy_dtype dtype, int64_t m, int64_t n) {
   char name[96];
@@ -610,6 +626,9 @@ static void correctness(void) {
     paged(h, 2, 5, 333, 8, 8, 128, 16);
     paged(h, 2, 100, 260, 14, 2, 64, 32);
     paged(h, 1, 1, 40, 4, 1, 80, 8);
+    residual(h, 6, 896, 896);
+    residual(h, 64, 100, 4864);
+    residual(h, 40, 72, 200);
     gate(h, 64, 1216);
     gate(h, 300, 1000);
     rope(h, 100, 14, 64, false);  // whole vectors
@@ -670,6 +689,8 @@ static void speed(void) {
     fused(HY_BF16, HY_I8, 64, n, layers[l][1], false, gated);
     fused(HY_BF16, HY_I4, 64, n, layers[l][1], false, gated);
   }
+  residual(HY_BF16, 64, 896, 896);
+  residual(HY_BF16, 64, 896, 4864);
   // LoRA of rank 16 at 8 x 512 tokens: down, up, and the gradients of both.
   linear(HY_BF16, 4096, 16, 896, false);
   linear(HY_BF16, 4096, 896, 16, false);

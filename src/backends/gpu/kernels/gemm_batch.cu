@@ -15,6 +15,8 @@
 // needs: mma.sync
 // options: -DT=bf16 -DW=i8 -DTM=64 -DWN=4 -DGATED=1 -DSTAGES=3 -DGROUP=128
 // options: -DT=bf16 -DW=i4 -DTM=64 -DWN=4 -DGATED=1 -DSTAGES=3 -DGROUP=32
+// options: -DT=bf16 -DW=i8 -DTM=64 -DWN=4 -DGATED=0 -DSTAGES=3 -DGROUP=128
+// options: -DT=bf16 -DW=i4 -DTM=64 -DWN=4 -DGATED=0 -DSTAGES=3 -DGROUP=32
 // options: -DT=bf16 -DW=i8 -DTM=64 -DWN=8 -DGATED=0 -DSTAGES=2 -DGROUP=128
 // options: -DT=f16 -DW=f16 -DTM=32 -DWN=4 -DGATED=0 -DSTAGES=3 -DGROUP=0
 #include "params.h"
@@ -91,13 +93,31 @@ struct weight_start {
   }
 };
 
-DEVICE void copy_scales(const hy_fused_linear& p, int tile, int k, f32* to_stage) {
-  for (int i = threadIdx.x; i < BN * SCALES; i += THREADS) {
-    i64 row = row_of(p, tile, i / (SCALES ? SCALES : 1));
-    int group = GROUP == 128 ? k / p.group : k / KS * SCALES + i % (SCALES ? SCALES : 1);
-    copy_async_4(to_stage + i, p.scale + row * p.groups + group, 4);
+// A thread's share of a stage's scales.
+struct scale_copies {
+  enum {
+    ALL = BN * SCALES,
+    EACH = ALL ? (ALL + THREADS - 1) / THREADS : 1,
+    IN_ROW = SCALES ? SCALES : 1
+  };
+  const f32* from[EACH];
+
+  __device__ __forceinline__ void begin(const hy_fused_linear& p, int tile) {
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+      int at = (int)threadIdx.x + i * THREADS;
+      from[i] = p.scale + (i64)row_of(p, tile, min(at / IN_ROW, BN - 1)) * p.groups + at % IN_ROW;
+    }
   }
-}
+  // `group`: the first of the stage in its row.
+  __device__ __forceinline__ void copy(f32* to_stage, int group) const {
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+      int at = (int)threadIdx.x + i * THREADS;
+      if (ALL % THREADS == 0 || at < ALL) copy_async_4(to_stage + at, from[i] + group, 4);
+    }
+  }
+};
 
 // sum += a stage's share of this warp.
 DEVICE void multiply(f32 (&sum)[JOIN][4], const char* at_x, const char* at_w, const f32* scales,
@@ -229,11 +249,15 @@ KERNEL void __launch_bounds__(THREADS, 2) gemm_batch(hy_fused_linear p) {
   const weight_start weight_at = {p, tile, first * KS};
   of_x.begin(x_at);
   of_weight.begin(weight_at);
+  scale_copies of_scales;
+  if (GROUP) of_scales.begin(p, tile);
+  const int longer = GROUP == 128 ? p.group / KS : 1;  // stages of a group
   auto copy_x = [&](int s) { of_x.copy(shared + s % STAGES * STAGE_BYTES, X_PITCH); };
   auto copy_weight = [&](int s) {
     char* at = shared + s % STAGES * STAGE_BYTES + TM * X_PITCH;
     of_weight.copy(at, W_PITCH);
-    if (GROUP) copy_scales(p, tile, (first + s) * KS, (f32*)(at + BN * W_PITCH));
+    const int group = longer == 1 ? (first + s) * SCALES : (first + s) / longer;
+    if (GROUP) of_scales.copy((f32*)(at + BN * W_PITCH), group);
   };
 #pragma unroll
   for (int s = 0; s < STAGES - 1; s++)

@@ -5,6 +5,7 @@
 
 #include "backends/gpu/gpu.h"
 #include "backends/gpu/kernels/params.h"
+#include "backends/gpu/ops/gemm_batch.h"
 #include "backends/gpu/ops/gemm_skinny.h"
 #include "backends/gpu/ops/gemm_wgmma.h"
 #include "backends/gpu/ops/matmul.h"
@@ -164,6 +165,28 @@ static void run_mma(hy__gpu_task* task, hy_gemm* g, const operand* a, const oper
   if (g->splits > 1) add_partial(task, g, "gemm_mma", "gemm_mma_sum", options);
 }
 
+// Few rows of halves against a weight that lies along k, and a matrix to be added as it is: a
+// residual.
+static bool run_residual(hy__gpu_task* task, const hy_gemm* g, const operand* a, const operand* b,
+                         const hy_tensor* out, const hy_tensor* addend) {
+  if (!addend || g->batch != 1 || !a->k_first || !b->k_first || b->t.stride[1] != g->k ||
+      g->alpha != 1 || g->beta != 1 || g->addend_row == 0 || g->addend_column != 1 ||
+      g->out_column != 1)
+    return false;
+  hy_fused_linear p = {.x = a->t.data,
+                       .weight = b->t.data,
+                       .residual = addend->data,
+                       .out = out->data,
+                       .m = g->m,
+                       .n = g->n,
+                       .k = g->k,
+                       .rows = g->n,
+                       .x_row = a->t.stride[1],
+                       .out_row = g->out_row,
+                       .residual_row = g->addend_row};
+  return hy__gpu_gemm_batch(task, &p, a->t.dtype, b->t.dtype);
+}
+
 // Few rows of halves against many that lie along k, with at most a bias; either operand may be the
 // one of few rows.
 static bool run_skinny(hy__gpu_task* task, hy_gemm g, operand a, operand b, const hy_tensor* out,
@@ -249,7 +272,8 @@ hy_support hy__gpu_product(hy__gpu_task* task, const hy__gpu_matmul* m) {
   if (run_gemv(task, &g, &a, &b)) return HY_SUPPORT_YES;
   if (!half || !task->device->mma_lanes)
     run_simt(task, &g, &a, &b, out, addend);
-  else if (!run_skinny(task, g, a, b, out, addend) &&
+  else if (!run_residual(task, &g, &a, &b, out, addend) &&
+           !run_skinny(task, g, a, b, out, addend) &&
            !hy__gpu_wgmma(task, &g, a.t.dtype, a.k_first, b.k_first))
     run_mma(task, &g, &a, &b, out, addend);
   return HY_SUPPORT_YES;
