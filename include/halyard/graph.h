@@ -43,7 +43,7 @@ HY_API void hy_graph_destroy(hy_graph* graph);
 //
 // A graph under construction hands out tensors whose addresses are the graph's own numbers: they
 // may be viewed and sliced like any tensor, and mean something only to this graph. Inputs and
-// outputs are arguments, known by name, and bound to memory before the first launch; what lies
+// outputs are arguments, known by name, and bound to memory before the first launch; what is
 // between them gets its memory from hy_graph_finish.
 
 HY_API hy_status hy_graph_create(hy_device* device, hy_graph** graph);
@@ -54,7 +54,7 @@ HY_API hy_status hy_graph_input(hy_graph* graph, const char* name, hy_dtype dtyp
 HY_API hy_status hy_graph_constant(hy_graph* graph, const hy_tensor* host, hy_tensor* value);
 // Checks the call by the op table. Outputs whose data is NULL are made: filled in, as hy_infer
 // does, in memory of the graph; an optional output that is not wanted has dtype HY_NONE and a
-// non-NULL n_out slot all the same. Others must lie in the graph, and are written in place.
+// non-NULL n_out slot all the same. Others must be in the graph, and are written in place.
 HY_API hy_status hy_graph_add(hy_graph* graph, hy_call* call);
 // Makes the whole of what hy_graph_add returned an argument.
 HY_API hy_status hy_graph_output(hy_graph* graph, const char* name, const hy_tensor* value);

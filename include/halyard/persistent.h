@@ -67,7 +67,7 @@ typedef struct hy_persistent_stats {
   int64_t waits;     // of the caller, and of steps whose tokens the cpu chooses
   int64_t nodes;     // of a step
   uint64_t bytes;    // that a step reads and writes, but for past keys and values
-  uint64_t memory;   // planned for what lies between the nodes
+  uint64_t memory;   // planned for what is between the nodes
 } hy_persistent_stats;
 HY_API void hy_persistent_kernel_stats(const hy_persistent_kernel* kernel,
                                        hy_persistent_stats* stats);

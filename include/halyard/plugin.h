@@ -462,7 +462,7 @@ typedef struct hy_backend {
   // and 0 is a stream_create.
   hy_status (*stream_priority_range)(void* device, int32_t* least, int32_t* greatest);
   hy_status (*stream_create_with_priority)(void* device, int32_t priority, void** stream);
-  // The index of the device whose memory `address` lies in, whoever allocated it; -1 where it is
+  // The index of the device whose memory `address` is in, whoever allocated it; -1 where it is
   // none of this backend's.
   hy_status (*pointer_device)(const void* address, int32_t* index);
 

@@ -28,7 +28,7 @@ typedef struct echo_kernels {
   // Transpose-packs 16 or fewer columns: out[k * stride + n] = in[n * ld + k].
   void (*pack_transposed)(int64_t k, int n, const float* in, int64_t ld, float* out, int stride);
 
-  // Few rows against ECHO_SKINNY_COLS columns of b where it lies, unpacked: b is k x n (ldb steps
+  // Few rows against ECHO_SKINNY_COLS columns of b where it is, unpacked: b is k x n (ldb steps
   // k), or n x k when transposed. a is k x mr packed. NULL: use tiles.
   void (*skinny)(int64_t k, int rows, const float* a, const float* b, int64_t ldb, int transposed,
                  float* c, int64_t ldc, int canonical);

@@ -62,7 +62,7 @@ static void pack_rows(const job* w, int64_t kc, int64_t depth, int64_t j0, int64
                        min64(nr, jn - j));
 }
 
-// One block of columns of a product with few rows; b is read where it lies, or widened first.
+// One block of columns of a product with few rows; b is read where it is, or widened first.
 static void multiply_skinny(const job* w, int rows, int64_t kc, int64_t depth, int64_t j, int last,
                             float* out, int64_t ld, echo_scratch* s) {
   const void* from = offset(w->b, w->type_b, w->trans_b ? j * w->ldb + kc : kc * w->ldb + j);

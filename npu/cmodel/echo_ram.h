@@ -22,7 +22,7 @@ typedef struct echo_ram {
 int echo_ram_create(echo_ram* ram, const echo_area* area, int fd);
 void echo_ram_destroy(echo_ram* ram);
 
-// The bytes [addr, addr + bytes) if they lie inside one area of the RAM, else NULL.
+// The bytes [addr, addr + bytes) if they are inside one area of the RAM, else NULL.
 void* echo_ram_at(const echo_ram* ram, uint64_t addr, uint64_t bytes);
 
 static inline int echo_area_holds(const echo_area* a, uint64_t addr, uint64_t bytes) {

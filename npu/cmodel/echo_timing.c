@@ -96,7 +96,7 @@ static tiling tiles_of(const echo_timing* t, uint64_t m, uint64_t n) {
   return (tiling){tall * t->n, wide * t->n, t->pad_words / max64(tall, wide)};
 }
 
-// Beats of `rows` runs of `bytes` whose starts lie `stride` apart; unaligned ones touch one more.
+// Beats of `rows` runs of `bytes` whose starts are `stride` apart; unaligned ones touch one more.
 static uint64_t run_beats(const echo_timing* t, uint64_t rows, uint64_t bytes, uint64_t stride,
                           const echo_operand* o) {
   if (rows > 1 && stride % t->bus_bytes)

@@ -1,6 +1,6 @@
 // echo_npu_pad - a scratchpad of the matrix engine: an operand tile of up to N * 2^s rows by K, two buffers.
 //
-// A word is N elements of one k, from N neighbouring rows: rows 16r..16r+N-1 of k lie at address k * 2^s + r.
+// A word is N elements of one k, from N neighbouring rows: rows 16r..16r+N-1 of k are at address k * 2^s + r.
 // Element (row, k) is kept in bank (row + k) mod N, so that N neighbours in either direction are always in
 // different banks: a group that runs along k (a row-major A) and one that runs along the rows (a transposed
 // A) are both written in one cycle, and reading needs only a rotation.

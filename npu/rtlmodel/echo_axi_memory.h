@@ -151,7 +151,7 @@ class EchoAxiMemory {
     return addr < bus_.error_limit && addr + kBeat > bus_.error_base;
   }
 
-  // Blocks are aligned to beats, so that a beat lies in one or in none.
+  // Blocks are aligned to beats, so that a beat is in one or in none.
   bool allocated(uint64_t addr) {
     std::lock_guard<std::mutex> hold(lock_);
     if (!tracked_) return true;

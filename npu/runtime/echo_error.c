@@ -64,14 +64,14 @@ const char* echoNpuGetFaultString(uint32_t code) {
     case ECHO_NPU_FAULT_DIM: return "a dimension is zero or too large";
     case ECHO_NPU_FAULT_STRIDE: return "a stride is too large or destination elements coincide";
     case ECHO_NPU_FAULT_ALIGN: return "an address is not aligned to its element";
-    case ECHO_NPU_FAULT_RANGE: return "an operand lies outside device memory";
+    case ECHO_NPU_FAULT_RANGE: return "an operand is outside device memory";
     case ECHO_NPU_FAULT_INDEX: return "an index is outside its table";
     case ECHO_NPU_FAULT_REPEAT: return "REPEAT before a packet that cannot repeat";
     case ECHO_NPU_FAULT_RING: return "the command ring is not set up or overrun";
     case ECHO_NPU_FAULT_BUS_READ: return "memory answered a read with an error";
     case ECHO_NPU_FAULT_BUS_WRITE: return "memory answered a write with an error";
     case ECHO_NPU_FAULT_TIMEOUT: return "the memory bus stalled";
-    case ECHO_NPU_FAULT_UNALLOCATED: return "an operand lies outside every allocation";
+    case ECHO_NPU_FAULT_UNALLOCATED: return "an operand is outside every allocation";
   }
   return "unknown fault";
 }

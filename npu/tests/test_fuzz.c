@@ -116,7 +116,7 @@ static void open_small_board(void) {
   const echo_area areas[ECHO_NPU_AREAS] = {{0, 0x10000}, {RING, BOARD_END}, {0, 0}};
   model = echo_cmodel_create(areas, -1);
   assert_non_null(model);
-  // Allocations: the arena only. What lies around it must never change.
+  // Allocations: the arena only. What is around it must never change.
   assert_int_equal(echo_cmodel_track(model, ARENA, ARENA_BYTES, 1), 0);
   memory = echo_cmodel_memory(model, ARENA, ARENA_BYTES);
   guard_low = echo_cmodel_memory(model, ARENA - GUARD, GUARD);
@@ -163,7 +163,7 @@ static void register_pokes(void** state) {
   for (int i = 0; i < 20000; ++i) {
     uint32_t offset = below(3) ? 4 * below(0x60) : (uint32_t)bench_random(&seed) & 0xffff;
     uint32_t value = some_number();
-    // A ring that points into the arena is a program; its packets are whatever lies there.
+    // A ring that points into the arena is a program; its packets are whatever is there.
     if (offset == ECHO_NPU_REG_RING_TAIL)
       value = echo_cmodel_read(model, ECHO_NPU_REG_RING_HEAD) + value % 3;
     if (below(4)) echo_cmodel_write(model, offset, value);

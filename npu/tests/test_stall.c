@@ -13,7 +13,7 @@
 
 #define OK(call) assert_int_equal((call), ECHO_NPU_SUCCESS)
 #define N 64
-// Where the first block of a fresh device lies: behind the ring.
+// Where the first block of a fresh device is: behind the ring.
 #define FIRST (ECHO_NPU_ACT_BASE + 0x10000)
 
 static void configure(const char* bus, const char* watchdog, const char* timeout) {

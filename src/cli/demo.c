@@ -425,9 +425,9 @@ static int parse(demo_options* o, int argc, char** argv, int* extra) {
     return cli_usage(&cli_demo, "--steps and --lora-steps go together, and --size with them");
   if (steps &&
       (o->steps < 1 || o->steps > MAX_STEPS || o->lora_steps < 1 || o->lora_steps > MAX_STEPS))
-    return cli_usage(&cli_demo, "--steps and --lora-steps lie in 1 .. %d", MAX_STEPS);
+    return cli_usage(&cli_demo, "--steps and --lora-steps must be in 1 .. %d", MAX_STEPS);
   if (o->tokens < 4 || o->tokens > 1024)
-    return cli_usage(&cli_demo, "--tokens lies in 4 .. 1024, not %lld", (long long)o->tokens);
+    return cli_usage(&cli_demo, "--tokens must be in 4 .. 1024, not %lld", (long long)o->tokens);
   if (o->seconds < 1)
     return cli_usage(&cli_demo, "--seconds is at least 1, not %lld", (long long)o->seconds);
   if (!(o->temperature >= 0))

@@ -100,13 +100,13 @@ static int parse(finetune_options* o, int argc, char** argv, int* extra) {
     return cli_usage(&cli_finetune, "--rank is at least 1, not %lld", (long long)o->rank);
   if (o->alpha < 0) return cli_usage(&cli_finetune, "--alpha is above 0, not %g", o->alpha);
   if (!(o->dropout >= 0 && o->dropout < 1))
-    return cli_usage(&cli_finetune, "--dropout lies in 0 .. 1, not %g", o->dropout);
+    return cli_usage(&cli_finetune, "--dropout must be in 0 .. 1, not %g", o->dropout);
   if (!(t->lr > 0)) return cli_usage(&cli_finetune, "--lr is above 0, not %g", t->lr);
   if (t->weight_decay < 0)
     return cli_usage(&cli_finetune, "--weight-decay is not negative, not %g", t->weight_decay);
   if (t->clip < 0) return cli_usage(&cli_finetune, "--clip is not negative, not %g", t->clip);
   if (!(o->eval_share >= 0 && o->eval_share < 1))
-    return cli_usage(&cli_finetune, "--eval-share lies in 0 .. 1, not %g", o->eval_share);
+    return cli_usage(&cli_finetune, "--eval-share must be in 0 .. 1, not %g", o->eval_share);
   if (o->eval_every > 0 && o->eval_share == 0)
     return cli_usage(&cli_finetune, "--eval-every needs an --eval-share to evaluate");
   if (o->alpha == 0) o->alpha = 2 * (double)o->rank;

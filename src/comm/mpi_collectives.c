@@ -120,7 +120,7 @@ static void post_results(const job* j, const split* s, uint64_t k, hy__mpi_set* 
   }
 }
 
-// In place, a result arrives where the own part lay that was sent a round before and waited for.
+// In place, a result arrives where the own part was that was sent a round before and waited for.
 static hy_status reduce_in_segments(const job* j, split* s, bool gathers) {
   HY_TRY(hy__mpi_scratch(j->comm, 2 * (size_t)j->n * s->segment * j->size, &s->buffer));
   uint64_t rounds = (s->part + s->segment - 1) / s->segment;

@@ -40,7 +40,7 @@ static hy_status side(const hy_stream* stream, const char* name, const void* add
   *on_device = owner != NULL;
   if (!owner || hy__same_device(owner, stream->device)) return HY_OK;
   return hy_fail(HY_INVALID_ARGUMENT,
-                 "hy_memcpy: %s lies on %s and the stream is of %s; hy_memcpy_peer copies between "
+                 "hy_memcpy: %s is on %s and the stream is of %s; hy_memcpy_peer copies between "
                  "devices",
                  name, owner->selector, stream->device->selector);
 }

@@ -173,7 +173,7 @@ hy_status hy_alloc(hy_stream* stream, size_t bytes, void** address) {
 
 // Why no block in use begins at `address`. The caller holds the mutex.
 static hy_status unknown_address(hy__allocator* a, const char* caller, const void* address) {
-  const char* why = "lies in no memory of this device's cache";
+  const char* why = "is in no memory of this device's cache";
   if (hy__ranges_find(&a->segments, address)) {
     why = "was freed before, or is not the beginning of an allocation";
   } else if (hy__ranges_find(&a->raw, address)) {

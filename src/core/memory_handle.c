@@ -140,7 +140,7 @@ hy_status hy_memory_close(hy_device* device, void* address) {
   pthread_mutex_lock(&a->mutex);
   hy__range* range = hy__ranges_find(&a->imports, address);
   if (!range) {
-    status = hy_fail(HY_INVALID_ARGUMENT, "hy_memory_close: %p lies in no imported memory of %s",
+    status = hy_fail(HY_INVALID_ARGUMENT, "hy_memory_close: %p is in no imported memory of %s",
                      address, device->selector);
   } else {
     import* known = range->owner;

@@ -161,7 +161,7 @@ static hy_status scan_place(const char* place) {
 }
 
 // The folder `halyard` beside the library. A program that has the library inside may be copied
-// anywhere, and what lies beside it then is not its own: it looks where it was built to be
+// anywhere, and what is beside it then is not its own: it looks where it was built to be
 // installed.
 static hy_status scan_install_folder(void) {
   static const char here;

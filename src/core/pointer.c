@@ -13,7 +13,7 @@ static hy_status ask(hy__backend_entry* entry, const void* address, int32_t* ind
   if (in_use && entry->table.pointer_device) {
     status = entry->table.pointer_device(address, index);
     if (status == HY_OK && *index >= entry->device_count) {
-      status = hy_fail(HY_DEVICE_FAILED, "%s says that %p lies on its device %d of %d", entry->name,
+      status = hy_fail(HY_DEVICE_FAILED, "%s says that %p is on its device %d of %d", entry->name,
                        address, *index, entry->device_count);
     }
   }

@@ -153,7 +153,7 @@ hy_status hy__registry_add_broken(const char* name, hy_status why, const char* r
     entry->probe.status = why;
     snprintf(entry->probe.reason, sizeof entry->probe.reason, "%s", reason);
     snprintf(entry->probe.remedy, sizeof entry->probe.remedy,
-             "correct HALYARD_PLUGIN_PATH, or what lies there");
+             "correct HALYARD_PLUGIN_PATH, or what is there");
     entry->state = HY_BACKEND_FAILED;
     entry->probed = true;
   }

@@ -120,7 +120,7 @@ static hy_status move_all(hy_graph* graph, const hy_binding* list, int n, bool* 
   return HY_OK;
 }
 
-// Arguments that lie in the range have memory now.
+// Arguments that are in the range have memory now.
 static void note_bound(hy_graph* graph, const hy_binding* b) {
   for (int i = 0; i < graph->n_arguments; i++) {
     hy__graph_argument* a = &graph->arguments[i];

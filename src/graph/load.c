@@ -88,7 +88,7 @@ static hy_status load_place(const loading* l, const hy__json* from, void** addre
   HY_TRY(hy__json_get_int(from, "memory", -1, &index));
   HY_TRY(hy__json_get_int(from, "at", 0, &at));
   if (index < 0 || index >= l->n_memory || at < 0 || (uint64_t)at > l->memory[index].bytes)
-    return BAD("a tensor lies at byte %lld of memory %lld, which is not there", (long long)at,
+    return BAD("a tensor is at byte %lld of memory %lld, which is not there", (long long)at,
                (long long)index);
   *address = l->memory[index].address + at;
   return HY_OK;

@@ -66,7 +66,7 @@ hy_status hy__adapter_create(hy_stream* stream, const hy__adapter_options* optio
     return hy_fail(HY_INVALID_ARGUMENT, "an adapter's rank is at least 1, not %lld",
                    (long long)options->rank);
   if (!(options->dropout >= 0 && options->dropout < 1))
-    return hy_fail(HY_INVALID_ARGUMENT, "dropout lies in 0 .. 1, not %g", options->dropout);
+    return hy_fail(HY_INVALID_ARGUMENT, "dropout must be in 0 .. 1, not %g", options->dropout);
   creating c = {.stream = stream, .options = options, .dtype = dtype, .seed = seed};
   HY_TRY(hy_tape_create(stream, &c.tape));
   hy_tape_set_recording(c.tape, false);

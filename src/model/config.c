@@ -30,13 +30,13 @@ static hy_status read_arch(const hy__json* root, hy__config* config) {
   return check_architecture(root, config->arch->architecture);
 }
 
-// A size that must be there and lie in 1 .. most.
+// A size that must be there and be in 1 .. most.
 static hy_status read_size(const hy__json* root, const char* key, int64_t fallback, int64_t most,
                            int64_t* value) {
   HY_TRY(hy__json_get_int(root, key, fallback, value));
   if (*value == 0 && fallback == 0) return hy_fail(HY_FORMAT, "\"%s\" is missing", key);
   if (*value < 1 || *value > most)
-    return hy_fail(HY_FORMAT, "\"%s\" is %lld; it lies in 1 .. %lld", key, (long long)*value,
+    return hy_fail(HY_FORMAT, "\"%s\" is %lld; it must be in 1 .. %lld", key, (long long)*value,
                    (long long)most);
   return HY_OK;
 }

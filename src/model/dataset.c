@@ -35,7 +35,7 @@ hy_status hy__dataset_create(const hy__tokenizer* tokenizer, const hy__dataset_o
     return hy_fail(HY_INVALID_ARGUMENT, "rows of %lld tokens are too short to learn from",
                    (long long)options->length);
   if (!(options->evaluation_share >= 0 && options->evaluation_share < 1))
-    return hy_fail(HY_INVALID_ARGUMENT, "the share for evaluation lies in 0 .. 1, not %g",
+    return hy_fail(HY_INVALID_ARGUMENT, "the share for evaluation must be in 0 .. 1, not %g",
                    options->evaluation_share);
   if (options->repack && options->end < 0)
     return hy_fail(HY_INVALID_ARGUMENT, "texts without an end between them cannot be repacked");

@@ -98,7 +98,7 @@ static hy_status pack_from_source(const packing* p, const char* name, const int6
 
 // ---- the cache ----
 
-// int4 lies in the file as bytes of two numbers each.
+// int4 is in the file as bytes of two numbers each.
 static hy_tensor as_stored(const hy_tensor* t) {
   hy_tensor stored = *t;
   if (t->dtype != HY_I4) return stored;

@@ -18,7 +18,7 @@ hy_status hy__rope_reserve(hy_stream* stream, const hy__config* config, int64_t 
 void hy__rope_release(hy__rope* rope);
 // Rows of one of the two at `positions` (N) i64, as (N, 1, E / 2): for all heads of a token.
 hy_array* hy__rope_at(hy_scope* s, hy_array* table, hy_array* positions);
-// Rows of both. Those of a single token lie one behind the other, as hardware wants them that takes
+// Rows of both. Those of a single token are consecutive, as hardware wants them that takes
 // them as one row.
 void hy__rope_both(hy_scope* s, const hy__rope* rope, hy_array* positions, hy_array** cos,
                    hy_array** sin);

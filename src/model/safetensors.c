@@ -94,7 +94,7 @@ static hy_status read_tensor(const shard* s, const hy__json* entry, const uint8_
       last->integer < first->integer || (uint64_t)last->integer > data_size)
     return hy_fail(
         HY_FORMAT,
-        "%s: %s: its data_offsets lie outside the %llu bytes of data; is the file cut off?",
+        "%s: %s: its data_offsets are outside the %llu bytes of data; is the file cut off?",
         s->path, weight->name, (unsigned long long)data_size);
   // The mapping is read-only; a weight's tensor is only ever read.
   hy_status status =

@@ -2,7 +2,7 @@
 //
 // A file is 8 bytes of header length, a JSON header {"name": {"dtype", "shape", "data_offsets":
 // [first, last]}}, then the data. Headers are limited to 100 MB, as the format says; tensors must
-// lie inside the data, have the size their shape says, and not overlap.
+// be inside the data, have the size their shape says, and not overlap.
 #ifndef HALYARD_MODEL_SAFETENSORS_H_
 #define HALYARD_MODEL_SAFETENSORS_H_
 

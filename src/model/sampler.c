@@ -19,7 +19,7 @@ hy_status hy__sampler_check(const hy_generate_options* o) {
   if (!(o->top_p > 0 && o->top_p <= 1))
     return hy_fail(HY_INVALID_ARGUMENT, "top-p is %g; it is above 0 and at most 1", o->top_p);
   if (!(o->min_p >= 0 && o->min_p <= 1))
-    return hy_fail(HY_INVALID_ARGUMENT, "min-p is %g; it lies in 0 .. 1", o->min_p);
+    return hy_fail(HY_INVALID_ARGUMENT, "min-p is %g; it must be in 0 .. 1", o->min_p);
   if (o->top_k < 0)
     return hy_fail(HY_INVALID_ARGUMENT, "top-k is %lld; it is 0 or more", (long long)o->top_k);
   if (!(o->repetition_penalty > 0))

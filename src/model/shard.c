@@ -46,7 +46,7 @@ hy_status hy__shard_split(int rank, int size, hy__config* c, hy__shard* shard) {
   if (size == 1) return HY_OK;
   HY_TRY(split_heads(c, rank, size, shard));
   int64_t f = c->intermediate_size, unit = f % UNIT == 0 && f / UNIT >= size ? UNIT : 1;
-  // Equal parts but for the last, so that gathered logits lie in the order of tokens.
+  // Equal parts but for the last, so that gathered logits are in the order of tokens.
   int64_t rows = ceil_div(c->vocab_size, size);
   if (f < size || rows * (size - 1) >= c->vocab_size)
     return hy_fail(HY_UNSUPPORTED, "%d ranks cannot share an MLP of %lld and %lld tokens", size,

@@ -380,7 +380,7 @@ static hy_status encode_piece(output* o, const char* text, size_t length) {
   return hy__bpe_encode(o->tokenizer->bpe, text, length, put, o);
 }
 
-// Cuts the text by the patterns from number `split` on; matches and what lies between them are
+// Cuts the text by the patterns from number `split` on; matches and what is between them are
 // pieces.
 static hy_status cut(output* o, int split, const char* text, size_t length) {
   if (length == 0) return HY_OK;

@@ -127,7 +127,7 @@ static void replace(hy_array** slot, hy_array* array) {
   hy_array_release(old);
 }
 
-// The layer's adapter lies in the vector from now on, and stays there.
+// The layer's adapter is in the vector from now on, and stays there.
 static hy_status place_adapter(void* context, const char* name, hy__linear* layer, int64_t out,
                                int64_t in) {
   placing* c = context;

@@ -4,7 +4,7 @@
 
 #include "model/train.h"
 
-// What is trained. Adapters lie one behind another in one array, and so do all gradients, so that
+// What is trained. Adapters are consecutive in one array, and so are all gradients, so that
 // clearing, adding, clipping and stepping are one call each.
 typedef struct hy__train_parameters {
   hy_array** arrays;  // what is stepped and saved

@@ -21,7 +21,7 @@ static hy_status check_number(const hy_call* call, const char* name, hy_scalar s
 
 static hy_status check_choice(const hy_call* call, const char* name, int value, int last) {
   if (value >= 0 && value <= last) return HY_OK;
-  return hy_fail(HY_INVALID_ARGUMENT, "%s: %s is %d; it lies in 0 .. %d", hy_op_name(call->op),
+  return hy_fail(HY_INVALID_ARGUMENT, "%s: %s is %d; it must be in 0 .. %d", hy_op_name(call->op),
                  name, value, last);
 }
 

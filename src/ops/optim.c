@@ -1,6 +1,6 @@
 // Optimizers over arrays: AdamW and SGD, gradient clipping.
 //
-// Parameters that lie one behind another in the memory of one array, and whose gradients do, are
+// Parameters that are consecutive in the memory of one array, and whose gradients are too, are
 // taken together, as one vector.
 #include "halyard/optim.h"
 
@@ -55,8 +55,8 @@ static hy_status check_parameters(const char* what, const hy_stream* stream,
       return hy_fail(HY_INVALID_ARGUMENT,
                      "%s: parameter %d is no leaf; hy_array_set_requires_grad makes one", what, i);
     if (!hy__same_device(parameters[i]->storage->device, hy_stream_device(stream)))
-      return hy_fail(HY_INVALID_ARGUMENT, "%s: parameter %d lies on %s, not on the stream's %s",
-                     what, i, hy_device_selector(parameters[i]->storage->device),
+      return hy_fail(HY_INVALID_ARGUMENT, "%s: parameter %d is on %s, not on the stream's %s", what,
+                     i, hy_device_selector(parameters[i]->storage->device),
                      hy_device_selector(hy_stream_device(stream)));
   }
   return HY_OK;
@@ -278,7 +278,7 @@ hy_status hy_optimizer_import(hy_optimizer* o, const char* name, hy_array* array
     return hy_fail(HY_INVALID_ARGUMENT, "hy_optimizer_import: an argument is NULL");
   if (!hy__same_device(array->storage->device, hy_stream_device(o->stream)))
     return hy_fail(HY_INVALID_ARGUMENT,
-                   "hy_optimizer_import: %s lies on %s, not on the optimizer's %s", name,
+                   "hy_optimizer_import: %s is on %s, not on the optimizer's %s", name,
                    hy_device_selector(array->storage->device),
                    hy_device_selector(hy_stream_device(o->stream)));
   if (strcmp(name, "steps") == 0) return import_steps(o, array);

@@ -84,7 +84,7 @@ static hy_status check_distinct(blocks* b) {
 
 // ---- as large as said ----
 
-// Where the stamps of a large block lie: at 0, at every power of 2 from a page, and at its end.
+// Where the stamps of a large block are: at 0, at every power of 2 from a page, and at its end.
 static size_t stamp_at(int i, size_t bytes) {
   if (i == 0) return 0;
   size_t at = (size_t)1 << (i + 11);

@@ -285,7 +285,7 @@ static hy_status check_wait_event(order* o, hy_stream* first, hy_stream* then) {
 
 // ---- time ----
 
-// Between an event that has been reached and one that is recorded after a pause lies at least the
+// Between an event that has been reached and one that is recorded after a pause is at least the
 // pause, and at most what the host's clock counts around both; and times add up.
 enum { MARKS = 3, PAUSE_MS = 4, QUICK_PAUSE_MS = 1 };
 

@@ -239,7 +239,7 @@ static hy_status long_counts_differ(void) {
   return disagree(all_reduce_of(rank ? 500000 : 1000000, HY_F32, HY_REDUCE_SUM), "count");
 }
 
-// What lies behind the count stays as it was, however much more a rank sends.
+// What is behind the count stays as it was, however much more a rank sends.
 static hy_status long_broadcast_differs(void) {
   enum { ALL = MOST, SHORT = 100000 };
   char* bytes = host.bytes;

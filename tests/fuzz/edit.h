@@ -15,7 +15,7 @@ static inline void fuzz_splice(uint8_t* bytes, size_t* length, size_t capacity, 
   *length = *length - old + size;
 }
 
-// The place of a change: half of them lie in the front, where headers are.
+// The place of a change: half of them are in the front, where headers are.
 static inline size_t fuzz_place(fuzz_input* in, size_t length) {
   size_t at = (size_t)fuzz_bits(in, 2);
   return length == 0 ? 0 : at % (at & 1 && length > 512 ? 512 : length);

@@ -359,7 +359,7 @@ def signals_in_merge(halyard):
 
 
 def untrusted(halyard):
-    """What lies beside a copied program is not loaded; a FIFO in a model's folder is refused."""
+    """What is beside a copied program is not loaded; a FIFO in a model's folder is refused."""
     folder = pathlib.Path(halyard.folder)
     plugin = pathlib.Path(halyard.program).parents[1] / "tests/plugins/libhalyard_guarded.so"
     if plugin.exists():
@@ -370,7 +370,7 @@ def untrusted(halyard):
             (folder / place).mkdir()
             shutil.copy(plugin, folder / place)
         copied = Halyard(str(folder / "copy/bin/tool"), halyard.folder)
-        check("guarded" not in copied.run("info"), "a copied program loads what lies beside it")
+        check("guarded" not in copied.run("info"), "a copied program loads what is beside it")
         path = {**os.environ, "HALYARD_PLUGIN_PATH": str(folder / "copy/lib/halyard")}
         check("guarded" in copied.run("info", env=path), "HALYARD_PLUGIN_PATH is not searched")
         (folder / "copy/lib/halyard").chmod(0o777)

@@ -25,7 +25,7 @@ quietly "$halyard" verify --backend cusparselt --strict --op linear_sparse_2_4
 CUSPARSELT_TEST_MINOR=7 "$halyard" info | grep -q "is version 0.7, and 0.8 is needed"
 verify mha sdpa
 echo "cuDNN, cuSPARSELt and mha pass on the emulated GPU"
-# Cubins that lie beside the program are taken before the compiler; a damaged one is not.
+# Cubins that are beside the program are taken before the compiler; a damaged one is not.
 tree=$folder/ahead
 rm -rf "$tree"
 mkdir -p "$tree/bin" "$tree/lib/halyard/kernels"

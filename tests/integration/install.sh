@@ -63,8 +63,8 @@ HALYARD_PLUGIN_PATH="$work/plugin" "$halyard" verify --backend tiny --quick >"$w
 
 step "the example plugin in the plugin folder"
 cmake --install "$work/plugin" >/dev/null
-# A program that was moved does not take what lies beside it for its own.
-if "$halyard" info | grep -q "Tiny, a made-up chip"; then fail "a moved program loads what lies beside it"; fi
+# A program that was moved does not take what is beside it for its own.
+if "$halyard" info | grep -q "Tiny, a made-up chip"; then fail "a moved program loads what is beside it"; fi
 export HALYARD_PLUGIN_PATH="$libdir/halyard"
 expect "$("$halyard" info)" "Tiny, a made-up chip"
 "$halyard" verify --backend tiny >"$work/out" 2>&1 || fail "$(grep -A3 FAILED "$work/out")"

@@ -28,7 +28,7 @@ static inline double unit_of(hy_dtype dtype) {
                             : 1;
 }
 
-// Where the i-th element of a view lies, in elements from its data.
+// Where the i-th element of a view is, in elements from its data.
 static inline int64_t offset_of(const hy_tensor* t, int64_t i) {
   int64_t offset = 0;
   for (int d = t->ndim - 1; d >= 0; d--) {

@@ -48,7 +48,7 @@ static inline const char* compare_outputs(const hy_call* call, const output_copi
                value_of((char*)want.data + at, want.dtype));
       return words;
     }
-    // What lies between the elements is as it was: with the reference's elements, all is the same.
+    // What is between the elements is as it was: with the reference's elements, all is the same.
     for (i = 0; i < hy_tensor_numel(&want); i++) {
       int64_t at = offset_of(&want, i) * (int64_t)size;
       memcpy((char*)got.data + at, (char*)want.data + at, size);

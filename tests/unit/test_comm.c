@@ -199,7 +199,7 @@ static void conformance_passes(void** state) {
 
 enum { LONG = 100003 };
 
-// Both send first, more than lies on the way; then two short ones, which keep their order.
+// Both send first, more than is on the way; then two short ones, which keep their order.
 static hy_status swap(rank* r) {
   int peer = 1 - r->rank;
   int32_t* data = malloc(LONG * sizeof *data);
@@ -308,7 +308,7 @@ static hy_status try_mistakes(rank* r) {
   REFUSED(HY_INVALID_ARGUMENT, "ranks are 0 to 1", hy_comm_broadcast(c, s, p, 1, HY_F32, 2))
   REFUSED(HY_INVALID_ARGUMENT, "ranks are 0 to 1", hy_comm_send(c, s, p, 1, HY_F32, -1))
   REFUSED(HY_INVALID_ARGUMENT, "itself", hy_comm_send(c, s, p, 1, HY_F32, r->rank))
-  REFUSED(HY_INVALID_ARGUMENT, "do not lie in one allocation",
+  REFUSED(HY_INVALID_ARGUMENT, "are not in one allocation",
           hy_comm_send(c, s, data, 1, HY_F32, 1 - r->rank))
   hy_device* cpu;
   hy_stream* elsewhere;

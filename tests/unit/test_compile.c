@@ -127,7 +127,7 @@ static void test_wrong_launches(void** state) {
   CHECK_FAILS(HY_INVALID_ARGUMENT, "axpy takes", hy_kernel_launch(stream, axpy, &launch));
   // Memory that is none of the device's.
   static float host[N];
-  CHECK_FAILS(HY_INVALID_ARGUMENT, "do not lie in one allocation",
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "are not in one allocation",
               launch_axpy(axpy, z, host, y, 1, 10));
   hy_device* cpu;
   hy_stream* elsewhere;

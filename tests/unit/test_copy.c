@@ -83,9 +83,9 @@ static void test_another_devices_memory_is_refused(void** state) {
   unsigned char host[BYTES];
   unsigned char *a = take(on_first, BYTES), *b = take(on_second, BYTES);
   fill(host, BYTES, 1);
-  CHECK_FAILS(HY_INVALID_ARGUMENT, "src lies on fake:1 and the stream is of fake:0",
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "src is on fake:1 and the stream is of fake:0",
               hy_memcpy(on_first, a, b, BYTES, HY_COPY_DEFAULT));
-  CHECK_FAILS(HY_INVALID_ARGUMENT, "dst lies on fake:1 and the stream is of near:0",
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "dst is on fake:1 and the stream is of near:0",
               hy_memcpy(on_shared, b, host, BYTES, HY_COPY_DEFAULT));
   assert_int_equal(first.copies + second.copies + shared.copies, 0);
 }

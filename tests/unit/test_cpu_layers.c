@@ -145,7 +145,7 @@ static void integer_products_agree(void** state) {
   }
 }
 
-// Numbers are equal or, where a quotient lies on the border, one apart; scales are equal.
+// Numbers are equal or, where a quotient is on the border, one apart; scales are equal.
 static void quantises_alike(void** state) {
   (void)state;
   static const int64_t sizes[][3] = {{1, 896, 128}, {3, 70, 70}, {5, 96, 32}, {2, 36, 6}};

@@ -93,7 +93,7 @@ static void besieged_task(void* context, int64_t i) {
   if (i > 0) atomic_fetch_add(&s->done, 1);
 }
 
-// A thread that is held up keeps nobody waiting for the tasks that lie beside its own.
+// A thread that is held up keeps nobody waiting for the tasks that are beside its own.
 static void takes_over_from_the_slow(void** state) {
   (void)state;
   siege s = {0};

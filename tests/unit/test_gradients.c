@@ -7,7 +7,7 @@
 
 enum { MAX_INPUTS = 6, MAX_ELEMENTS = 512 };
 
-// How an input is filled. DISTINCT values lie far apart, so that no step changes their order.
+// How an input is filled. DISTINCT values are far apart, so that no step changes their order.
 typedef enum filling { UNIFORM, DISTINCT, INDEX, MASK, TIES } filling;
 
 typedef struct argument {
@@ -131,14 +131,14 @@ typedef struct variant {
   const char* name;
   hy_dtype dtype;  // in place of f64
   bool strided;    // inputs are views with gaps, dimensions in reverse order in memory
-  double near;     // how far gradients may lie from those in f64, absolute and relative
+  double near;     // how far gradients may be from those in f64, absolute and relative
 } variant;
 
 static const variant plain = {"f64", HY_F64, false, 0};
 
 static double values[MAX_INPUTS][MAX_ELEMENTS], weight[MAX_ELEMENTS];
 
-// A view that shows `dense` and lies in memory turned round, every second element unused.
+// A view that shows `dense` and is transposed in memory, every second element unused.
 static hy_array* make_strided(bench* b, hy_array* dense) {
   const hy_tensor* t = hy_array_tensor(dense);
   int order[HY_MAX_DIMS];

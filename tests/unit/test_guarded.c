@@ -324,13 +324,13 @@ static void test_addresses_are_checked(void** state) {
   char* a;
   char host[64] = {0};
   CHECK_OK(hy_alloc_raw(device, 100, (void**)&a));
-  CHECK_FAILS(HY_INVALID_ARGUMENT, "do not lie in one allocation",
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "are not in one allocation",
               hy_memcpy(stream, a + 60, host, 64, HY_COPY_HOST_TO_DEVICE));
-  CHECK_FAILS(HY_INVALID_ARGUMENT, "do not lie in one allocation",
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "are not in one allocation",
               hy_memcpy(stream, host, host, 64, HY_COPY_DEVICE_TO_HOST));
-  CHECK_FAILS(HY_INVALID_ARGUMENT, "do not lie in one allocation", hy_memset(stream, a - 1, 0, 2));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "are not in one allocation", hy_memset(stream, a - 1, 0, 2));
   hy_free_raw(device, a);
-  CHECK_FAILS(HY_INVALID_ARGUMENT, "do not lie in one allocation", hy_memset(stream, a, 0, 1));
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "are not in one allocation", hy_memset(stream, a, 0, 1));
 }
 
 static void test_injected_faults(void** state) {

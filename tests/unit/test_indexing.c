@@ -13,7 +13,7 @@ static void embedding_copies_rows(void** state) {
   ids[1] = 3;
   memset(out, 0, sizeof out);
   CHECK_FAILS(
-      HY_INDEX, "index 3 lies outside dimension 0, which has size 3",
+      HY_INDEX, "index 3 is outside dimension 0, which has size 3",
       run(HY_OP_embedding, ATTRS(.padding = {-1}), OUTPUTS(to), table, tensor(ids, HY_I32, 2)));
   assert_floats(out, 0, 0, 0, 0);
 }

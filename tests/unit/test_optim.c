@@ -244,7 +244,7 @@ static void a_step_counts_as_a_change(void** state) {
   bench_close(&b);
 }
 
-// ---- parameters that lie one behind another ----
+// ---- parameters that are consecutive ----
 
 // Leaves of 2, 2 and 1 elements, as parts of one array or each by itself, and their gradients.
 typedef struct trio {

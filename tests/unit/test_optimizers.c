@@ -49,7 +49,7 @@ static void sgd_gathers_velocity(void** state) {
   hy_tensor p = tensor(param, HY_F32, 1), v = tensor(velocity, HY_F32, 1);
   hy_attrs_sgd attrs = {.lr = 0.1, .momentum = 0.5, .dampening = 0.25, .first = true};
 #define STEP() run(HY_OP_sgd, ATTRS(.sgd = attrs), OUTPUTS(p, v), p, v, tensor(grad, HY_F32, 1))
-  CHECK_OK(STEP());  // the first step takes the gradient whole, whatever lay in the velocity
+  CHECK_OK(STEP());  // the first step takes the gradient whole, whatever was in the velocity
   assert_floats(velocity, 2);
   assert_floats(param, 0.8f);
   attrs.first = false;

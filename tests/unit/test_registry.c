@@ -166,7 +166,7 @@ static void accepts_a_shorter_table(void** state) {
   // As compiled against a header that ended before the events and providers.
   hy_backend backend = stub_backend("short");
   backend.size = offsetof(hy_backend, stream_create);
-  // Beyond `size` lies something else.
+  // Beyond `size` is something else.
   memset((char*)&backend + backend.size, 0x5a, sizeof backend - backend.size);
   CHECK_OK(hy_register_backend(&backend));
   hy_device* device;

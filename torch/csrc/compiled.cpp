@@ -3,7 +3,7 @@
 //
 // Passes fuse chains and plan the memory between. Inputs are bound to where they are now, outputs
 // to fresh memory. Addresses that have not changed since the last replay cost nothing. An output
-// that lies where the graph had another value before, of which a part lies elsewhere, cannot be
+// that is where the graph had another value before, of which a part is elsewhere, cannot be
 // bound: it is copied.
 #include <ATen/ATen.h>
 #include <torch/library.h>

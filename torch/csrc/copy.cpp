@@ -24,7 +24,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
   return a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
 }
 
-// Whether the elements lie in both in one piece and in the same order.
+// Whether the elements are in both in one piece and in the same order.
 bool alike(const Tensor& a, const Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.strides() == b.strides() &&
          a.is_non_overlapping_and_dense() && same_bits(a, b);

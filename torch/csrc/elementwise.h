@@ -9,7 +9,7 @@ namespace halyard_torch {
 // What an op does with types: the result has the inputs' common type, a floating one, or is bool.
 enum class Rule { kSame, kFloat, kBool };
 
-// A tensor without dimensions that lies on the host: a number of Python's, mostly.
+// A tensor without dimensions that is on the host: a number of Python's, mostly.
 inline bool is_number(const Tensor& t) {
   return t.dim() == 0 && t.is_cpu();
 }

@@ -1,4 +1,4 @@
-// Storage: making tensors on the device and growing what they lie in.
+// Storage: making tensors on the device and growing what they are in.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -29,7 +29,7 @@ static uint32_t below(uint32_t n) {
   return (uint32_t)(draw() % n);
 }
 
-// The registers allow the ring and the arena; guards lie on both sides of the arena.
+// The registers allow the ring and the arena; guards are on both sides of the arena.
 static void set_area(uint64_t base, uint64_t limit) {
   const uint32_t words[4] = {(uint32_t)base, (uint32_t)(base >> 32), (uint32_t)limit,
                              (uint32_t)(limit >> 32)};

@@ -46,7 +46,7 @@ static void the_estimate_holds(const echo_rtl_bus* bus) {
   timing.stall_percent = bus->stall_percent;
   assert_int_equal(echo_trace_time(&trace, &timing, costs, reason, sizeof reason), 0);
 
-  // The ring lies where no recorded address does.
+  // The ring is where no recorded address is.
   echo_rtlmodel_write(m, ECHO_NPU_REG_CONTROL, ECHO_NPU_CONTROL_RESET);
   const uint32_t ring = (uint32_t)(255 * MIB);
   echo_rtlmodel_write(m, ECHO_NPU_REG_RING_BASE_LO, ring);

@@ -1,8 +1,8 @@
 // Matrix products of the cambricon backend. Operands that are transposed in memory are multiplied
-// as they lie; f32 is multiplied in f32, not in TF32.
+// as they are; f32 is multiplied in f32, not in TF32.
 #include "backends/cambricon/cambricon.h"
 
-// The last two dimensions as they lie, or the other way round; else a copy.
+// The last two dimensions as they are, or swapped; else a copy.
 static hy_tensor operand(hy__task* task, const hy_tensor* t, hy_dtype dtype, int32_t* transposed) {
   hy_tensor turned = hy__transposed(t);
   *transposed = 0;

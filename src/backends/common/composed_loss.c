@@ -1,4 +1,4 @@
-// Cross entropy composed of plain ops in f32. A label that is ignore_index may lie outside the
+// Cross entropy composed of plain ops in f32. A label that is ignore_index may be outside the
 // classes: it is clamped first, and what it gave is masked.
 #include <math.h>
 

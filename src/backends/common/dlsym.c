@@ -42,7 +42,7 @@ hy_status hy__dlsym_open(const char* names, const char* variable, const char* fo
       return hy__backend_host->open_library(path, NULL, report, library);
     name += length;
   }
-  return hy__backend_host->fail(HY_UNAVAILABLE, "%s is %s, where none of these lies: %s", variable,
+  return hy__backend_host->fail(HY_UNAVAILABLE, "%s is %s, where there is none of: %s", variable,
                                 folder, names);
 }
 

@@ -45,7 +45,7 @@ static hy_status look_at_checks(hy__vendor_stream* s) {
   for (int i = 0; i < n; i++)
     if (s->flags_host[i])
       hy__vendor_keep_error(s, HY_INDEX, s->checked[i],
-                            "an index lies outside the dimension it is for");
+                            "an index is outside the dimension it is for");
   return HY_OK;
 }
 

@@ -51,7 +51,7 @@ static hy_status probe(hy_probe* report) {
 
 // ---- The problem ----
 
-// A matrix whose elements lie close along one of its dimensions.
+// A matrix whose elements are adjacent along one of its dimensions.
 typedef struct matrix {
   const void* data;
   int64_t ld;
@@ -160,7 +160,7 @@ static hy_support read_call(const hy_call* call, problem* p) {
     answer = set_product(p, &x, &turned, &to);
   }
   if (answer != HY_SUPPORT_YES) return answer;
-  bool streams = p->a.by_rows && !p->b.by_rows;  // both lie along k
+  bool streams = p->a.by_rows && !p->b.by_rows;  // both run along k
   int64_t least = p->k >= LONG_K && !streams ? LEAST_SUMMED_ROWS : LEAST_ROWS;
   HY__GPU_NEED(p->m >= least && p->n > 1 && p->k > 1 && p->batch > 0, NO_SHAPE);
   HY__GPU_NEED(p->m < INT32_MAX && p->n < INT32_MAX && p->k < INT32_MAX, NO_SHAPE);
@@ -209,7 +209,7 @@ static int type_of(hy_dtype dtype) {
 
 static int make_layout(void** layout, int type, const matrix* m, int64_t rows, int64_t columns,
                        int64_t batch, int64_t stride) {
-  // By columns, the first dimension is the one whose elements lie close.
+  // By columns, the first dimension is the one whose elements are adjacent.
   int error = lt.layout_create(layout, type, (uint64_t)(m->by_rows ? columns : rows),
                                (uint64_t)(m->by_rows ? rows : columns), m->ld);
   int32_t count = (int32_t)batch;

@@ -6,7 +6,7 @@
 
 extern hy__gpu_api hy__cuda_api;
 
-// Loads a library of the CUDA toolkit by its soname from wherever it may lie, or gives NULL; and
+// Loads a library of the CUDA toolkit by its soname from wherever it may be, or gives NULL; and
 // the file that a loaded library came from.
 void* hy__cuda_open(const char* soname);
 void hy__cuda_path(void* library, char* path, size_t size);

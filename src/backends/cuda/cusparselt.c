@@ -167,7 +167,7 @@ static hy_support read_call(const hy_call* call, problem* q) {
   return HY_SUPPORT_YES;
 }
 
-// A tensor whose memory is contiguous and lies where tensor cores can load it.
+// A tensor whose memory is contiguous and is where tensor cores can load it.
 static hy_tensor aligned(hy__gpu_task* task, const hy_tensor* t) {
   if (hy_tensor_is_contiguous(t) && (uintptr_t)t->data % ALIGNMENT == 0) return *t;
   hy_tensor copy = hy__gpu_temporary(task, t->dtype, t->ndim, t->shape);

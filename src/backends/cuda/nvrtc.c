@@ -1,4 +1,4 @@
-// NVRTC: where it may lie, in the order in which it is looked for.
+// NVRTC: where it may be, in the order in which it is looked for.
 //
 //   a copy that the process has loaded already (PyTorch's)
 //   $CUDA_HOME, $CUDA_PATH, /usr/local/cuda
@@ -6,7 +6,7 @@
 //   the system's paths
 //
 // NVRTC itself loads libnvrtc-builtins by its bare name, which only the system's paths would find:
-// that one is loaded first, from the folder where NVRTC lies.
+// that one is loaded first, from the folder where NVRTC is.
 #include <dlfcn.h>
 #include <glob.h>
 #include <link.h>

@@ -48,7 +48,7 @@ static hy_status probe(hy_probe* report) {
            "scripts/triton_cubins.py makes them, where the package triton is");
   if (!hy__gpu_shipped_folder("triton", folder, sizeof folder))
     return hy__backend_host->fail(HY_UNAVAILABLE,
-                                  "no kernels that Triton compiled lie beside the library");
+                                  "no kernels that Triton compiled are beside the library");
   snprintf(path, sizeof path, "%s/kernels.txt", folder);
   HY_TRY(read_list(path));
   snprintf(report->library, sizeof report->library, "%s", path);

@@ -126,7 +126,7 @@ static void write_file(const char* path, const char* image, size_t size) {
 
 // ---- Cubins that came with the library ----
 
-// As the library lies in a build and in an installed tree, or the program that has it inside, whose
+// As the library is in a build and in an installed tree, or the program that has it inside, whose
 // name the loader has from an argument that the program may have changed.
 bool hy__gpu_shipped_folder(const char* name, char* folder, size_t size) {
   static const char here = 0;

@@ -22,7 +22,7 @@ static void describe_fault(const hy_gpu_fault* fault, hy_async_error* error) {
       break;
     default:
       snprintf(error->message, sizeof error->message,
-               "index %lld lies outside dimension %lld, which has size %lld", fault->value,
+               "index %lld is outside dimension %lld, which has size %lld", fault->value,
                fault->dim, fault->size);
   }
 }
@@ -210,8 +210,8 @@ hy_status hy__gpu_stream_create_with_priority(void* device, int32_t priority, vo
   int32_t least, greatest;
   HY_TRY(hy__gpu_stream_priority_range(device, &least, &greatest));
   if (priority < greatest || priority > least)
-    return hy__backend_host->fail(HY_INVALID_ARGUMENT, "priority %d lies outside %d to %d",
-                                  priority, greatest, least);
+    return hy__backend_host->fail(HY_INVALID_ARGUMENT, "priority %d is outside %d to %d", priority,
+                                  greatest, least);
   return create(device, NULL, priority, stream);
 }
 

@@ -2,7 +2,7 @@
 #include "graph/passes/passes.h"
 #include "ops/internal.h"
 
-// Whether output 0 of the node may lie exactly on input k.
+// Whether output 0 of the node may be exactly on input k.
 static bool may_alias(const hy__graph_node* node, int k) {
   if (node->as.kind == HY_NODE_CHAIN) return true;
   if (node->as.kind != HY_NODE_CALL || node->call.n_out != 1) return false;

@@ -1,4 +1,4 @@
-// Transpose absorption: a product reads a matrix as it lies, with its strides, instead of a
+// Transpose absorption: a product reads a matrix in place, with its strides, instead of a
 // contiguous copy of it.
 #include "graph/search/search.h"
 #include "ops/internal.h"

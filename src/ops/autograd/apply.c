@@ -136,7 +136,7 @@ static hy_status join_groups(hy_tape* tape, hy_op op, hy_array* const* inputs, i
   return status;
 }
 
-// Attention's results lie in memory as what they belong to does, heads beside tokens or apart from
+// Attention's results are laid out as what they belong to is, heads beside tokens or apart from
 // them, so that neither they nor their gradients are copied on the way to a linear layer.
 static void set_layout(hy_tensor* out, hy_op op, int i, const hy_tensor* in) {
   bool forward = op == HY_OP_sdpa && i == 0;

@@ -58,12 +58,12 @@ hy_status hy__array_new(hy_stream* stream, hy_array** out, const hy_tensor* like
 
 // ---- making ----
 
-// That an array is used on a stream of the device it lies on: its address means nothing elsewhere.
+// That an array is used on a stream of the device it is on: its address means nothing elsewhere.
 static hy_status check_stream(const char* what, const hy_stream* stream, const hy_array* array) {
   hy_device *device = hy_stream_device(stream), *own = array->storage->device;
   if (hy__same_device(own, device)) return HY_OK;
   return hy_fail(HY_INVALID_ARGUMENT,
-                 "%s: %s lies on %s, and the stream is of %s; hy_array_to moves it", what,
+                 "%s: %s is on %s, and the stream is of %s; hy_array_to moves it", what,
                  DESCRIBE(&array->view), hy_device_selector(own), hy_device_selector(device));
 }
 
@@ -172,7 +172,7 @@ hy_status hy_array_wrap(hy_stream* stream, hy_array** out, const hy_tensor* tens
   if (owner && !hy__same_device(owner, device) &&
       !(hy_device_is_host(owner) && hy_device_is_host(device)))
     return hy_fail(HY_INVALID_ARGUMENT,
-                   "hy_array_wrap: the memory lies on %s, and the stream is of %s",
+                   "hy_array_wrap: the memory is on %s, and the stream is of %s",
                    hy_device_selector(owner), hy_device_selector(device));
   hy__storage* storage = NULL;
   HY_TRY(storage_new(stream, &storage));
@@ -215,7 +215,7 @@ hy_status hy__array_check_on(const hy_tape* tape, const char* what, const hy_arr
   if (storage->stream == tape->stream) return HY_OK;
   hy_device* device = hy_stream_device(tape->stream);
   if (!hy__same_device(storage->device, device))
-    return hy_fail(HY_INVALID_ARGUMENT, "%s: %s lies on %s, and the tape runs on %s", what,
+    return hy_fail(HY_INVALID_ARGUMENT, "%s: %s is on %s, and the tape runs on %s", what,
                    DESCRIBE(&array->view), hy_device_selector(storage->device),
                    hy_device_selector(device));
   return storage->wrapped ? HY_OK : hy_record_stream(tape->stream, storage->address);
@@ -387,7 +387,7 @@ hy_status hy_array_set_grad(hy_array* array, hy_array* grad) {
                      DESCRIBE(a));
     if (!hy__same_device(grad->storage->device, array->storage->device))
       return hy_fail(
-          HY_INVALID_ARGUMENT, "hy_array_set_grad: the gradient lies on %s, the array on %s",
+          HY_INVALID_ARGUMENT, "hy_array_set_grad: the gradient is on %s, the array on %s",
           hy_device_selector(grad->storage->device), hy_device_selector(array->storage->device));
   }
   hy_array* old = array->slot->grad;

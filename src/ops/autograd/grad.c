@@ -142,7 +142,7 @@ void g_give_mm(hy__grad* g, int i, hy_array* a, hy_array* b, double alpha) {
     g_give(g, i, g_reshape(g, g_mm(g, a, b), like->ndim, like->shape));
     return;
   }
-  // A beta of 0: what lies there is not read.
+  // A beta of 0: what is there is not read.
   hy_attrs attrs = {.addmm = {.beta = hy_int(sum != NULL), .alpha = hy_float(alpha)}};
   hy_array* to =
       sum ? g_rows(g, sum)

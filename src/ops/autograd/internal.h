@@ -131,7 +131,7 @@ void hy__storage_release(hy__storage* storage);  // NULL is fine
 bool hy__array_is_exclusive(const hy_array* array);
 // "the array is NULL" and the like, in the name of `what`.
 hy_status hy__array_check(const char* what, const hy_array* array);
-// Also that it lies on the tape's device; tells the allocator where another stream uses it.
+// Also that it is on the tape's device; tells the allocator where another stream uses it.
 hy_status hy__array_check_on(const hy_tape* tape, const char* what, const hy_array* array);
 
 // ---- history ----

@@ -6,7 +6,7 @@
 
 enum { BLOCK = 16 };
 
-// Where the 16 numbers of a row that begin at column 16 k lie.
+// Where the 16 numbers of a row that begin at column 16 k are.
 static char* block_row(const hy_tensor* packed, int64_t row, int64_t k) {
   return (char*)packed->data + (k * packed->shape[0] + row) * BLOCK * 2;
 }

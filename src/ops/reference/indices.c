@@ -17,7 +17,7 @@ hy_status hy__check_indices(const hy_call* call, const hy_tensor* index, int dim
     for (int64_t i = 0; i < w.n; i++) {
       if (row[i] >= size || row[i] < (wrap ? -size : 0))
         return hy__call_fail(call, HY_INDEX,
-                             "index %lld lies outside dimension %d, which has size %lld",
+                             "index %lld is outside dimension %d, which has size %lld",
                              (long long)row[i], dim, (long long)size);
     }
   }

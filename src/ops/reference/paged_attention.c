@@ -42,7 +42,7 @@ static hy_status check_indices(const hy_call* call) {
     if (s.keys < s.queries || s.keys > most * block_size)
       return hy__call_fail(call, HY_INDEX,
                            "context_length[%lld] is %lld; with %lld new tokens and %lld blocks of "
-                           "%lld it lies between %lld and %lld",
+                           "%lld it must be between %lld and %lld",
                            (long long)b, (long long)s.keys, (long long)s.queries, (long long)most,
                            (long long)block_size, (long long)s.queries,
                            (long long)(most * block_size));
@@ -162,7 +162,7 @@ static hy_status check_step(const hy_call* call) {
     if (length < 1 || length > room)
       return hy__call_fail(call, HY_INDEX,
                            "context_length[%lld] is %lld; with the new token, and by the tables, "
-                           "it lies between 1 and %lld",
+                           "it must be between 1 and %lld",
                            (long long)b, (long long)length, (long long)room);
     for (int64_t i = 0; i * cache->shape[1] < length; i++) {
       int64_t block = index_at(table, b * table->shape[1] + i);

@@ -87,7 +87,7 @@ hy_status hy__ref_max_pool2d_backward(const hy_call* call) {
     int64_t place = hy__load_i(index->dtype, hy__element(index, i));
     if (place < -1 || place >= plane) {
       hy__mfree(sums);
-      return hy__call_fail(call, HY_INDEX, "the index %lld lies outside a plane of %lld elements",
+      return hy__call_fail(call, HY_INDEX, "the index %lld is outside a plane of %lld elements",
                            (long long)place, (long long)plane);
     }
     if (place >= 0)

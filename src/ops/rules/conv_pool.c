@@ -14,7 +14,7 @@ static hy_status check_image(const hy_call* call, int i) {
 static hy_status check_pair(const hy_call* call, const char* name, hy_pair pair, int64_t least) {
   if (pair.h >= least && pair.w >= least && pair.h <= INT32_MAX && pair.w <= INT32_MAX)
     return HY_OK;
-  return hy__call_fail(call, HY_INVALID_ARGUMENT, "%s (%lld, %lld) must lie between %lld and %d",
+  return hy__call_fail(call, HY_INVALID_ARGUMENT, "%s (%lld, %lld) must be between %lld and %d",
                        name, PAIR(pair), (long long)least, INT32_MAX);
 }
 

@@ -20,7 +20,7 @@ static hy_status check_inputs(const hy_call* call) {
   if (attrs.reduction < HY_REDUCTION_NONE || attrs.reduction > HY_REDUCTION_SUM)
     return hy__call_fail(call, HY_INVALID_ARGUMENT, "%d is no reduction", (int)attrs.reduction);
   if (!(attrs.label_smoothing >= 0 && attrs.label_smoothing <= 1))
-    return hy__call_fail(call, HY_INVALID_ARGUMENT, "label_smoothing lies in [0, 1], not at %g",
+    return hy__call_fail(call, HY_INVALID_ARGUMENT, "label_smoothing must be in [0, 1], not %g",
                          attrs.label_smoothing);
   return HY_OK;
 }

@@ -6,7 +6,7 @@
 hy_status hy__shape_dropout(const hy_call* call, hy_tensor* out) {
   double p = call->attrs.dropout.p;
   if (!(p >= 0 && p <= 1))
-    return hy__call_fail(call, HY_INVALID_ARGUMENT, "p lies in [0, 1], not at %g", p);
+    return hy__call_fail(call, HY_INVALID_ARGUMENT, "p must be in [0, 1], not %g", p);
   hy__copy_shape(&out[0], &call->in[0]);
   hy__copy_shape(&out[1], &call->in[0]);
   return HY_OK;
@@ -85,7 +85,7 @@ hy_status hy__shape_random(const hy_call* call, hy_tensor* out) {
     default:
       if (!(a >= 0 && a <= 1))
         return hy__call_fail(call, HY_INVALID_ARGUMENT,
-                             "a, the probability, lies in [0, 1], not at %g", a);
+                             "a, the probability, must be in [0, 1], not %g", a);
       return HY_OK;
   }
 }

@@ -31,7 +31,7 @@ typedef struct guarded_collective {
 typedef struct guarded_mailbox {
   uint64_t total;  // bytes of the message
   hy_dtype dtype;
-  uint32_t bytes;  // that lie in the chunk; 0: it is empty
+  uint32_t bytes;  // that are in the chunk; 0: it is empty
   char chunk[GUARDED_CHUNK];
 } guarded_mailbox;
 

@@ -331,7 +331,7 @@ hy_status guarded_group_end(void* device) {
 
 // ---- the functions of the table ----
 
-// `send_parts` and `recv_parts` are how often the count lies there; 0: nothing does.
+// `send_parts` and `recv_parts` are how often the count is there; 0: not at all.
 static hy_status start(guarded_device* device, guarded_comm* comm, void* stream,
                        guarded_collective what, const void* send, int send_parts, void* recv,
                        int recv_parts) {

@@ -45,7 +45,7 @@ hy_status guarded_memory_open(guarded_memory* memory, size_t size);
 void guarded_memory_close(guarded_memory* memory);
 hy_status guarded_memory_alloc(guarded_memory* memory, size_t bytes, void** address);
 void guarded_memory_free(guarded_memory* memory, void* address);
-// Where the bytes of a device address are; an error unless all lie in one allocation.
+// Where the bytes of a device address are; an error unless all are in one allocation.
 hy_status guarded_memory_reach(guarded_memory* memory, const void* address, size_t bytes,
                                char** bytes_at);
 

@@ -131,8 +131,7 @@ hy_status guarded_memory_reach(guarded_memory* memory, const void* address, size
   }
   if (!inside) {
     return guarded_host->fail(HY_INVALID_ARGUMENT,
-                              "guarded: %zu bytes at %p do not lie in one allocation", bytes,
-                              address);
+                              "guarded: %zu bytes at %p are not in one allocation", bytes, address);
   }
   *bytes_at = memory->store + offset;
   return HY_OK;

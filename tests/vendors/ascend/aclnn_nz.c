@@ -11,7 +11,7 @@
 enum { MAX_CASTS = 1024 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static const void* casts[MAX_CASTS];  // where results lie, the oldest forgotten first
+static const void* casts[MAX_CASTS];  // where results are, the oldest forgotten first
 static long n_casts, n_uncast;
 
 VENDOR_API long ascend_products_of_uncast_weights(void);

@@ -113,7 +113,7 @@ int op_arange(const job* j, bool check) {
   hy_tensor out = job_tensor(j, -1);
   double start = hy_scalar_f(job_scalar(j, 0)), end = hy_scalar_f(job_scalar(j, 1)),
          step = hy_scalar_f(job_scalar(j, 2));
-  // As many as lie in [start, end): size = ceil((end - start) / step).
+  // As many as are in [start, end): size = ceil((end - start) / step).
   double size = (end - start) / step;
   RULE(size > (double)hy_tensor_numel(&out) - 1 && size <= (double)hy_tensor_numel(&out),
        "aclnnArange: %g elements into %lld", size, (long long)hy_tensor_numel(&out));

@@ -60,7 +60,7 @@ VENDOR_API long vendor_living(const char* kind);
 // NULL: there is no room. Addresses are 512-byte aligned and fault when the host follows them.
 VENDOR_API void* vendor_memory_take(int device, size_t bytes);
 VENDOR_API bool vendor_memory_give(int device, void* address);  // false: it does not begin one
-// The bytes behind a device address, for worker threads; NULL where they lie in no allocation.
+// The bytes behind a device address, for worker threads; NULL where they are in no allocation.
 VENDOR_API char* vendor_memory_reach(int device, const void* address, size_t bytes);
 // The device whose memory it is, or -1.
 VENDOR_API int vendor_memory_owner(const void* address);

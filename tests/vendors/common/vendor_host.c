@@ -55,7 +55,7 @@ char* vendor_side(const char* call, int device, const void* at, size_t bytes, bo
   if (device >= 0) {
     char* found = vendor_memory_reach(device, at, bytes);
     if (!found)
-      vendor_misuse("%s: %zu bytes at %p lie in no allocation of device %d", call, bytes, at,
+      vendor_misuse("%s: %zu bytes at %p are in no allocation of device %d", call, bytes, at,
                     device);
     return found;
   }

@@ -76,7 +76,7 @@ typedef struct chunk {
   float *packed, *panel;
 } chunk;
 
-// The keys and values from number `at` of the chunk on; gives how many of them lie together.
+// The keys and values from number `at` of the chunk on; gives how many of them are together.
 static int keys_at(const chunk* c, int at, hy__matrix* k, hy__matrix* v) {
   return min_i64(c->f->keys(c->f->context, c->unit, c->first + at, k, v), c->n - at);
 }

@@ -19,7 +19,7 @@ static hy_status check(const hy_call* call, const hy_tensor* index, int dim, int
     int64_t at = index_at(index, i);
     if (at >= size || at < (wrap ? -size : 0))
       return hy__backend_host->fail(
-          HY_INDEX, "%s: index %lld lies outside dimension %d, which has size %lld",
+          HY_INDEX, "%s: index %lld is outside dimension %d, which has size %lld",
           hy__backend_host->op_name(call->op), (long long)at, dim, (long long)size);
   }
   return HY_OK;

@@ -120,7 +120,7 @@ static hy_status probe_openblas(hy_probe* report) {
   void* library;
   snprintf(report->remedy, sizeof report->remedy,
            "install it, as with apt-get install libopenblas0-pthread, or set "
-           "HALYARD_OPENBLAS_FOLDER to where libopenblas.so.0 lies");
+           "HALYARD_OPENBLAS_FOLDER to where libopenblas.so.0 is");
   HY_TRY(hy__dlsym_open("libopenblas.so.0 libopenblas.so", "HALYARD_OPENBLAS_FOLDER", NULL, report,
                         &library));
   HY_TRY(hy__dlsym_bind(library, symbols, (int)(sizeof symbols / sizeof symbols[0]), &openblas,
@@ -170,7 +170,7 @@ static hy_status probe_mkl(hy_probe* report) {
   snprintf(
       report->remedy, sizeof report->remedy,
       "install Intel MKL (Python's mkl package carries it) and set HALYARD_MKL_FOLDER to where "
-      "libmkl_rt.so.3 or libmkl_rt.so.2 lies");
+      "libmkl_rt.so.3 or libmkl_rt.so.2 is");
   HY_TRY(hy__dlsym_open("libmkl_rt.so.3 libmkl_rt.so.2 libmkl_rt.so", "HALYARD_MKL_FOLDER",
                         "$MKLROOT/lib $MKLROOT/lib/intel64 $VIRTUAL_ENV/lib $CONDA_PREFIX/lib "
                         "/opt/intel/oneapi/mkl/latest/lib",

@@ -115,7 +115,7 @@ static hy_status probe(hy_probe* report) {
   void* library;
   snprintf(report->remedy, sizeof report->remedy,
            "build NNPACK as a shared library and set HALYARD_NNPACK_FOLDER to where libnnpack.so "
-           "lies");
+           "is");
   HY_TRY(hy__dlsym_open("libnnpack.so.0 libnnpack.so", "HALYARD_NNPACK_FOLDER", NULL, report,
                         &library));
   HY_TRY(

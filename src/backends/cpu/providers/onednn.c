@@ -227,7 +227,7 @@ static hy_status probe(hy_probe* report) {
   void* library;
   snprintf(report->remedy, sizeof report->remedy,
            "install it, as with apt-get install libdnnl2, or set HALYARD_DNNL_FOLDER to where "
-           "libdnnl.so.3 or libdnnl.so.2 lies");
+           "libdnnl.so.3 or libdnnl.so.2 is");
   HY_TRY(hy__dlsym_open("libdnnl.so.3 libdnnl.so.2", "HALYARD_DNNL_FOLDER",
                         "$VIRTUAL_ENV/lib $CONDA_PREFIX/lib /opt/intel/oneapi/dnnl/latest/lib",
                         report, &library));

@@ -1,6 +1,6 @@
 // Convolution as implicit GEMM, and its gradients, without an im2col matrix in memory. A block of
 // 256 threads computes 64 channels x 64 pixels of one group. Taps are the outer loop: for one tap,
-// a pixel either meets an input pixel or lies in the padding, and then it adds nothing, not even a
+// a pixel either meets an input pixel or is in the padding, and then it adds nothing, not even a
 // NaN times 0. Sums run in a fixed order. Option: T.
 //
 // types: f32 f64 f16 bf16

@@ -23,7 +23,7 @@ AS_KERNEL(4, u32)
 AS_KERNEL(8, u64)
 #undef AS_KERNEL
 
-// The matrix w[rows, columns] whose columns lie close in one tensor and whose rows lie close in the
+// The matrix w[rows, columns] whose columns are adjacent in one tensor and whose rows are adjacent in the
 // other, batch by batch, through tiles of shared memory, so that both sides move whole sectors.
 enum { TILE = 32, TILE_ROWS = 8 };
 template <class W>

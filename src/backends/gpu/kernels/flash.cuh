@@ -1,7 +1,7 @@
 // FlashAttention on tensor cores (mma.sync, MFMA): a block goes through keys in tiles of BKV with an
 // online softmax and keeps its rows' output in registers. Rows are packed for grouped query heads:
 // row r of a key head is query r / group of its query head r % group, so that one pass over the
-// keys serves the whole group, in decoding too. Four things come from a problem P: where rows lie,
+// keys serves the whole group, in decoding too. Four things come from a problem P: where rows are,
 // how many keys a row sees, what a mask adds, and where results go.
 //
 // HEAD, BQ, BKV are macros: the padded head size (a power of 2), rows and keys of a tile. A warp

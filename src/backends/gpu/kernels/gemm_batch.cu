@@ -1,6 +1,6 @@
 // Skinny GEMM with an epilogue, for batches of up to TM rows of x (decoding of many sequences):
 // weights of halves, bytes or nibbles stream once, 16 * WN of their rows to a block, and become the
-// left operand of mma.sync in registers; x is the right one. Both lie in a ring of cp.async stages.
+// left operand of mma.sync in registers; x is the right one. Both are in a ring of cp.async stages.
 // The scale of a group multiplies its sum in f32.
 //
 // Warps: WN along the weight's rows, and 8 / WN that share a stage's k. Where tiles do not fill the

@@ -20,7 +20,7 @@
 #define THREADS ((CONSUMERS + 1) * 128)
 #define A_BYTES (BM * BK * 2)
 #define B_BYTES (BN * BK * 2)
-#define BOX (64 * BK * 2)  // of 64 rows, where an operand lies along its rows
+#define BOX (64 * BK * 2)  // of 64 rows, where an operand runs along its rows
 
 // Blocks that run together share rows of a and columns of b: 8 tiles of m for each step of n.
 struct tile_place {

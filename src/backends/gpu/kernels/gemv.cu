@@ -1,4 +1,4 @@
-// GEMV without tensor cores: up to ROWS rows of a against b, whose rows lie along k, at the speed
+// GEMV without tensor cores: up to ROWS rows of a against b, whose rows run along k, at the speed
 // of memory. WARPS warps of a block share a row of b (all 4 where rows are few and long): lanes
 // read 16 bytes at a time, AHEAD loads in flight, and add their sums at the end, in a fixed order.
 //

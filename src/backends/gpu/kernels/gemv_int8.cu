@@ -1,6 +1,6 @@
 // GEMV of bytes by dp4a (linear_int8 with few rows): x of bytes and a weight of bytes or nibbles,
 // each with a scale for a group of k. WARPS warps of a block share a row of the weight; a lane
-// reads 16 bytes of it at a time, which lie in one group of either side, so that its integer sum is
+// reads 16 bytes of it at a time, which are in one group of either side, so that its integer sum is
 // exact.
 //
 // options: -DT=bf16 -DQ=i8 -DROWS=1 -DWARPS=1

@@ -144,7 +144,7 @@ DEVICE u64 tile_descriptor(const void* tile, int box) {
   }
 // wgmma_n128: d[64, 128] = a[64, 16] b[16, 128] (+ d where add), both from shared memory.
 // wgmma_left: d[64, 128 or 64] += a b with a in registers, as mma.sync takes it. a_rows, b_rows:
-// the operand lies along its rows. Lane l of warp w holds (16 w + l / 4, 8 j + 2 (l % 4)) and its
+// the operand runs along its rows. Lane l of warp w holds (16 w + l / 4, 8 j + 2 (l % 4)) and its
 // neighbour in d[4 j], d[4 j + 1], and the same 8 rows below in d[4 j + 2], d[4 j + 3].
 WGMMA(bf16)
 WGMMA(f16)

@@ -19,7 +19,7 @@ struct mma_tile {
     return (line * CHUNKS + (chunk ^ (line / SHIFT % SWIZZLE))) * 16;
   }
 
-  // Starts the copy of the tile whose first element is at (row0, k0) of data[rows, k]; `step` lies
+  // Starts the copy of the tile whose first element is at (row0, k0) of data[rows, k]; `step` is
   // between lines. What is outside becomes 0.
   template <int THREADS>
   static __device__ __forceinline__ void copy(char* tile, const u16* data, i64 step, int row0,

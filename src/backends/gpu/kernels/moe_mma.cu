@@ -1,7 +1,7 @@
 // Mixture of experts of f16 and bf16 on tensor cores: the two products of moe.cu, whose grouping
 // and sum are used with them. A block takes 64 choices of one expert; rows of x are gathered as
 // they are copied. The gate and its partner are computed side by side and multiplied in registers,
-// so that what lies between the layers is written once, in T. Option: T. Rows begin at multiples of
+// so that what is between the layers is written once, in T. Option: T. Rows begin at multiples of
 // 16 bytes.
 //
 // needs: mma

@@ -35,7 +35,7 @@ DEVICE paged_sequence sequence_at(const hy_paged& p, const paged_faults& faults,
   return paged_sequence{b, (int)first, (int)(next - first), (int)keys};
 }
 
-// Where a key's row lies in a cache, or NULL for a block that is not there.
+// Where a key's row is in a cache, or NULL for a block that is not there.
 template <class T>
 DEVICE const T* cached_row(const hy_paged& p, const paged_faults& faults, int sequence, int key,
                            const void* cache, i64 block_step, i64 row_step) {

@@ -52,7 +52,7 @@ KERNEL void max_pool(hy_pool p) {
   }
 }
 
-// An index must lie in its own window, as max_pool leaves it.
+// An index must be in its own window, as max_pool leaves it.
 KERNEL void max_pool_check(hy_pool p, hy_gpu_fault* where, int op) {
   GRID_STRIDE(i, p.planes * p.out_h * p.out_w) {
     i64 place = p.index_in[i];

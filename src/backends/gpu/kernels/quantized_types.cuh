@@ -1,4 +1,4 @@
-// Quantised numbers: bytes, 8-bit floats, and pairs of 4-bit integers, which lie two in a byte, the
+// Quantised numbers: bytes, 8-bit floats, and pairs of 4-bit integers, which are two in a byte, the
 // even index in the low half.
 #ifndef HALYARD_BACKENDS_GPU_KERNELS_QUANTIZED_TYPES_CUH_
 #define HALYARD_BACKENDS_GPU_KERNELS_QUANTIZED_TYPES_CUH_

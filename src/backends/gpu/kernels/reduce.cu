@@ -2,8 +2,8 @@
 // that results repeat bit for bit.
 //
 // An output has `length` elements of x, cut into `splits` parts. run_ and block_ kernels give a part to
-// the threads of a line (rows.cuh), for elements that are one run of vectors or lie close together: of
-// several blocks at an output, the last makes one of their results. thread_ kernels give it to a thread, for outputs that lie close
+// the threads of a line (rows.cuh), for elements that are one run of vectors or are adjacent: of
+// several blocks at an output, the last makes one of their results. thread_ kernels give it to a thread, for outputs that are adjacent
 // together, and columns_ kernels N such outputs: their partial results, [splits, outputs] of the type
 // of computation, meet in a second launch.
 //
@@ -11,7 +11,7 @@
 
 #include "rows.cuh"
 
-// Where the elements of an output lie.
+// Where the elements of an output are.
 struct region {
   const T* x;
   i64 first, last;
@@ -184,7 +184,7 @@ DEVICE void reduce_in_thread(const hy_gpu_reduce& r) {
   }
 }
 
-// N outputs that lie side by side, a thread; ROWS_AHEAD rows of them in flight.
+// N outputs that are adjacent, a thread; ROWS_AHEAD rows of them in flight.
 enum { ROWS_AHEAD = 4 };
 template <class Fn>
 DEVICE void reduce_columns(const hy_gpu_reduce& r) {
@@ -261,7 +261,7 @@ KERNEL void columns_min(const hy_gpu_reduce r) { reduce_columns<min_fn>(r); }
 KERNEL void columns_squares(const hy_gpu_reduce r) { reduce_columns<squares_fn>(r); }
 #endif
 
-// ---- Where the greatest or least element lies ----
+// ---- Where the greatest or least element is ----
 
 // The first of equals; NaN beats every number.
 struct best {

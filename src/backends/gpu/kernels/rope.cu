@@ -1,4 +1,4 @@
-// Rotary positions: a thread turns a pair of elements, or where halves lie in whole vectors of 16
+// Rotary positions: a thread turns a pair of elements, or where halves are in whole vectors of 16
 // bytes a vector of them. T is the type of x.
 //
 // types: f32 f64 f16 bf16

@@ -56,7 +56,7 @@ struct faults {
   }
 };
 
-// Where a key of sequence b lies in a cache, in elements; -1 for a block that is not there.
+// Where a key of sequence b is in a cache, in elements; -1 for a block that is not there.
 DEVICE i64 place_of(const hy_decode& p, const faults& f, int b, int kv_head, int key) {
   i64 block =
       load_index(p.table_dtype, (const char*)p.table, (i64)b * p.most_blocks + key / p.block);

@@ -1,7 +1,7 @@
 // Rows in registers: a row of contiguous memory belongs to the blockDim.x threads of a block's line,
 // which hold a few vectors of 16 bytes each. All of a row is under way at once, it is read once, and
 // the blocks of a multiprocessor cover each other's waits. Lines of more than one warp are a block
-// each; lines of one warp lie several to a block, along y. T is the type of the elements.
+// each; lines of one warp are several to a block, along y. T is the type of the elements.
 #ifndef HALYARD_BACKENDS_GPU_KERNELS_ROWS_CUH_
 #define HALYARD_BACKENDS_GPU_KERNELS_ROWS_CUH_
 

@@ -4,7 +4,7 @@
 
 #define HY_GPU_DIMS 8
 
-// A tensor: the element at index i lies at data + sum(i[d] * stride[d]) elements.
+// A tensor: the element at index i is at data + sum(i[d] * stride[d]) elements.
 typedef struct hy_gpu_view {
   char* data;
   int dtype;  // hy_dtype
@@ -142,7 +142,7 @@ typedef struct hy_gpu_fault {
 } hy_gpu_fault;
 
 enum hy_gpu_fault_kind {
-  HY_GPU_FAULT_INDEX = 1,     // `value` lies outside dimension `dim`, which has `size`
+  HY_GPU_FAULT_INDEX = 1,     // `value` is outside dimension `dim`, which has `size`
   HY_GPU_FAULT_TARGET = 2,    // class `value` is none of `size`
   HY_GPU_FAULT_DIVISION = 3,  // an integer was divided by 0
 };

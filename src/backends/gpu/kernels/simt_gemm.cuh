@@ -59,7 +59,7 @@ INTEGER_ACCUMULATE(u32)
 INTEGER_ACCUMULATE(u64)
 #undef INTEGER_ACCUMULATE
 
-// One operand's BK x ROWS tile: element (row, k) comes from a functor, asked only for what lies
+// One operand's BK x ROWS tile: element (row, k) comes from a functor, asked only for what is
 // inside; neighbours along k go to neighbouring threads where k_first.
 template <class Acc, int ROWS, int BK, bool k_first>
 struct simt_operand {

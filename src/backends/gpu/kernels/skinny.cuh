@@ -9,7 +9,7 @@
 #define THREADS (WN * WK * 32)
 #define BN (WN * 16)
 
-// LINES lines of a stage: `bytes` of each line in memory lie from `first` on, `step` apart.
+// LINES lines of a stage: `bytes` of each line in memory are from `first` on, `step` apart.
 template <int LINES, int WIDTH>
 DEVICE void copy_lines(char* tile, int pitch, const char* data, i64 step, int lines, i64 first,
                        i64 bytes) {

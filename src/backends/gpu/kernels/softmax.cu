@@ -1,7 +1,7 @@
 // Softmax, its logarithm and their gradients, over contiguous [outer, length, inner]; cross entropy.
 //
 // A lane is kept in registers by a block or a warp, belongs to a block (long ones, by the online
-// recurrence of maximum and sum, so that x is read twice), or, where neighbours of a lane lie apart,
+// recurrence of maximum and sum, so that x is read twice), or, where neighbours of a lane are apart,
 // to a thread, so that threads read neighbouring lanes.
 //
 // types: f32 f64 f16 bf16
@@ -162,7 +162,7 @@ KERNEL void __launch_bounds__(1024) softmax_held(T* out, const T* x, i64 lanes, 
   });
 }
 
-// Lanes of at most 1024 elements that lie together: each warp has one in registers.
+// Lanes of at most 1024 elements that are together: each warp has one in registers.
 enum { WARP_LANE = 1024 / HY_WARP };
 KERNEL void __launch_bounds__(128) softmax_warp(T* out, const T* x, i64 lanes, i64 length, int log_form) {
   int in_warp = threadIdx.x % HY_WARP;

@@ -15,8 +15,8 @@ static const char* sized(char* entry, size_t size, const char* kind, size_t byte
   return entry;
 }
 
-// The walk with the dimension along which x lies close moved next to last, where that makes of the
-// copy a transposition of matrices large enough for tiles.
+// The walk with the dimension along which x is contiguous moved next to last, where that makes of
+// the copy a transposition of matrices large enough for tiles.
 static bool is_transpose(hy_gpu_walk* w) {
   int last = w->ndim - 1, close = -1;
   if (w->ndim < 2 || w->stride[0][last] != 1 || w->stride[1][last] == 1 || w->shape[last] < 16)

@@ -66,7 +66,7 @@ static void split(hy__gpu_task* task, hy_quantized_linear* p, const shape* s, in
   p->counters = (unsigned*)(uintptr_t)hy__gpu_counters(task);
 }
 
-// A row or a few of bytes: dp4a, where 16 bytes of the weight lie in one group of either side.
+// A row or a few of bytes: dp4a, where 16 bytes of the weight are in one group of either side.
 static bool run_gemv_int8(hy__gpu_task* task, hy_quantized_linear* p, hy_dtype q, hy_dtype out) {
   int each = q == HY_I4 ? 32 : 16;
   if (p->m > 4 || p->k % each != 0 || p->group % each != 0 || p->x_group % each != 0) return false;
@@ -80,7 +80,7 @@ static bool run_gemv_int8(hy__gpu_task* task, hy_quantized_linear* p, hy_dtype q
   return true;
 }
 
-// More than 16 rows of halves, whose results lie row behind row.
+// More than 16 rows of halves, whose results are row behind row.
 static bool run_batch(hy__gpu_task* task, const hy_quantized_linear* p, hy_dtype x, hy_dtype q) {
   hy_fused_linear f = {.x = p->x,
                        .weight = p->q,

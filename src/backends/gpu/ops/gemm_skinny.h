@@ -6,7 +6,7 @@
 #include "backends/gpu/gpu.h"
 #include "backends/gpu/kernels/params.h"
 
-// Whether x of type `x` and a weight of type `q` lie as a kernel takes them: lines at multiples of
+// Whether x of type `x` and a weight of type `q` are as a kernel takes them: lines at multiples of
 // 16 bytes; x of halves, and groups of a power of 2 from 32 on or one for a row; or x of bytes, the
 // weight of bytes or nibbles, and groups of multiples of 32 or one for a row.
 bool hy__gpu_skinny_takes(const hy_quantized_linear* p, hy_dtype x, hy_dtype q);

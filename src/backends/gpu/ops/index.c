@@ -72,7 +72,7 @@ static hy_tensor without(const hy_tensor* t, uint32_t mask) {
 static void set_rest(hy_gpu_index* g, const hy_tensor* shape_of, const hy_tensor* out,
                      const hy_tensor* x) {
   g->rest = hy__gpu_walk(shape_of, 2, (const hy_tensor*[]){out, x});
-  // Neighbouring threads take neighbours of the side whose elements lie closer.
+  // Neighbouring threads take neighbours of the side whose elements are closer.
   g->rest_inner = g->rest.n > 1 && g->rest.stride[0][g->rest.ndim - 1] == 1;
 }
 

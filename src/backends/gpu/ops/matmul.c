@@ -1,5 +1,5 @@
 // Matrix products: mm, bmm, addmm, linear and int_mm. f16 and bf16 go to tensor cores, few rows
-// against a weight to GEMV, the rest to the SIMT kernel. Kernels take operands whose neighbours lie
+// against a weight to GEMV, the rest to the SIMT kernel. Kernels take operands whose neighbours are
 // along one of their two dimensions; any other layout is copied first.
 #include <stdio.h>
 
@@ -54,7 +54,7 @@ static bool lines_are(const hy_tensor* t, int across, int along, int64_t multipl
          (uintptr_t)t->data % ((uintptr_t)multiple * hy_dtype_size(t->dtype)) == 0;
 }
 
-// The operand as it lies, or copied so that lines begin at multiples of `multiple` elements.
+// The operand as it is, or copied so that lines begin at multiples of `multiple` elements.
 static operand operand_of(hy__gpu_task* task, hy_tensor t, int64_t multiple) {
   if (lines_are(&t, 1, 2, multiple)) return (operand){t, true};
   if (lines_are(&t, 2, 1, multiple)) return (operand){t, false};
@@ -165,7 +165,7 @@ static void run_mma(hy__gpu_task* task, hy_gemm* g, const operand* a, const oper
   if (g->splits > 1) add_partial(task, g, "gemm_mma", "gemm_mma_sum", options);
 }
 
-// Few rows of halves against a weight that lies along k, and a matrix to be added as it is: a
+// Few rows of halves against a weight that runs along k, and a matrix to be added as it is: a
 // residual.
 static bool run_residual(hy__gpu_task* task, const hy_gemm* g, const operand* a, const operand* b,
                          const hy_tensor* out, const hy_tensor* addend) {
@@ -187,7 +187,7 @@ static bool run_residual(hy__gpu_task* task, const hy_gemm* g, const operand* a,
   return hy__gpu_gemm_batch(task, &p, a->t.dtype, b->t.dtype);
 }
 
-// Few rows of halves against many that lie along k, with at most a bias; either operand may be the
+// Few rows of halves against many that run along k, with at most a bias; either operand may be the
 // one of few rows.
 static bool run_skinny(hy__gpu_task* task, hy_gemm g, operand a, operand b, const hy_tensor* out,
                        const hy_tensor* addend) {
@@ -213,7 +213,7 @@ static bool run_skinny(hy__gpu_task* task, hy_gemm g, operand a, operand b, cons
   return true;
 }
 
-// A row or a few of floats against rows that lie along k: halves up to 4, wider ones up to 8.
+// A row or a few of floats against rows that run along k: halves up to 4, wider ones up to 8.
 static bool run_gemv(hy__gpu_task* task, const hy_gemm* g, const operand* a, const operand* b) {
   bool half = a->t.dtype == HY_F16 || a->t.dtype == HY_BF16;
   int most = half ? 4 : a->t.dtype == HY_F32 || a->t.dtype == HY_F64 ? 8 : 0;

@@ -52,7 +52,7 @@ static int64_t clamp(int64_t value, int64_t low, int64_t high) {
   return value < low ? low : value > high ? high : value;
 }
 
-// Whether outputs that lie side by side fall into vectors of 16 bytes of x.
+// Whether outputs that are adjacent fall into vectors of 16 bytes of x.
 static bool has_columns(const hy_gpu_reduce* r, int64_t n) {
   const hy_gpu_walk* kept = &r->kept;
   int last = kept->ndim - 1;

@@ -3,7 +3,7 @@
 
 #include "backends/gpu/gpu.h"
 
-// The first elements of a tensor's pairs along its last dimension, and how far the second ones lie.
+// The first elements of a tensor's pairs along its last dimension, and how far the second ones are.
 static hy_tensor pairs(const hy_tensor* t, bool interleaved, long long* partner) {
   hy_tensor view = *t;
   int last = t->ndim - 1;
