@@ -124,11 +124,9 @@ typedef struct hy_optimize_report {
   int32_t refused;     // of them, whose values were not those of the unsearched graph
   int32_t timed;       // of them, that were measured
   bool cached;         // the decision comes from the disk
-  double
-      seconds_before;  // a launch after HY_PASS_ALL, and of what was chosen, in turns; 0: no search
-  double seconds_after;
-  char
-      choices[160];  // what was chosen beside HY_PASS_ALL: "join, tile 2 of linear"; "" for nothing
+  double seconds_before;  // a launch after HY_PASS_ALL, in turns with the chosen one; 0: no search
+  double seconds_after;   // a launch of what was chosen
+  char choices[160];  // beside HY_PASS_ALL: "join, tile 2 of linear"; "" for nothing
   hy_graph_report passes;
 } hy_optimize_report;
 
