@@ -120,13 +120,13 @@ HY_API hy_status hy_graph_run_passes(hy_graph* graph, uint32_t passes, hy_graph_
 
 typedef struct hy_optimize_report {
   size_t size;
-  int32_t candidates;  // equivalent graphs that were built
-  int32_t refused;     // of them, whose values were not those of the unsearched graph
-  int32_t timed;       // of them, that were measured
-  bool cached;         // the decision comes from the disk
+  int32_t candidates;     // equivalent graphs that were built
+  int32_t refused;        // of them, whose values were not those of the unsearched graph
+  int32_t timed;          // of them, that were measured
+  bool cached;            // the decision comes from the disk
   double seconds_before;  // a launch after HY_PASS_ALL, in turns with the chosen one; 0: no search
   double seconds_after;   // a launch of what was chosen
-  char choices[160];  // beside HY_PASS_ALL: "join, tile 2 of linear"; "" for nothing
+  char choices[160];      // beside HY_PASS_ALL: "join, tile 2 of linear"; "" for nothing
   hy_graph_report passes;
 } hy_optimize_report;
 

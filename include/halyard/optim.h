@@ -28,8 +28,8 @@ HY_API void hy_optimizer_destroy(hy_optimizer* optimizer);  // NULL is fine
 
 // Updates every parameter that has a gradient in place, with one fused op each; gradients are kept.
 // Parameters in a row that are consecutive in one array (hy_array_slice), and whose
-// gradients are too, are updated by one op together. After a failure the parameters before the failing
-// one have been updated.
+// gradients are too, are updated by one op together. After a failure the parameters before the
+// failing one have been updated.
 HY_API hy_status hy_optimizer_step(hy_optimizer* optimizer);
 HY_API void hy_optimizer_zero_grad(hy_optimizer* optimizer);  // frees the gradients
 HY_API void hy_optimizer_set_lr(hy_optimizer* optimizer, double lr);
