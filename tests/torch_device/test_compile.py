@@ -144,12 +144,28 @@ def test_dynamic_shapes_are_captured_up_to_a_bound():
     assert report["shapes"] == MAX_SHAPES and report["captured"] > 0
 
 
-def test_options_are_refused():
-    with pytest.raises(Exception, match="takes no options"):
-        compiled(lambda x: x + 1, options={"speed": 9})(torch.ones(2, device="npu"))
+def test_superoptimize(tmp_path, monkeypatch):
+    """Layers of one input and a chain: the search may join, split or tile them, and the values stay."""
+    monkeypatch.setenv("HALYARD_CACHE_DIR", str(tmp_path))
+
+    def layers(x, a, b):
+        return torch.nn.functional.silu(x @ a) * (x @ b)
+
+    x, a, b = (torch.randn(64, 64, device="npu") for _ in range(3))
+    searched = compiled(layers, options={"superoptimize": 0.2})
+    for _ in range(3):
+        torch.testing.assert_close(searched(x, a, b), layers(x, a, b), rtol=1e-4, atol=1e-4)
+    (report,) = torch_halyard.compile_report()
+    assert report["graphs"] == len(report["choices"]) == 1 and not report["splits"]
+    assert list(tmp_path.rglob("*")), "the decision is kept on disk"
 
 
-# ---- torch.accelerator.Graph ----
+@pytest.mark.parametrize("options, said", [({"speed": 9}, "takes the option superoptimize alone, and was given speed"),
+                                           ({"superoptimize": -1}, "a number of seconds, not -1")])
+def test_wrong_options_are_refused(options, said):
+    with pytest.raises(Exception, match=said):
+        compiled(lambda x: x + 1, options=options)(torch.ones(2, device="npu"))
+
 
 @since(2, 12)
 def test_accelerator_graph():

@@ -77,13 +77,18 @@ struct Output {
 class CompiledGraph {
  public:
   CompiledGraph(std::unique_ptr<hy_graph, void (*)(hy_graph*)> graph, c10::Device device,
-                at::TensorList inputs, at::TensorList outputs)
+                at::TensorList inputs, at::TensorList outputs, double search_seconds)
       : graph_(graph.get()), device_(device) {
-    hy_graph_report report = {};
+    hy_optimize_report report = {};
     report.size = sizeof report;
-    check(hy_graph_run_passes(graph_, HY_PASS_ALL, &report));
-    calls_ = report.nodes_before;
-    launches_ = report.nodes_after;
+    report.passes.size = sizeof report.passes;
+    if (search_seconds > 0)
+      check(hy_graph_optimize(graph_, search_seconds, &report));
+    else
+      check(hy_graph_run_passes(graph_, HY_PASS_ALL, &report.passes));
+    calls_ = report.passes.nodes_before;
+    launches_ = report.passes.nodes_after;
+    choices_ = report.choices;
     collect_extents();
     for (const Tensor& t : inputs)
       inputs_.push_back({range_of(t.const_data_ptr(), extent_of(t)), Geometry(t)});
@@ -123,6 +128,8 @@ class CompiledGraph {
   std::string text() const { return describe(graph_); }
   // Nodes as captured, and as the passes left them.
   std::tuple<int64_t, int64_t> nodes() const { return {calls_, launches_}; }
+  // What the search took beside all passes; "" for nothing.
+  const std::string& choices() const { return choices_; }
 
  private:
   void collect_extents() {
@@ -217,6 +224,7 @@ class CompiledGraph {
 
   hy_graph* graph_;
   int calls_ = 0, launches_ = 0;
+  std::string choices_;
   c10::Device device_;
   std::mutex mutex_;
   std::vector<Extent> extents_;  // of the nodes' tensors, while the graph is made
@@ -245,11 +253,12 @@ std::shared_ptr<CompiledGraph> graph_at(int64_t number) {
   return found->second;
 }
 
-int64_t end(at::TensorList inputs, at::TensorList outputs) {
+int64_t end(at::TensorList inputs, at::TensorList outputs, double search_seconds) {
   c10::Device device(kType, static_cast<c10::DeviceIndex>(current_device()));
   std::unique_ptr<hy_graph, void (*)(hy_graph*)> graph(capture_end(device.index()),
                                                        hy_graph_destroy);
-  auto made = std::make_shared<CompiledGraph>(std::move(graph), device, inputs, outputs);
+  auto made =
+      std::make_shared<CompiledGraph>(std::move(graph), device, inputs, outputs, search_seconds);
   std::lock_guard<std::mutex> lock(shelf().mutex);
   shelf().graphs.emplace(++shelf().next, std::move(made));
   return shelf().next;
@@ -272,11 +281,13 @@ void release(int64_t graph) {
 TORCH_LIBRARY(halyard, m) {
   m.def("capture_begin() -> ()", [] { capture_begin(current_device()); });
   m.def("capture_drop() -> ()", [] { capture_drop(current_device()); });
-  m.def("capture_end(Tensor[] inputs, Tensor[] outputs) -> int", end);
+  m.def("capture_end(Tensor[] inputs, Tensor[] outputs, float search_seconds) -> int", end);
   m.def("graph_replay(int graph, Tensor[] inputs) -> Tensor[]", replay);
   m.def("graph_release(int graph) -> ()", release);
   m.def("graph_nodes(int graph) -> (int, int)",
         [](int64_t graph) { return graph_at(graph)->nodes(); });
+  m.def("graph_choices(int graph) -> str",
+        [](int64_t graph) { return graph_at(graph)->choices(); });
   m.def("graph_describe(int graph) -> str", [](int64_t graph) { return graph_at(graph)->text(); });
 }
 

@@ -27,10 +27,10 @@ _capturing = threading.Lock()  # the stream on which graphs are captured is one 
 
 def compile_report():
     """One entry a graph, in the order of compilation: {"graph": "forward 0", "nodes", "captured", "graphs", "calls",
-    "launches", "shapes", "splits"}.
+    "launches", "shapes", "choices", "splits"}.
 
     `captured` of its nodes are in `graphs` hy_graphs, for each of `shapes` shapes: `calls` of the op table, of which the graphs' passes (fusion
-    and others) left `launches`. `splits` are the other nodes, [{"op", "reason"}].
+    and others) left `launches`. `choices` is what the search took for each of the hy_graphs. `splits` are the other nodes, [{"op", "reason"}].
     """
     return [graph.report() for graph in (reference() for reference in _compiled) if graph is not None]
 
@@ -106,8 +106,8 @@ class _Step:
 class _Plan:
     """A graph at one shape: the values that are no tensors, and the steps."""
 
-    def __init__(self, nodes, refused, constants, results):
-        self.refused, self.constants, self.results = refused, constants, results
+    def __init__(self, nodes, refused, constants, results, search_seconds):
+        self.refused, self.constants, self.results, self.search_seconds = refused, constants, results, search_seconds
         self.steps = self._grouped([node for node in nodes if node not in constants])
         self._connect()
 
@@ -170,7 +170,7 @@ class _Plan:
                 torch.ops.halyard.capture_drop()
                 return node, str(error).splitlines()[0]
             try:
-                step.number = torch.ops.halyard.capture_end(inputs, [inner[output] for output in step.outputs])
+                step.number = torch.ops.halyard.capture_end(inputs, [inner[output] for output in step.outputs], self.search_seconds)
             except RuntimeError as error:
                 return node, str(error).splitlines()[0]
         weakref.finalize(step, torch.ops.halyard.graph_release, step.number).atexit = False
@@ -203,8 +203,8 @@ def _apart(tensors):
 class _Compiled:
     """One FX graph of AOTAutograd, called with the list of its inputs."""
 
-    def __init__(self, module, name):
-        self.name, self.module = name, module
+    def __init__(self, module, name, search_seconds):
+        self.name, self.module, self.search_seconds = name, module, search_seconds
         nodes = list(module.graph.nodes)
         self.placeholders = [node for node in nodes if node.op == "placeholder"]
         self.attributes = [node for node in nodes if node.op == "get_attr"]
@@ -221,7 +221,8 @@ class _Compiled:
         steps = [step for plan in list(self.plans.values())[-1:] for step in plan.steps if step.number is not None]
         calls, launches = (sum(counts) for counts in zip((0, 0), *(torch.ops.halyard.graph_nodes(step.number) for step in steps)))
         return {"graph": self.name, "nodes": len(self.nodes), "captured": sum(len(step.nodes) for step in steps), "graphs": len(steps),
-                "calls": calls, "launches": launches, "shapes": len(self.plans), "splits": [{"op": str(node.target), "reason": reason} for node, reason in self.splits.items()]}
+                "calls": calls, "launches": launches, "shapes": len(self.plans), "choices": [torch.ops.halyard.graph_choices(step.number) for step in steps],
+                "splits": [{"op": str(node.target), "reason": reason} for node, reason in self.splits.items()]}
 
     def __call__(self, inputs):
         values = dict(zip(self.placeholders, inputs))
@@ -257,7 +258,7 @@ class _Compiled:
                 reason = "falls back to the CPU" if now[0] != fallbacks else "draws random numbers"
             if reason:
                 refused[node] = self.splits[node] = reason
-        return _Plan(self.nodes, refused, constants, self.results)
+        return _Plan(self.nodes, refused, constants, self.results, self.search_seconds)
 
     def _follow(self, plan, values):
         values.update(plan.constants)
@@ -298,10 +299,10 @@ def _decompositions():
     return {op: rule for op, rule in core_aten_decompositions().items() if not (isinstance(op, torch._ops.OpOverload) and op._schema.name in native)}
 
 
-def _compiler(kind):
+def _compiler(kind, search_seconds):
     def compiler(module, inputs):
         patterns.replace(module.graph)
-        graph = _Compiled(module, f"{kind} {next(_numbers)}")
+        graph = _Compiled(module, f"{kind} {next(_numbers)}", search_seconds)
 
         def run(inputs):
             return graph(inputs)
@@ -311,8 +312,14 @@ def _compiler(kind):
     return compiler
 
 
-def halyard(module, inputs, **options):
-    if options:
-        raise ValueError(f"the backend halyard takes no options, and was given {', '.join(options)}")
-    return aot_autograd(fw_compiler=_compiler("forward"), bw_compiler=_compiler("backward"), inference_compiler=_compiler("inference"),
-                        decompositions=_decompositions())(module, inputs)
+def halyard(module, inputs, mode=None, options=None):
+    """options={"superoptimize": seconds}: each graph is searched for a faster one that is equal, for at most so long; see docs/graphs.md."""
+    options = options or {}
+    unknown = [name for name in options if name != "superoptimize"] + ([f"mode {mode!r}"] if mode else [])
+    if unknown:
+        raise ValueError(f"the backend halyard takes the option superoptimize alone, and was given {', '.join(unknown)}")
+    search_seconds = float(options.get("superoptimize", 0))
+    if not search_seconds >= 0:
+        raise ValueError(f"superoptimize is a number of seconds, not {search_seconds}")
+    compilers = {f"{place}_compiler": _compiler(kind, search_seconds) for place, kind in [("fw", "forward"), ("bw", "backward"), ("inference", "inference")]}
+    return aot_autograd(**compilers, decompositions=_decompositions())(module, inputs)
