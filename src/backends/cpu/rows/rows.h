@@ -44,7 +44,7 @@
   X(tanh, 1, 4, AWAY, hyperbolic_tangent(a, bf16))                      \
   X(sigmoid, 1, 4, AWAY, logistic(a, bf16))                             \
   X(erf, 1, 4, AWAY, error_function(a))                                 \
-  X(silu, 1, 4, AWAY, a * logistic(a, bf16))                            \
+  X(silu, 1, 4, AWAY, swish(a, bf16))                                   \
   X(gelu, 1, 1, AWAY, a * normal_cdf(a, bf16))                          \
   X(sigmoid_backward, 2, 1, EVEN, a * (b * (1 - b)))                    \
   X(tanh_backward, 2, 1, EVEN, a * fma_(-b, b, splat(1)))               \
