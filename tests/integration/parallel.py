@@ -161,7 +161,7 @@ def cut_short(halyard, out, more, launcher):
     with subprocess.Popen(line, cwd=halyard.folder, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as process:
         for row in process.stdout:
             if json.loads(row)["step"] == 2:
-                shutil.copytree(halyard.folder / out, halyard.folder / "kept", dirs_exist_ok=True)
+                shutil.copytree(halyard.folder / out, halyard.folder / "kept", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.part"))
         if process.wait() != 0:
             sys.exit(f"{' '.join(line)}: ends with {process.returncode}")
     shutil.rmtree(halyard.folder / out)

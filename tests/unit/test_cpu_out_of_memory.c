@@ -9,7 +9,7 @@
 #include "support/check.h"
 #include "verify/case.h"
 
-enum { MAX_ALLOCATIONS = 100, CASES = 24 };
+enum { MAX_ALLOCATIONS = 1000, CASES = 24 };
 
 // Runs the call with its nth allocation failing, for n = 1, 2, ... until it gets through; returns
 // how many runs failed.

@@ -25,8 +25,8 @@ typedef struct job {
   hy__quantized w;
   hy__matrix out, bias;  // bias.data is NULL where there is none
   int64_t k_group;
-  // Dot products.
   int task_rows;
+  // Dot products.
   const char* lines;
   int64_t row_bytes;
   // Tiles.
@@ -126,23 +126,27 @@ static void pack_tile(void* context, int64_t tile) {
                        j->k_group, j->tiles + tile * j->tile_bytes);
 }
 
-static void multiply_panel(void* context, int64_t panel) {
-  job* j = context;
+static void multiply_panel(const job* j, int64_t first, char* packed) {
   const hy__int8_kernel* kernel = j->kernel;
   float sums[MAX_TILE] __attribute__((aligned(64)));
-  int64_t first = panel * kernel->nr;
   int n = (int)min_i64(kernel->nr, j->w.n - first);
-  char* packed = hy__scratch_get(HY__SCRATCH_GEMM_B, (size_t)j->panel_bytes);
-  if (!packed) {
-    atomic_store(&j->no_memory, true);
-    return;
-  }
   kernel->pack_weights(&j->w, first, n, j->k_group, packed);
   for (int64_t line = 0, tile = 0; line < j->x.m; line += kernel->mr, tile++) {
     int m = (int)min_i64(kernel->mr, j->x.m - line);
     kernel->multiply(j->x.k, j->k_group, j->tiles + tile * j->tile_bytes, packed, m, sums);
     finish(j, line, first, m, n, sums, kernel->nr);
   }
+}
+
+static void multiply_panels(void* context, int64_t task) {
+  job* j = context;
+  int64_t begin = task * j->task_rows, end = min_i64(begin + j->task_rows, j->w.n);
+  char* packed = hy__scratch_get(HY__SCRATCH_GEMM_B, (size_t)j->panel_bytes);
+  if (!packed) {
+    atomic_store(&j->no_memory, true);
+    return;
+  }
+  for (int64_t first = begin; first < end; first += j->kernel->nr) multiply_panel(j, first, packed);
 }
 
 static bool run_tiles(job* j) {
@@ -152,7 +156,10 @@ static bool run_tiles(job* j) {
   j->tiles = hy__scratch_get(HY__SCRATCH_GEMM_A, (size_t)(tiles * j->tile_bytes));
   if (!j->tiles) return false;
   hy__pool_run(pack_tile, j, tiles);
-  hy__pool_run(multiply_panel, j, ceil_div(j->w.n, j->kernel->nr));
+  int64_t panels = ceil_div(j->w.n, j->kernel->nr);
+  int64_t most = THREAD_TASKS * (int64_t)hy__pool_threads();
+  j->task_rows = (int)(ceil_div(panels, most) * j->kernel->nr);
+  hy__pool_run(multiply_panels, j, ceil_div(j->w.n, j->task_rows));
   return !atomic_load(&j->no_memory);
 }
 
