@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from models import PROGRAM, Model, halyard, make_ids, make_model, relative_error
 from test_models import quantise_model
-from test_tokenizers import corpus, qwen
+from test_tokenizers import ROOT, qwen
 
 MASK = (1 << 64) - 1
 BATCH, LENGTH = 2, 48
@@ -27,7 +27,7 @@ def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("base")
     make_model("qwen2", vocab_size=1200).save_pretrained(folder)
     qwen().save(str(folder / "tokenizer.json"))
-    lines = [line for text in corpus()[:3] for line in text.split("\n\n")]
+    lines = (ROOT / "LICENSE").read_text().split("\n\n")  # a text that does not change
     data = folder / "data.jsonl"
     data.write_text("".join(json.dumps({"text": line}) + "\n" for line in lines[:40]))
     return folder, data
@@ -176,7 +176,7 @@ def test_quantised_base(base, tmp_path, format):
     theirs = losses_in_torch(model, batches(base, 7, steps, BATCH, LENGTH), steps, lr)
     ours = finetune(base, tmp_path / "out", "--adapter", tmp_path / "start", "--steps", steps, "--lr", lr, "--seed", 7,
                     "--dtype", format)
-    assert theirs[-1] < theirs[0] - 0.02
+    assert sum(theirs[-5:]) < sum(theirs[:5]) - 0.1
     assert max(abs(a["loss"] - b) for a, b in zip(ours, theirs)) < 1e-3
     halyard("run", "--model", folder, "--adapter", tmp_path / "out", "--dtype", format, "--ids", "1,2,3", "--max-tokens", 4, "--json")
 
