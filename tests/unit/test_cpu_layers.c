@@ -31,7 +31,7 @@ static void layer_agrees(const hy__cpu_family* family, const hy_call* call, int6
   agree(family, *call, limit, limit, what);
 }
 
-enum { MAX_M = 40, MAX_N = 70, MAX_K = 1536 };
+enum { MAX_M = 40, MAX_N = 70, MAX_K = 2304 };
 static unsigned char x_memory[MAX_M * MAX_K * 4], weights[MAX_N * MAX_K * 4];
 static float scales[MAX_N * MAX_K], bias_memory[MAX_N];
 static unsigned char out_memory[MAX_M * MAX_N * 4];
@@ -61,12 +61,12 @@ static void quantised_weights_agree(void** state) {
   (void)state;
   static const hy_dtype types[] = {HY_I8, HY_I4, HY_F8E4M3, HY_F8E5M2};
   static const int64_t rows[] = {1, 3, 16, 40};
-  static const int64_t sizes[][2] = {{896, 128}, {896, 896}, {896, 32},  {448, 64},
-                                     {200, 40},  {96, 2},    {36, 12},   {160, 32},
-                                     {30, 10},   {42, 3},    {1536, 512}};
+  static const int64_t sizes[][2] = {{896, 128},  {896, 896}, {896, 32},  {448, 64}, {200, 40},
+                                     {96, 2},     {36, 12},   {160, 32},  {30, 10},  {42, 3},
+                                     {1536, 512}, {2080, 32}, {2304, 128}};
   for (int t = 0; t < 4; t++) {
     for (int r = 0; r < 4; r++) {
-      for (int s = 0; s < 11; s++)
+      for (int s = 0; s < 13; s++)
         quantised(types[t], rows[r], r % 2 ? 70 : 35, sizes[s][0], sizes[s][1]);
     }
   }
@@ -76,7 +76,7 @@ static void quantised_weights_agree(void** state) {
 static void nibbles_meet_any_number(void** state) {
   (void)state;
   static const float factors[] = {0x1p-110f, 1, 0x1p90f}, odd[] = {0, INFINITY, NAN};
-  enum { N = 35, K = 896, GROUP = 32 };
+  enum { N = 35, K = 2080, GROUP = 32 };
   float* x = (float*)x_memory;
   for (int i = 0; i < 9; i++) {
     float factor = factors[i / 3];

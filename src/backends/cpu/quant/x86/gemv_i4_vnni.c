@@ -24,8 +24,12 @@ typedef struct block {
 _Static_assert((int)NUMBERS == (int)HY__QUANTIZED_STEP && sizeof(block) <= NUMBERS * sizeof(float),
                "a block has the room of its floats");
 
+// Short rows, with their sums at the end of each, are faster in floats: on two cores of a Zen 4 k
+// 896 0.82x, k 4864 1.22x.
+enum { LEAST_K = 2048 };
+
 static bool takes(const hy__quantized* w) {
-  return w->dtype == HY_I4 && hy__lanes_take(w->group, w->k, HY_I4);
+  return w->k >= LEAST_K && w->dtype == HY_I4 && hy__lanes_take(w->group, w->k, HY_I4);
 }
 
 // A lane's numbers, of which `left` exist, become bytes NUMBERS apart, digit by digit; returns
