@@ -426,6 +426,9 @@ API cuModuleUnload(void* module) { return dlclose(module), OK; }
 struct emu_function {
   void (*enter)(void**);
   void** (*keep)(void**);
+  // Dynamic shared memory a launch may have. 48 KiB need no asking on a GPU, less what the kernel
+  // has of static shared memory, which is unknown here: 1 KiB stands for it.
+  unsigned shared = 47 << 10;
 };
 API cuModuleGetFunction(void** function, void* module, const char* name) {
   void* enter = dlsym(module, (std::string("emu_entry_") + name).c_str());
@@ -433,7 +436,11 @@ API cuModuleGetFunction(void** function, void* module, const char* name) {
   if (!enter || !keep) return NOT_FOUND;
   return *function = new emu_function{(void (*)(void**))enter, (void** (*)(void**))keep}, OK;
 }
-API cuFuncSetAttribute(void*, int, int) { return OK; }
+API cuFuncSetAttribute(void* function, int attribute, int value) {
+  enum { MAX_DYNAMIC_SHARED = 8 };
+  if (attribute == MAX_DYNAMIC_SHARED) ((emu_function*)function)->shared = (unsigned)value;
+  return OK;
+}
 
 static void run_grid(const emu_function* function, const emu_grid& grid, unsigned shared_bytes,
                      void** arguments) {
@@ -460,10 +467,10 @@ static void run_grid(const emu_function* function, const emu_grid& grid, unsigne
 API cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                    unsigned bz, unsigned shared_bytes, void* stream, void** arguments, void**) {
   unsigned n = bx * by * bz;
-  if (n == 0 || n > MOST_THREADS || gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 ||
-      shared_bytes > 160 << 10)
-    return BAD_VALUE;
   const emu_function* f = (const emu_function*)function;
+  if (n == 0 || n > MOST_THREADS || gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 ||
+      shared_bytes > f->shared || shared_bytes > 160 << 10)
+    return BAD_VALUE;
   emu_grid grid = {{gx, gy, gz}, {bx, by, bz}, {0, 0, 0}, nullptr};
   if (stream && ((emu_stream*)stream)->capturing) arguments = f->keep(arguments);
   return give(stream, [=] { run_grid(f, grid, shared_bytes, arguments); });

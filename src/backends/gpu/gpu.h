@@ -210,7 +210,8 @@ hy__gpu_function* hy__gpu_kernel_of_file(hy__gpu_task* task, const char* path, c
 void hy__gpu_expect_model(hy__gpu_task* task, hy_dtype dtype);
 // Arguments are pointers to values whose types are exactly those of the kernel's parameters.
 #define HY__GPU_ARGS(...) ((void*[]){__VA_ARGS__})
-// Launches; dynamic shared memory above 48 KiB is asked for here. No launch where a grid size is 0.
+// Launches; dynamic shared memory is asked for here: the 48 KiB that need no asking include static
+// shared memory, which only the compiler counts. No launch where a grid size is 0.
 void hy__gpu_launch(hy__gpu_task* task, hy__gpu_function* function, hy__gpu_dim3 grid,
                     hy__gpu_dim3 block, size_t shared_bytes, void** arguments);
 

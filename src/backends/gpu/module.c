@@ -97,7 +97,6 @@ static hy_status find(hy__gpu_device* device, const char* file, const char* entr
   }
   fresh->hash = hash;
   fresh->module = module;
-  fresh->shared = 48 * 1024;
   snprintf(fresh->name, sizeof fresh->name, "%s", entry);
   int error = device->api->driver.module_function(&fresh->handle, module->handle, entry);
   if (error) {

@@ -95,7 +95,7 @@ hy_status hy__gpu_module_kernel(void* device, void* module, const char* name, vo
 }
 
 hy_status hy__gpu_kernel_launch(void* device, void* stream, void* kernel, const hy_launch* l) {
-  enum { MAX_DYNAMIC_SHARED = 8, USUAL_SHARED = 48 * 1024, MAX_ARGUMENTS = 256 };
+  enum { MAX_DYNAMIC_SHARED = 8, MAX_ARGUMENTS = 256 };
   hy__gpu_device* d = device;
   hy__gpu_stream* s = stream;
   void* arguments[MAX_ARGUMENTS];
@@ -108,7 +108,7 @@ hy_status hy__gpu_kernel_launch(void* device, void* stream, void* kernel, const 
   s->written = (hy__gpu_written){.unknown = true};
   bool entered = hy__gpu_enter(d);
   int error = 0;
-  if (l->shared_bytes > USUAL_SHARED)
+  if (l->shared_bytes > 0)
     error = d->api->driver.function_set(kernel, MAX_DYNAMIC_SHARED, (int)l->shared_bytes);
   if (!error)
     error =
