@@ -221,15 +221,15 @@ def run_section(name, options):
     command = [sys.executable, os.path.abspath(__file__), "--section", name, "--halyard", options.halyard, "--backend",
                options.backend]
     rows = []
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     os.set_blocking(child.stdout.fileno(), False)
-    deadline, left = time.monotonic() + options.limit, ""
+    deadline, left = time.monotonic() + options.limit, b""
     while True:
         over = child.poll() is not None
-        left += child.stdout.read() or ""
-        *lines, left = left.split("\n")
+        left += child.stdout.read() or b""
+        *lines, left = left.split(b"\n")
         for line in lines:
-            if line.startswith('{"name"'):
+            if line.startswith(b'{"name"'):
                 rows.append(json.loads(line))
                 show_row(rows[-1])
         if over:
