@@ -38,6 +38,14 @@ def test_module():
         torch.empty(1, device="npu:15")
 
 
+def test_one_cxx_runtime():
+    """A second one, linked into the shim, breaks its streams beside torch's."""
+    from torch_halyard import _library
+
+    needed = subprocess.run(["readelf", "-d", _library.shim()._name], capture_output=True, text=True, check=True).stdout
+    assert "[libstdc++.so.6]" in needed or "[libc++.so.1]" in needed, needed
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_copies(dtype):
     host = sample(dtype, 3, 4, 5)
