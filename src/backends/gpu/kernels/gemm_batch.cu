@@ -85,14 +85,14 @@ struct copies {
     for (int i = 0; i < EACH; i++)
       from[i] = row_start(min(line(i), LINES - 1)) + threadIdx.x % CHUNKS * 16;
   }
-  // Chunk c of line l goes to place(l, c).
+  // Chunk c of line l goes to place(l, c); the next copy is `further` bytes on.
   template <class Place>
-  __device__ __forceinline__ void copy(const Place& place) {
+  __device__ __forceinline__ void copy(const Place& place, int further) {
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
       if (LINES * CHUNKS % THREADS != 0 && line(i) >= LINES) break;
       copy_async_16(place(line(i), (int)threadIdx.x % CHUNKS), from[i], 16);
-      from[i] += LINE;
+      from[i] += further;
     }
   }
 };
@@ -181,15 +181,25 @@ DEVICE void add_products(f32 (&sum)[4 * JOIN], const u32 (&a)[2][4], char* at_x,
                   tile_descriptor(at_x + k / 64 * X_BOX + (k % 64 + 16 * h) * 2, X_BOX));
   wgmma_commit();
 #else
+  enum { AT_ONCE = JOIN < 4 ? JOIN : 4 };  // tiles of x whose products follow one another
 #pragma unroll
-  for (int j = 0; j < JOIN; j++) {
-    u32 y[4];
-    load_matrices<false>(y, x_place(at_x, 8 * j + lane % 8, k / 8 + lane / 8));
-    f32 c[4] = {sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]};
-    mma(T(), c, a[0], y[0], y[1]);
-    mma(T(), c, a[1], y[2], y[3]);
+  for (int first = 0; first < JOIN; first += AT_ONCE) {
+    u32 y[AT_ONCE][4];
+    f32 c[AT_ONCE][4];
 #pragma unroll
-    for (int e = 0; e < 4; e++) sum[4 * j + e] = c[e];
+    for (int j = 0; j < AT_ONCE; j++) {
+      load_matrices<false>(y[j], x_place(at_x, 8 * (first + j) + lane % 8, k / 8 + lane / 8));
+#pragma unroll
+      for (int e = 0; e < 4; e++) c[j][e] = sum[4 * (first + j) + e];
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+      for (int j = 0; j < AT_ONCE; j++) mma(T(), c[j], a[h], y[j][2 * h], y[j][2 * h + 1]);
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) sum[4 * (first + j) + e] = c[j][e];
   }
 #endif
 }
@@ -389,13 +399,17 @@ KERNEL void CLUSTER_SHAPE __launch_bounds__(THREADS, 2) gemm_batch(hy_fused_line
   const int warp_n = warp % WN, warp_k = warp / WN, tile = blockIdx.x, split = blockIdx.y;
   const int all = p.k / KS, part = (all + p.splits - 1) / p.splits;
   const int first = min(split * part, all), steps = min(first + part, all) - first;
+  // Each tile begins elsewhere in k and comes round, so that not all blocks read the same of x at once.
+  const int turn = tile % steps;
+  auto turned = [&](int s) { return s + turn < steps ? s + turn : s + turn - steps; };
+  auto further = [&](int s, int line) { return turned(s) + 1 < steps ? line : line - steps * line; };
   launch_dependents();
   if (!p.early) wait_for_previous();
 
   copies<TM, X_LINE> of_x;
   copies<BN, W_LINE> of_weight;
-  const x_start x_at = {p, first * KS};
-  const weight_start weight_at = {p, tile, first * KS};
+  const x_start x_at = {p, (first + turn) * KS};
+  const weight_start weight_at = {p, tile, (first + turn) * KS};
   of_x.begin(x_at);
   of_weight.begin(weight_at);
   scale_copies of_scales;
@@ -408,12 +422,13 @@ KERNEL void CLUSTER_SHAPE __launch_bounds__(THREADS, 2) gemm_batch(hy_fused_line
   };
   auto copy_x = [&](int s) {
     char* at = x_tile(s);
-    of_x.copy([=](int line, int chunk) { return x_place(at, line, chunk); });
+    of_x.copy([=](int line, int chunk) { return x_place(at, line, chunk); }, further(s, X_LINE));
   };
   auto copy_weight = [&](int s) {
     char* at = weight_tile(s);
-    of_weight.copy([=](int line, int chunk) { return at + line * W_PITCH + chunk * 16; });
-    const int group = longer == 1 ? (first + s) * SCALES : (first + s) / longer;
+    of_weight.copy([=](int line, int chunk) { return at + line * W_PITCH + chunk * 16; },
+                   further(s, W_LINE));
+    const int stage = first + turned(s), group = longer == 1 ? stage * SCALES : stage / longer;
     if (GROUP) of_scales.copy(scale_tile(s), group);
   };
 #pragma unroll
