@@ -218,16 +218,18 @@ DEVICE void multiply(f32 (&sum)[4 * JOIN], char* at_x, const char* at_w, const f
   const f32* const scale = scales + (warp_n * 16 + lane / 4) * SCALES;
   f32 part[4 * JOIN];
 #endif
+  const char* const rows = at_w + warp_n * 16 * W_PITCH;
+  u32 a[2][2][4];  // the next is unpacked while products of one are under way
+  left_operands(a[0], (const W*)nullptr, rows, warp_k * RUN, lane);
 #pragma unroll
   for (int step = 0; step < RUN; step += 32) {
-    const int k = warp_k * RUN + step;
-    u32 a[2][4];
-    left_operands(a, (const W*)nullptr, at_w + warp_n * 16 * W_PITCH, k, lane);
+    const int k = warp_k * RUN + step, now = step / 32 % 2;
 #if GROUP
     if (step % GROUP == 0)
 #pragma unroll
       for (int i = 0; i < 4 * JOIN; i++) part[i] = 0;
-    add_products(part, a, at_x, k, lane);
+    add_products(part, a[now], at_x, k, lane);
+    if (step + 32 < RUN) left_operands(a[1 - now], (const W*)nullptr, rows, k + 32, lane);
     if ((step + 32) % GROUP == 0 || step + 32 == RUN) {
       const f32 low = scale[k / GROUP], high = scale[8 * SCALES + k / GROUP];
       finish_products(part);
@@ -235,7 +237,8 @@ DEVICE void multiply(f32 (&sum)[4 * JOIN], char* at_x, const char* at_w, const f
       for (int i = 0; i < 4 * JOIN; i++) sum[i] += part[i] * (i % 4 < 2 ? low : high);
     }
 #else
-    add_products(sum, a, at_x, k, lane);
+    add_products(sum, a[now], at_x, k, lane);
+    if (step + 32 < RUN) left_operands(a[1 - now], (const W*)nullptr, rows, k + 32, lane);
     if (step + 32 == RUN) finish_products(sum);
 #endif
   }
