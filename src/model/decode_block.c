@@ -101,6 +101,9 @@ static hy_array* fused_logits(const fused* f) {
   if (f->many && head->scale)
     return hy_s_fused_linear(s, x, NULL, head->weight, head->scale, head->bias, NULL, 0, false,
                              HY_F32);
+  // A choice among halves needs no floats of them.
+  if (!head->scale && has_kernel(x, HY_OP_sample, model->config.dtype))
+    return hy__linear_apply(s, head, x, NULL);
   return hy__logits(s, model, x);
 }
 

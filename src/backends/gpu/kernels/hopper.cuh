@@ -72,7 +72,37 @@ DEVICE void tensor_load(void* to, const tensor_map* map, int x, int y, int z, in
       : "memory");
 }
 
+// ---- clusters ----
+
+DEVICE void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+// Until all threads of the cluster have arrived, and what they wrote before can be seen.
+DEVICE void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// 16 bytes of the shared memory of a block of the cluster, at an address of this block's.
+DEVICE vec<f32, 4> cluster_load(const void* at, int rank) {
+  vec<f32, 4> v;
+  asm volatile(
+      "{\n"
+      ".reg .u32 there;\n"
+      "mapa.shared::cluster.u32 there, %4, %5;\n"
+      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n"
+      "}\n"
+      : "=f"(v.at[0]), "=f"(v.at[1]), "=f"(v.at[2]), "=f"(v.at[3])
+      : "r"(shared_address(at)), "r"(rank)
+      : "memory");
+  return v;
+}
+
 // ---- registers and warpgroups ----
+
+// Makes what this thread wrote to shared memory known to wgmma.
+DEVICE void wgmma_operand_fence() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 
 template <int registers>
 DEVICE void more_registers() {

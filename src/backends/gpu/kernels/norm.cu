@@ -101,10 +101,12 @@ enum { HELD = 4 };
 KERNEL void __launch_bounds__(1024) norm_forward_held(const hy_gpu_norm p) {
   __shared__ M partial[3][32];
   const i64 r = row_of_line();
+  const int vectors = (int)(p.columns / N);
   launch_dependents();
+  if (p.weight && (int)threadIdx.x < vectors)
+    prefetch(p.weight + threadIdx.x * (p.wide & 1 ? N * sizeof(M) : sizeof(V)));
   wait_for_previous();
   if (r >= p.rows) return;
-  const int vectors = (int)(p.columns / N);
   V held[HELD];
   load_row(held, (const T*)p.x + r * p.columns, vectors);
   M mean = 0, rest = 0, squares = 0;

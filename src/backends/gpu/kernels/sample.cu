@@ -56,32 +56,56 @@ DEVICE best_token best_of_block(best_token mine) {
   return all;
 }
 
+// Whether a row is whole vectors of 16 bytes.
+template <class L>
+DEVICE bool takes_vectors(const hy_gpu_sample& s) {
+  enum { N = lanes16<L>::n };
+  return s.logits.stride[1] == 1 && s.tokens % N == 0 && s.logits.stride[0] % N == 0 &&
+         ((u64)s.logits.data & 15) == 0 && s.tokens < (1ll << 31);
+}
+
+// The largest of this thread's logits, as f32, AHEAD vectors of 16 bytes in flight; it alone gets a
+// key. NaN and what is infinitely small are never larger.
+template <class L>
+DEVICE best_token best_of_vectors(const hy_gpu_sample& s, i64 row) {
+  enum { N = lanes16<L>::n, AHEAD = 4 };
+  const vec<L, N>* x = (const vec<L, N>*)((const L*)s.logits.data + row * s.logits.stride[0]);
+  const int n = (int)s.tokens / N, step = (int)gridDim.x * THREADS;
+  f32 most = -INF_F32;
+  int at = -1;
+  for (int first = (int)blockIdx.x * THREADS + (int)threadIdx.x; first < n; first += AHEAD * step) {
+    vec<L, N> v[AHEAD];
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++)
+      if (first + u * step < n) v[u] = x[first + u * step];
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++) {
+      if (first + u * step >= n) break;
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        f32 logit = to<f32>(v[u].at[k]);
+        if (logit > most) {
+          most = logit;
+          at = (first + u * step) * N + k;
+        }
+      }
+    }
+  }
+  return at < 0 ? best_token{~0ull, I64_HIGH} : best_token{key_of((f64)most), at};
+}
+
 // Grid: parts of a row, rows. A counter for each row is 0 before and after.
 KERNEL void __launch_bounds__(THREADS) sample_greedy(const hy_gpu_sample s, best_token* best,
                                                      u32* counters) {
   __shared__ u32 arrived;
   const i64 row = blockIdx.y;
   best_token mine = {~0ull, I64_HIGH};
-  const bool lines = s.logits.dtype == DT_F32 && s.logits.stride[1] == 1 && s.tokens % 4 == 0 &&
-                     s.logits.stride[0] % 4 == 0 && ((u64)s.logits.data & 15) == 0;
-  if (lines) {
-    // As floats, four at a time; the largest of them then has a key.
-    const vec<f32, 4>* x = (const vec<f32, 4>*)((const f32*)s.logits.data + row * s.logits.stride[0]);
-    f32 most = -INF_F32;
-    i64 at = -1;
-#pragma unroll 4
-    for (i64 i = (i64)blockIdx.x * THREADS + threadIdx.x; i < s.tokens / 4;
-         i += (i64)gridDim.x * THREADS) {
-      vec<f32, 4> v = x[i];
-#pragma unroll
-      for (int k = 0; k < 4; k++) {
-        if (v.at[k] > most) {
-          most = v.at[k];
-          at = 4 * i + k;
-        }
-      }
-    }
-    if (at >= 0) mine = best_token{key_of((f64)most), at};
+  if (s.logits.dtype == DT_F32 && takes_vectors<f32>(s)) {
+    mine = best_of_vectors<f32>(s, row);
+  } else if (s.logits.dtype == DT_BF16 && takes_vectors<bf16>(s)) {
+    mine = best_of_vectors<bf16>(s, row);
+  } else if (s.logits.dtype == DT_F16 && takes_vectors<f16>(s)) {
+    mine = best_of_vectors<f16>(s, row);
   } else {
 #pragma unroll 4
     for (i64 id = (i64)blockIdx.x * THREADS + threadIdx.x; id < s.tokens;

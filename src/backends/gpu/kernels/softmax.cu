@@ -6,6 +6,7 @@
 //
 // types: f32 f64 f16 bf16
 
+#include "dependent.cuh"
 #include "rows.cuh"
 
 DEVICE M lowest() {
@@ -305,10 +306,72 @@ KERNEL void __launch_bounds__(LOSS_THREADS, 2) cross_entropy_lanes(const hy_gpu_
   }
 }
 
-// The sum of losses over the sum of weights, or as it is.
-KERNEL void cross_entropy_mean(char* loss, int dtype, const char* sum, const char* weight) {
-  M total = *(const M*)sum;
-  store_any(dtype, loss, 0, weight ? total / *(const M*)weight : total);
+// The same without smoothing, for lanes that are kept in registers: the target and its logit come
+// along with them.
+KERNEL void __launch_bounds__(1024) cross_entropy_held(const hy_gpu_cross_entropy e) {
+  __shared__ M partial[2][32];
+  const i64 lane = row_of_line();
+  if (lane >= e.lanes) return;
+  const int vectors = (int)(e.classes / N);
+  const T* x = (const T*)e.logits + lane * e.classes;
+  V held[HELD];
+  load_row(held, x, vectors);
+  lane_target t = {-1, 0};
+  M logit = 0, most = lowest(), sum = 0;
+  if (threadIdx.x == 0) {
+    t = target_of(e, lane, true);
+    if (t.target >= 0) logit = to<M>(x[t.target]);
+  }
+  each_held(held, vectors, [&](M v) { most = number_max::of(most, v); });
+  most = row_reduce<number_max>(most, partial[0]);
+  each_held(held, vectors, [&](M v) { sum += quick_exp(v - most); });
+  sum = row_reduce<add_op>(sum, partial[1]);
+  if (threadIdx.x == 0) {
+    ((M*)e.lane_loss)[lane] = t.target < 0 ? (M)0 : -t.weight * (logit - most - m_log(sum));
+    ((M*)e.lane_weight)[lane] = t.weight;
+  }
+}
+
+// The sum of losses, over that of weights for a mean. Blocks have TOTAL_EACH lanes each, and the
+// last of them to finish adds up what they left in `parts`; the counter is 0 before and after.
+enum { TOTAL_THREADS = 1024, TOTAL_EACH = 16384 };
+KERNEL void __launch_bounds__(TOTAL_THREADS)
+    cross_entropy_total(char* loss, int dtype, const M* losses, const M* weights, i64 lanes, int mean,
+                        M* parts, u32* counter) {
+  __shared__ M partial[32];
+  __shared__ u32 arrived;
+  launch_dependents();
+  wait_for_previous();
+  M sum = 0, weight = 0;
+  const i64 first = (i64)blockIdx.x * TOTAL_EACH;
+  const i64 last = first + TOTAL_EACH < lanes ? first + TOTAL_EACH : lanes;
+#pragma unroll 4
+  for (i64 i = first + threadIdx.x; i < last; i += TOTAL_THREADS) {
+    sum += losses[i];
+    weight += weights[i];
+  }
+  sum = block_reduce<add_op>(sum, partial);
+  weight = block_reduce<add_op>(weight, partial);
+  if (gridDim.x > 1) {
+    if (threadIdx.x == 0) {
+      parts[2 * blockIdx.x] = sum;
+      parts[2 * blockIdx.x + 1] = weight;
+      __threadfence();
+      arrived = atomicAdd(counter, 1u);
+    }
+    __syncthreads();
+    if (arrived != gridDim.x - 1) return;
+    __threadfence();
+    sum = weight = 0;
+    for (u32 i = threadIdx.x; i < gridDim.x; i += TOTAL_THREADS) {
+      sum += parts[2 * i];
+      weight += parts[2 * i + 1];
+    }
+    sum = block_reduce<add_op>(sum, partial);
+    weight = block_reduce<add_op>(weight, partial);
+    if (threadIdx.x == 0) *counter = 0;
+  }
+  if (threadIdx.x == 0) store_any(dtype, loss, 0, mean ? sum / weight : sum);
 }
 
 // A block for each lane. The first `kept` vectors stay in shared memory between the two passes; that

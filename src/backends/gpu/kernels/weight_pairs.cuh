@@ -68,6 +68,30 @@ DEVICE void weight_pairs(u32 (&pair)[4], const i8* at) {
     pair[i] = byte_pair(Half(), words.at[i / 2] ^ 0x80808080u, i % 2 * 2);
 }
 
+// The same, shared by the four lanes of a quad, which have eight each that follow one another: lane
+// t gets the t-th pair of every eight, as mma takes them where k is in order.
+template <class Half>
+DEVICE void quad_pairs(u32 (&pair)[4], const i4* at) {
+  const int t = threadIdx.x % 4;
+  u32 word = *(const u32*)at, other = SHFL_XOR(word, 2);
+  word = __byte_perm(word, other, t & 2 ? 0x3276 : 0x5410);
+  other = SHFL_XOR(word, 1);
+  unpack_nibbles(Half(), pair, __byte_perm(word, other, t & 1 ? 0x3715 : 0x6240));
+}
+
+template <class Half>
+DEVICE void quad_pairs(u32 (&pair)[4], const i8* at) {
+  const int t = threadIdx.x % 4;
+  vec<u32, 2> words = *(const vec<u32, 2>*)at;
+  u32 low = words.at[0], high = words.at[1], other = SHFL_XOR(t & 2 ? low : high, 2);
+  (t & 2 ? low : high) = other;
+  other = SHFL_XOR(__byte_perm(low, high, t & 1 ? 0x5410 : 0x7632), 1);
+  low = __byte_perm(low, other, t & 1 ? 0x3254 : 0x5410) ^ 0x80808080u;
+  high = __byte_perm(high, other, t & 1 ? 0x3276 : 0x7610) ^ 0x80808080u;
+#pragma unroll
+  for (int i = 0; i < 4; i++) pair[i] = byte_pair(Half(), i < 2 ? low : high, i % 2 * 2);
+}
+
 // Two 8-bit floats as halves.
 DEVICE u32 float8_pair(f16, f8e5m2, u32 two) { return __byte_perm(two, 0, 0x1404); }
 DEVICE u32 float8_pair(f16, f8e4m3, u32 two) {

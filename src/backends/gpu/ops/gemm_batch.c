@@ -30,28 +30,36 @@ static int splits_for(const hy__gpu_task* task, const hy_fused_linear* p, int64_
 }
 
 bool hy__gpu_gemm_batch(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
-  enum { TWO_BLOCKS = 36 * 1024 };  // three stages of that leave room for another block
+  enum { ALIGN = 1024, HALF = 112 * 1024, MOST_STAGES = 4 };  // HALF: leaves room for another block
   if (!takes(task, p, x, w)) return false;
+  const hy__gpu_device* device = task->device;
+  bool hopper = device->compute_major == 9;
   int tm = p->m <= 16 ? 16 : p->m <= 32 ? 32 : 64;
   // Very many rows of the weight: larger tiles bring x along less often.
-  int wn = p->rows >= 256 * task->device->multiprocessors ? 8 : 4, bn = 16 * wn;
+  int wn = p->rows >= 256 * device->multiprocessors ? 8 : 4, bn = 16 * wn;
   int group = w == x ? 0 : p->group < STEP ? p->group : STEP, scales = group ? STEP / group : 0;
-  int64_t line = STEP / 8 + 4;
-  int64_t stage = tm * line * bytes_of(x, 8) + bn * line * bytes_of(w, 8) + bn * scales * 4;
-  int stages = stage > TWO_BLOCKS ? 2 : 3;
+  int64_t line = STEP / 8 + (w == x ? 1 : 4);
+  int64_t stage = tm * bytes_of(x, STEP) + bn * line * bytes_of(w, 8) + bn * scales * 4;
+  int64_t room = device->max_shared / 2 < HALF ? device->max_shared / 2 : HALF;
+  int64_t stages = (room - ALIGN) / stage;
+  stages = stages < 2 ? 2 : stages > MOST_STAGES ? MOST_STAGES : stages;
   int64_t outs = p->gated ? bn / 2 : bn, tiles = (p->n + outs - 1) / outs;
   p->splits = splits_for(task, p, tiles);
-  if (p->splits > 1) {
+  int cluster = hopper && p->splits > 1 ? p->splits : 0;
+  if (p->splits > 1 && !cluster) {
     size_t parts = (size_t)tiles * (size_t)p->splits * (size_t)(tm * bn);
     p->partial = (float*)(uintptr_t)hy__gpu_workspace(task, parts * sizeof(float));
     p->counters = (unsigned*)(uintptr_t)hy__gpu_counters(task);
   }
-  char options[128];
+  char options[160];
   snprintf(options, sizeof options,
-           "-DT=%s -DW=%s -DTM=%d -DWN=%d -DGATED=%d -DSTAGES=%d -DGROUP=%d", hy__gpu_type_name(x),
-           hy__gpu_type_name(w), tm, wn, p->gated, stages, group);
+           "-DT=%s -DW=%s -DTM=%d -DWN=%d -DGATED=%d -DSTAGES=%d -DGROUP=%d -DWARPGROUP=%d "
+           "-DCLUSTER=%d",
+           hy__gpu_type_name(x), hy__gpu_type_name(w), tm, wn, p->gated, (int)stages, group,
+           hopper && tm == 64, cluster);
   hy__gpu_launch_dependent(task, hy__gpu_kernel(task, "gemm_batch", "gemm_batch", options),
                            (hy__gpu_dim3){(unsigned)tiles, (unsigned)p->splits, 1},
-                           hy__gpu_1d(WARPS * 32), (size_t)(stages * stage), HY__GPU_ARGS(p));
+                           hy__gpu_1d(WARPS * 32), (size_t)(stages * stage + ALIGN),
+                           HY__GPU_ARGS(p));
   return true;
 }

@@ -1,12 +1,16 @@
 // Sampling the next token on a GPU: the logits stay there.
 #include "backends/gpu/ops/sort.h"
 
-enum { THREADS = 256, GREEDY_EACH = 8, GREEDY_BLOCKS = 128 };
+// GREEDY_EACH: logits that a thread has at least; parts of a row, and blocks of a multiprocessor.
+enum { THREADS = 256, GREEDY_EACH = 8, GREEDY_PARTS = 128, GREEDY_BLOCKS = 5 };
 
-// The largest logit of every row: blocks share a row, and the last of them to finish decides.
+// The largest logit of every row: blocks share a row, as many as run at once, and the last of them
+// to finish decides.
 static void run_greedy(hy__gpu_task* task, hy_gpu_sample* s) {
   long long parts = (s->tokens + THREADS * GREEDY_EACH - 1) / (THREADS * GREEDY_EACH);
-  if (parts > GREEDY_BLOCKS) parts = GREEDY_BLOCKS;
+  long long at_once = GREEDY_BLOCKS * (long long)task->device->multiprocessors / s->rows;
+  if (parts > at_once) parts = at_once > 0 ? at_once : 1;
+  if (parts > GREEDY_PARTS) parts = GREEDY_PARTS;
   if (s->rows > HY__GPU_COUNTERS) parts = 1;
   uint64_t best = hy__gpu_workspace(task, (size_t)(s->rows * parts) * 16);
   uint64_t counters = hy__gpu_counters(task);

@@ -148,6 +148,21 @@ static char* sum(hy__gpu_task* task, const void* data, hy_dtype dtype, int64_t n
   return total.data;
 }
 
+// The sum or the mean of the lanes' losses.
+static void total_loss(hy__gpu_task* task, const loss* s, const hy_tensor* out, bool is_mean) {
+  enum { TOTAL_THREADS = 1024, TOTAL_EACH = 16384 };  // as in softmax.cu
+  int dtype = (int)out->dtype, mean = is_mean;
+  void *to = out->data, *losses = s->e.lane_loss, *weights = s->e.lane_weight;
+  long long lanes = s->l.count, blocks = (lanes + TOTAL_EACH - 1) / TOTAL_EACH;
+  if (blocks < 1) blocks = 1;
+  uint64_t parts = hy__gpu_workspace(task, (size_t)blocks * 2 * hy_dtype_size(s->math));
+  uint64_t counter = hy__gpu_counters(task);
+  hy__gpu_launch_dependent(
+      task, hy__gpu_kernel(task, "softmax", "cross_entropy_total", s->option),
+      hy__gpu_1d((unsigned)blocks), hy__gpu_1d(TOTAL_THREADS), 0,
+      HY__GPU_ARGS(&to, &dtype, &losses, &weights, &lanes, &mean, &parts, &counter));
+}
+
 hy_support hy__gpu_cross_entropy(hy__gpu_task* task, const hy_call* call) {
   hy_reduction reduction = call->attrs.cross_entropy.reduction;
   HY__GPU_NEED(strided(&call->in[0]), NO_LAYOUT);
@@ -157,21 +172,19 @@ hy_support hy__gpu_cross_entropy(hy__gpu_task* task, const hy_call* call) {
   loss s = loss_begin(task, call);
   hy_tensor each = hy__gpu_temporary(task, s.math, 1, (int64_t[]){s.l.count});
   s.e.lane_loss = each.data;
-  hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", "cross_entropy_lanes", s.option), s.grid,
-                 hy__gpu_1d(s.threads), 0, HY__GPU_ARGS(&s.e));
+  hy__gpu_lines lines = {s.grid, hy__gpu_1d(s.threads)};
+  bool held = s.e.vectors && !(s.e.smoothing > 0) && s.l.count > 0 &&
+              hy__gpu_hold_rows(task, s.l.count, vectors_of(call->in[0].dtype, &s.l), HELD, &lines);
+  const char* entry = held ? "cross_entropy_held" : "cross_entropy_lanes";
+  hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", entry, s.option), lines.grid, lines.block, 0,
+                 HY__GPU_ARGS(&s.e));
   if (reduction == HY_REDUCTION_NONE) {
     hy_tensor shaped;  // with the dimensions of the output
     hy_tensor_init(&shaped, each.data, s.math, out->ndim, out->shape);
     hy__gpu_copy(task, out, &shaped);
     return HY_SUPPORT_YES;
   }
-  char *total = sum(task, each.data, s.math, s.l.count, s.math), *weight = NULL;
-  if (reduction == HY_REDUCTION_MEAN)
-    weight = sum(task, s.e.lane_weight, s.math, s.l.count, s.math);
-  int dtype = (int)out->dtype;
-  hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", "cross_entropy_mean", s.option),
-                 hy__gpu_1d(1), hy__gpu_1d(1), 0,
-                 HY__GPU_ARGS((void*)&out->data, &dtype, &total, &weight));
+  total_loss(task, &s, out, reduction == HY_REDUCTION_MEAN);
   return HY_SUPPORT_YES;
 }
 
