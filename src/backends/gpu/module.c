@@ -153,7 +153,7 @@ static int launch_behind(const hy__gpu_driver* driver, const launch_configuratio
 
 static void launch(hy__gpu_task* task, hy__gpu_function* function, hy__gpu_dim3 grid,
                    hy__gpu_dim3 block, size_t shared_bytes, void** arguments, bool dependent) {
-  enum { MAX_DYNAMIC_SHARED = 8, SHARED_CARVEOUT = 9 };  // attributes
+  enum { MAX_DYNAMIC_SHARED = 8 };  // the attribute
   if (task->status != HY_OK || grid.x == 0) return;
   const hy__gpu_driver* driver = &task->device->api->driver;
   const launch_configuration c = {
@@ -167,8 +167,6 @@ static void launch(hy__gpu_task* task, hy__gpu_function* function, hy__gpu_dim3 
     error = driver->function_set(function->handle, MAX_DYNAMIC_SHARED, (int)shared_bytes);
     if (!error) function->shared = (int)shared_bytes;
   }
-  if (!error && dependent && getenv("TRY_CARVEOUT"))
-    error = driver->function_set(function->handle, SHARED_CARVEOUT, 100);
   if (!error && dependent)
     error = launch_behind(driver, &c, function->handle, arguments);
   else if (!error)

@@ -2,7 +2,6 @@
 // bytes (on tensor cores where the weight is quantised), by skinny GEMM up to 64 rows without a
 // norm, else by GEMV for a few rows at a time, or a kernel for anything.
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "backends/gpu/gpu.h"
 #include "backends/gpu/kernels/params.h"
@@ -104,66 +103,6 @@ static void run_mma(hy__gpu_task* task, hy_fused_linear* p, hy_dtype w) {
                            (size_t)rows * (size_t)p->k * 4 + 16, HY__GPU_ARGS(p));
 }
 
-// How blocks share out the outputs of one row of x where shared memory holds the whole weight.
-typedef struct sharing {
-  int warps, own, split;  // own: outputs of a warp, or with split of a block
-  size_t bytes;           // of shared memory, of a block
-} sharing;
-
-static int tune(const char* name, int otherwise) {
-  const char* value = getenv(name);
-  return value ? atoi(value) : otherwise;
-}
-
-// A block for each multiprocessor. Outputs have a warp each where rows are short.
-static sharing share_out(const hy__gpu_task* task, const hy_fused_linear* p, hy_dtype w) {
-  enum { SHORT = 8 };  // words of a lane
-  const int WARPS_MOST = tune("TRY_WARPS", 10), BLOCKS = tune("TRY_BLOCKS", 1);
-  int places = BLOCKS * task->device->multiprocessors, outs = (p->n + places - 1) / places;
-  int words = line_of(w) / 4, steps = (p->k / words + WARP - 1) / WARP, row;
-  sharing s = {.split = steps > (w == HY_I8 || w == HY_I4 ? 1 : 2) * SHORT};
-  if (s.split) {
-    int each = (steps + WARPS_MOST - 1) / WARPS_MOST;
-    s.warps = (steps + each - 1) / each;
-    s.own = outs;
-    row = each;
-  } else {
-    s.own = (outs + WARPS_MOST - 1) / WARPS_MOST;
-    s.warps = (outs + s.own - 1) / s.own;
-    row = steps;
-  }
-  int scales = w == HY_I8 || w == HY_I4 ? row * WARP * words / p->group + 2 : 4;
-  if (scales > p->groups) scales = p->groups;
-  int rows = p->gated ? 2 * s.own : s.own;
-  s.bytes = (size_t)(s.warps * 4) * (size_t)(rows * row * WARP + rows * ((scales + 3) / 4 * 4));
-  return s;
-}
-
-static bool takes_shared(const hy__gpu_task* task, const hy_fused_linear* p, hy_dtype x,
-                         hy_dtype w) {
-  enum { MOST_BYTES = 144 * 1024, MOST_OWN = 16 };
-  sharing s = share_out(task, p, w);
-  if (!(tune("TRY_SHARED", 7) >> (w == HY_I4 ? 2 : w == HY_I8 ? 1 : 0) & 1)) return false;
-  return p->m == 1 && x != HY_F32 && p->group * p->groups == p->k && s.bytes <= MOST_BYTES &&
-         s.bytes <= (size_t)task->device->max_shared && s.own <= MOST_OWN &&
-         !(s.split && (p->norm || p->gated));
-}
-
-static void run_shared(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
-  sharing s = share_out(task, p, w);
-  int outs = s.split ? s.own : s.own * s.warps;
-  char options[160];
-  snprintf(options, sizeof options,
-           "-DT=%s -DW=%s -DDEPTH=%d -DGROUP=%d -DGATED=%d -DNORM=%d -DWARPS=%d -DSPLIT=%d "
-           "-DOWN=%d",
-           hy__gpu_type_name(x), hy__gpu_type_name(w), p->k, p->group, p->gated, p->norm != NULL,
-           s.warps, s.split, s.own);
-  hy__gpu_launch_dependent(
-      task, hy__gpu_kernel(task, "fused_gemv_shared", "fused_gemv_shared", options),
-      hy__gpu_1d((unsigned)((p->n + outs - 1) / outs)), hy__gpu_1d((unsigned)(s.warps * WARP)),
-      s.bytes, HY__GPU_ARGS(p));
-}
-
 // How blocks share out the tiles of a weight that shared memory holds: about one for each
 // multiprocessor, but no tiles that wait for others where a few have two.
 typedef struct tiling {
@@ -172,14 +111,14 @@ typedef struct tiling {
 } tiling;
 
 static tiling tile_for(const hy__gpu_task* task, const hy_fused_linear* p, hy_dtype w) {
-  const int warps = tune("TRY_DIGIT_WARPS", 10);
+  enum { MOST_WARPS = 10 };  // but for tiles
   int processors = task->device->multiprocessors;
   tiling t = {.halves = p->gated || p->n > 12 * processors ? 2 : 1};
   int outs = p->gated ? 8 : 8 * t.halves, all = (p->n + outs - 1) / outs;
   int chunk = p->group < 128 ? p->group : 128, chunks = p->k / chunk;
   t.tiles = all > 2 * processors ? (all + processors - 1) / processors : 1;
   t.outs = t.tiles * outs;
-  int split = t.tiles < warps ? warps / t.tiles : 1, each = (chunks + split - 1) / split;
+  int split = t.tiles < MOST_WARPS ? MOST_WARPS / t.tiles : 1, each = (chunks + split - 1) / split;
   t.split = (chunks + each - 1) / each;
   int bank = w == HY_I4 ? 4 : 8, words = p->k / (w == HY_I4 ? 8 : 4), rows = t.tiles * t.halves * 8;
   int row = ((words + bank - 1) / bank | 1) * bank;
@@ -190,11 +129,9 @@ static tiling tile_for(const hy__gpu_task* task, const hy_fused_linear* p, hy_dt
 static bool takes_digits(const hy__gpu_task* task, const hy_fused_linear* p, const hy_tensor* scale,
                          hy_dtype x, hy_dtype w) {
   enum { MOST_BYTES = 112 * 1024, MOST_TILES = 16 };
-  if (!tune("TRY_DIGITS", 1)) return false;
-  bool fits = p->m == 1 && (x == HY_BF16 || x == HY_F16) && (w == HY_I8 || w == HY_I4) &&
-              hy__gpu_mma_sync(task) && p->group % 32 == 0 &&
-              (p->group <= 128 || p->group % 128 == 0) && p->group * p->groups == p->k &&
-              p->rows <= 1 << 20 && aligned(scale);
+  bool fits = p->m == 1 && (x == HY_BF16 || x == HY_F16) && w == HY_I4 && hy__gpu_mma_sync(task) &&
+              p->group % 32 == 0 && (p->group <= 128 || p->group % 128 == 0) &&
+              p->group * p->groups == p->k && p->rows <= 1 << 20 && aligned(scale);
   if (!fits) return false;
   tiling t = tile_for(task, p, w);
   return t.tiles <= MOST_TILES && t.bytes <= MOST_BYTES &&
@@ -227,8 +164,6 @@ static void run_few(hy__gpu_task* task, hy_fused_linear* p, const hy_tensor* t, 
                     hy_dtype w) {
   if (takes_digits(task, p, &t[SCALE], x, w))
     run_digits(task, p, x, w);
-  else if (takes_shared(task, p, x, w))
-    run_shared(task, p, x, w);
   else if (takes_mma(task, p, x, w))
     run_mma(task, p, w);
   else if (takes_split(task, p, x, w))
