@@ -1,7 +1,7 @@
 // fused_linear of quantised weights for one row of x, on the integer tensor cores: the weight's bytes
-// go there as they are, and x as fixed point, three signed digits of base 256, with an exponent for
-// each chunk of k. Sums of a chunk are integers without rounding; x keeps 22 bits below the largest
-// magnitude of its chunk, as many as f32 sums are good for. A row of x that is not finite gives NaN.
+// go there as they are, and x as fixed point, three signed digits of base 256 under one exponent. Sums
+// of a group are integers without rounding; x keeps 22 bits below its largest magnitude, as many as
+// f32 sums are good for. A row of x that is not finite gives NaN.
 //
 // All rows of a block are on their way to shared memory before it waits for the kernel that makes x (see
 // dependent.cuh), and registers are few, so that blocks of several kernels to come are on a
@@ -33,7 +33,7 @@ enum {
   ROW = ((WORDS + BANKS - 1) / BANKS | 1) * BANKS,
   ROWS = TILES * HALVES * 8,
   GROUPS = DEPTH / GROUP,
-  CHUNK = GROUP < 128 ? GROUP : 128,  // k of a group whose integers cannot leave 22 bits
+  CHUNK = GROUP < 128 ? GROUP : 128,  // k whose integers cannot leave 22 bits
   CHUNKS = DEPTH / CHUNK,
   PLANE = DEPTH + 32,  // bytes of a digit of x
   DIGITS = 3,
@@ -103,7 +103,7 @@ DEVICE u32 gather(const u32* word, int digit) {
 
 KERNEL void __launch_bounds__(THREADS) fused_gemv_digits(hy_fused_linear p) {
   extern __shared__ __align__(16) u32 words[];  // [ROWS][ROW], scales, digits of x
-  __shared__ f32 squares[WARPS], units[CHUNKS], parts[SPLIT][ROWS];
+  __shared__ f32 squares[WARPS], tops[WARPS], parts[SPLIT][ROWS];
   f32* scales = (f32*)(words + ROWS * ROW);
   u8* digits = (u8*)(scales + (ROWS * GROUPS + 3) / 4 * 4);
   const int warp = threadIdx.x / HY_WARP, lane = threadIdx.x % HY_WARP, g = lane / 4, t = lane % 4;
@@ -132,42 +132,56 @@ KERNEL void __launch_bounds__(THREADS) fused_gemv_digits(hy_fused_linear p) {
   if (mine && p.bias && GATED) bias_up = to<f32>(((const T*)p.bias)[p.n + n]);
   if (mine && p.residual) residual = to<f32>(((const T*)p.residual)[n]);
 
-  f32 square = 0;
+  f32 v[OWN][8], square = 0, top = 0;
 #pragma unroll
   for (int u = 0; u < OWN; u++) {
-    const int i = u * THREADS + threadIdx.x;
-    const bool there = i < DEPTH / 8;
-    f32 v[8], top = 0;
+    const bool there = u * THREADS + (int)threadIdx.x < DEPTH / 8;
 #pragma unroll
     for (int e = 0; e < 8; e++) {
-      v[e] = there ? to<f32>(x[u].at[e]) : 0;
-      square += v[e] * v[e];
-      if (NORM) v[e] *= there ? to<f32>(norm[u].at[e]) : 0;
-      f32 size = fabsf(v[e]);
+      f32 value = there ? to<f32>(x[u].at[e]) : 0;
+      square += value * value;
+      if (NORM) value *= there ? to<f32>(norm[u].at[e]) : 0;
+      v[u][e] = value;
+      f32 size = fabsf(value);
       top = size <= top ? top : size < INF_F32 ? size : INF_F32;  // NaN is as infinity
     }
+  }
 #pragma unroll
-    for (int mask = 1; mask < CHUNK / 8; mask *= 2) {
-      f32 other = SHFL_XOR(top, mask);
-      top = other > top ? other : top;
-    }
-    if (!there) continue;
-    // `up`, a power of 2, takes the chunk below 2^22, and its unit takes that off again.
-    u32 exponent = __float_as_uint(top) >> 23;
-    exponent = exponent < 22 ? 22 : exponent;
-    const f32 up = __uint_as_float((275 - exponent) << 23);
-    if (i % (CHUNK / 8) == 0)
-      units[i / (CHUNK / 8)] = top < INF_F32 ? __uint_as_float((exponent - 21) << 23) : NAN_F32;
+  for (int mask = HY_WARP / 2; mask > 0; mask /= 2) {
+    f32 other = SHFL_XOR(top, mask);
+    top = other > top ? other : top;
+    if (NORM) square += SHFL_XOR(square, mask);
+  }
+  if (lane == 0) {
+    squares[warp] = square;
+    tops[warp] = top;
+  }
+  __syncthreads();
+  square = 0;
+#pragma unroll
+  for (int w = 0; w < WARPS; w++) {
+    top = tops[w] > top ? tops[w] : top;
+    square += squares[w];
+  }
+  // 2^22 is above x by `up`, a power of 2; `down` takes that off again.
+  u32 exponent = __float_as_uint(top) >> 23;
+  exponent = exponent < 22 ? 22 : exponent;
+  const f32 up = __uint_as_float((275 - exponent) << 23);
+  const f32 down = top < INF_F32 ? __uint_as_float((exponent - 21) << 23) : NAN_F32;
+  const f32 factor =
+      (NIBBLES ? 0.0625f : 1) * down * (NORM ? rsqrtf(square / DEPTH + (f32)p.eps) : 1);
+#pragma unroll
+  for (int u = 0; u < OWN; u++) {
+    int i = u * THREADS + threadIdx.x;
+    if (i >= DEPTH / 8) break;
     u32 three[8];
 #pragma unroll
-    for (int e = 0; e < 8; e++) three[e] = digits_of(v[number_at(e)] * up);
+    for (int e = 0; e < 8; e++) three[e] = digits_of(v[u][number_at(e)] * up);
 #pragma unroll
     for (int d = 0; d < DIGITS; d++)
       *(vec<u32, 2>*)(digits + d * PLANE + i * 8) =
           vec<u32, 2>{{gather(three, d), gather(three + 4, d)}};
   }
-  if (NORM) square = warp_reduce<add_op>(square);
-  if (NORM && lane == 0) squares[warp] = square;
   copy_async_wait<0>();
   __syncthreads();
 
@@ -193,7 +207,7 @@ KERNEL void __launch_bounds__(THREADS) fused_gemv_digits(hy_fused_linear p) {
     }
 #pragma unroll
     for (int half = 0; half < HALVES; half++) {
-      f32 scale = row_scales[half * 8 * GROUPS + chunk * CHUNK / GROUP] * units[chunk];
+      f32 scale = row_scales[half * 8 * GROUPS + chunk * CHUNK / GROUP];
 #pragma unroll
       for (int c = 0; c < 2; c++)
         total[half][c] += (__uint_as_float((u32)sum[half * 2 + c]) - 12582912.0f) * scale;
@@ -214,13 +228,6 @@ KERNEL void __launch_bounds__(THREADS) fused_gemv_digits(hy_fused_linear p) {
   for (int s = 0; s < SPLIT; s++) {
     value += parts[s][at];
     if (GATED) other += parts[s][at + 8];
-  }
-  f32 factor = NIBBLES ? 0.0625f : 1;
-  if (NORM) {
-    square = 0;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) square += squares[w];
-    factor *= rsqrtf(square / DEPTH + (f32)p.eps);
   }
   value = value * factor + bias;
   if (GATED) value = value / (1 + __expf(-value)) * (other * factor + bias_up);

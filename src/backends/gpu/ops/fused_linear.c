@@ -130,7 +130,7 @@ static bool takes_digits(const hy__gpu_task* task, const hy_fused_linear* p, con
                          hy_dtype x, hy_dtype w) {
   enum { MOST_BYTES = 112 * 1024, MOST_TILES = 16 };
   bool fits = p->m == 1 && (x == HY_BF16 || x == HY_F16) && w == HY_I4 && hy__gpu_mma_sync(task) &&
-              (p->group == 32 || p->group == 64 || p->group % 128 == 0) &&
+              p->group % 32 == 0 && (p->group <= 128 || p->group % 128 == 0) &&
               p->group * p->groups == p->k && p->rows <= 1 << 20 && aligned(scale);
   if (!fits) return false;
   tiling t = tile_for(task, p, w);
