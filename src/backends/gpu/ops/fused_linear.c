@@ -1,6 +1,7 @@
 // fused_linear: by GEMV where rows of x are few and those of the weight are whole lines of 16
-// bytes (on tensor cores where the weight is quantised), by skinny GEMM up to 64 rows without a
-// norm, else by GEMV for a few rows at a time, or a kernel for anything.
+// bytes (on tensor cores where the weight is quantised, those of integers for one row and int4), by
+// skinny GEMM up to 64 rows without a norm, else by GEMV for a few rows at a time, or a kernel for
+// anything.
 #include <stdio.h>
 
 #include "backends/gpu/gpu.h"
