@@ -376,7 +376,7 @@ static void fused(hy_dtype dtype, hy_dtype q, int64_t m, int64_t n, int64_t k, b
            hy_dtype_name(q), (long long)m, (long long)n, (long long)k, norm ? " norm" : "",
            gated ? " gated" : "");
   if (!wanted(name)) return;
-  int64_t rows = gated ? 2 * n : n, group = 32;
+  int64_t rows = gated ? 2 * n : n, group = q == HY_I8 && k % 128 == 0 ? 128 : 32;
   twin in[6] = {
       random_tensor(dtype, 2, (int64_t[]){m, k}, -1, 1),
       norm ? random_tensor(dtype, 1, &k, 0.5, 1.5) : absent(),
