@@ -225,8 +225,13 @@ static bool pending_push(hy__allocator* a, hy__alloc_cache* cache, hy__alloc_blo
   return true;
 }
 
-void hy__allocator_give(hy__allocator* a, hy__alloc_block* block) {
-  slots_remove(a, slots_find(a, block->address));
+bool hy__allocator_give(hy__allocator* a, void* address) {
+  hy__alloc_slot* slot = slots_find(a, (uintptr_t)address);
+  if (!slot) return false;
+  hy__alloc_block* block = slot->block;
+  hy__capture* capture = block->cache->capture;
+  if (capture) capture->memory(capture, address, 0, false);
+  slots_remove(a, slot);
   a->stats.frees++;
   a->stats.allocated -= block->size;
   if (block->users) {
@@ -236,9 +241,10 @@ void hy__allocator_give(hy__allocator* a, hy__alloc_block* block) {
       // Where the moment cannot be marked, wait for it.
       if (!pending_push(a, cache, block)) a->device->backend->device_sync(a->device->handle);
     }
-    if (block->awaiting) return;
+    if (block->awaiting) return true;
   }
   block_release(a, block);
+  return true;
 }
 
 // ---- segments ----

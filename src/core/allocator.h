@@ -98,8 +98,9 @@ hy_status hy__allocator_take(hy__allocator* a, hy__alloc_cache* cache, size_t by
                              void** address);
 // NULL when no block in use begins at `address`.
 hy__alloc_block* hy__allocator_find(hy__allocator* a, const void* address);
-// Takes over a block that hy__allocator_find gave.
-void hy__allocator_give(hy__allocator* a, hy__alloc_block* block);
+// Takes back the block that begins at `address`, and tells its capture. False when none in use
+// does.
+bool hy__allocator_give(hy__allocator* a, void* address);
 // Waits for the device, then returns every wholly free segment to the backend.
 void hy__allocator_flush(hy__allocator* a);
 // Returns all segments, used or not, and drops every table. The device's work is done.

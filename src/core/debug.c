@@ -7,7 +7,7 @@
 
 enum { ZONE = 8192, POISON = 0xff, ZONE_BYTE = 0xb5, DELAY_BYTES = 8 << 20 };
 
-static atomic_int flags = -1;  // -1: not read yet
+atomic_int hy__debug_flags;
 
 static hy_status parse(const char* text, int* out) {
   static const struct {
@@ -35,13 +35,8 @@ static hy_status parse(const char* text, int* out) {
 hy_status hy__debug_init(void) {
   int found;
   HY_TRY(parse(hy__env("HALYARD_DEBUG"), &found));
-  atomic_store(&flags, found);
+  atomic_store(&hy__debug_flags, found);
   return HY_OK;
-}
-
-int hy__debug(void) {
-  int now = atomic_load_explicit(&flags, memory_order_relaxed);
-  return now < 0 ? 0 : now;
 }
 
 size_t hy__debug_extra(const hy_stream* stream) {

@@ -11,8 +11,12 @@ enum {
   HY__DEBUG_DELAY = 4,   // work in front of each copy and op, so that what does not wait is seen
 };
 
-// Those of the process; 0, at the cost of one relaxed load, unless somebody asks.
-int hy__debug(void);
+extern atomic_int hy__debug_flags;
+// Those of the process; 0, at the cost of one relaxed load, unless somebody asks. Whoever is on a
+// hot path asks this before calling anything below.
+static inline int hy__debug(void) {
+  return atomic_load_explicit(&hy__debug_flags, memory_order_relaxed);
+}
 // Reads HALYARD_DEBUG; a word that means nothing is an error.
 hy_status hy__debug_init(void);
 

@@ -123,8 +123,12 @@ void hy__upload_ring_destroy(hy_stream* stream);
 // Destroys every stream of the device, after its work.
 void hy__streams_close(hy_device* device);
 // The stream's sticky error, asking the backend for a new one first. HY_OK when the stream is
-// usable; cheap.
-hy_status hy__stream_check(hy_stream* stream);
+// usable; two loads where a backend's calls finish before they return.
+hy_status hy__stream_error(hy_stream* stream);
+static inline hy_status hy__stream_check(hy_stream* stream) {
+  bool asks = stream->device->backend->stream_error && !stream->capture;
+  return stream->failed || asks ? hy__stream_error(stream) : HY_OK;
+}
 
 // The device is open. Reads HALYARD_MEMORY_LIMIT; a limit that cannot be read is an error.
 hy_status hy__allocator_create(hy_device* device, hy__allocator** allocator);

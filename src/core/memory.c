@@ -163,12 +163,14 @@ hy_status hy_alloc(hy_stream* stream, size_t bytes, void** address) {
                    stream->device->selector, bytes);
   }
   hy__allocator* a = stream->device->allocator;
+  size_t extra = hy__debug() ? hy__debug_extra(stream) : 0;
   pthread_mutex_lock(&a->mutex);
-  hy_status status = hy__allocator_take(a, stream->cache, bytes + hy__debug_extra(stream), address);
+  hy_status status = hy__allocator_take(a, stream->cache, bytes + extra, address);
   hy__capture* capture = stream->cache->capture;
   if (status == HY_OK && capture) capture->memory(capture, *address, bytes, true);
   pthread_mutex_unlock(&a->mutex);
-  return status == HY_OK ? hy__debug_allocated(stream, *address, bytes) : status;
+  if (status == HY_OK && hy__debug()) return hy__debug_allocated(stream, *address, bytes);
+  return status;
 }
 
 // Why no block in use begins at `address`. The caller holds the mutex.
@@ -190,16 +192,9 @@ hy_status hy_free(hy_device* device, void* address) {
   if (!address) return HY_OK;
   if (!device) return hy_fail(HY_INVALID_ARGUMENT, "hy_free: device is NULL");
   hy__allocator* a = device->allocator;
-  hy_status status = hy__debug_check(device, address, "something", true);
+  hy_status status = hy__debug() ? hy__debug_check(device, address, "something", true) : HY_OK;
   pthread_mutex_lock(&a->mutex);
-  hy__alloc_block* block = hy__allocator_find(a, address);
-  if (block) {
-    hy__capture* capture = block->cache->capture;
-    if (capture) capture->memory(capture, address, 0, false);
-    hy__allocator_give(a, block);
-  } else {
-    status = unknown_address(a, "hy_free", address);
-  }
+  if (!hy__allocator_give(a, address)) status = unknown_address(a, "hy_free", address);
   pthread_mutex_unlock(&a->mutex);
   return status;
 }

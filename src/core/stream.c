@@ -148,10 +148,9 @@ hy_device* hy_stream_device(const hy_stream* stream) {
   return stream ? stream->device : NULL;
 }
 
-hy_status hy__stream_check(hy_stream* stream) {
+hy_status hy__stream_error(hy_stream* stream) {
   const hy_device* device = stream->device;
   if (stream->failed == HY_OK) {
-    if (!device->backend->stream_error || stream->capture) return HY_OK;
     hy_async_error error;
     error.status = HY_OK;
     device->backend->stream_error(device->handle, stream->handle, &error);

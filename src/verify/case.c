@@ -178,6 +178,12 @@ void hy__add_absent(hy__case* c) {
   c->in[c->call.n_in++] = hy_tensor_absent();
 }
 
+hy_tensor* hy__add_optional(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape) {
+  if (hy__draw_present(c)) return hy__add_input(c, dtype, ndim, shape);
+  hy__add_absent(c);
+  return NULL;
+}
+
 hy_tensor* hy__add_output(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape) {
   hy_tensor* t = &c->out[c->call.n_out++];
   *t = place(c, dtype, ndim, shape, true, style_of(c));

@@ -130,6 +130,8 @@ hy_tensor* hy__add_contiguous(hy__case* c, hy_dtype dtype, int ndim, const int64
 // As hy__add_input, but no element is repeated by strides of 0.
 hy_tensor* hy__add_unrepeated(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape);
 void hy__add_absent(hy__case* c);
+// One of the two: NULL where the input is absent.
+hy_tensor* hy__add_optional(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape);
 // Appends an output, for ops that create from nothing.
 hy_tensor* hy__add_output(hy__case* c, hy_dtype dtype, int ndim, const int64_t* shape);
 // Values of both signs, with ties among them; what hy__add_input fills with.

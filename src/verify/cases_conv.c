@@ -51,10 +51,7 @@ void hy__cases_conv2d(hy__case* c) {
                 (int64_t[]){v.out_channels, v.in_channels / groups, v.kernel_h, v.kernel_w});
   // An infinite weight beside the padding's zeros gives NaN where the zeros are multiplied.
   hy__fill_uniform(c, &c->in[1], -4, 4);
-  if (hy__draw_present(c))
-    hy__add_input(c, c->dtype, 1, &v.out_channels);
-  else
-    hy__add_absent(c);
+  hy__add_optional(c, c->dtype, 1, &v.out_channels);
   scale_by(c, &c->in[0], &c->in[1]);
   c->scale = fmax(c->scale, 2 * hy__largest(&c->in[2]));
   if (hy__mistake(c, 1, HY_SHAPE, "channels that do not fit")) {

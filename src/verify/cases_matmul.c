@@ -103,10 +103,7 @@ void hy__cases_linear(hy__case* c) {
   int64_t k = shape[lead] = hy__draw_sized(c, 0, LONG_K);
   hy__add_input(c, c->dtype, lead + 1, shape);
   hy__add_input(c, c->dtype, 2, (int64_t[]){n, k});
-  if (hy__draw_present(c))
-    hy__add_input(c, c->dtype, 1, &n);
-  else
-    hy__add_absent(c);
+  hy__add_optional(c, c->dtype, 1, &n);
   with_products(c, k + 1, 0, 2);
   if (hy__mistake(c, 1, HY_SHAPE, "a bias of the wrong size")) {
     c->call.n_in = 2;

@@ -100,10 +100,7 @@ void hy__cases_linear_quantized(hy__case* c) {
   int64_t group = draw_group(c), k = group * draw_groups(c, 4), n = draw_outputs(c);
   hy__fill_uniform(c, add_rows(c, k), -2, 2);
   add_quantized(c, dtype, 2, (int64_t[]){n, k}, group);
-  if (hy__draw_present(c))
-    hy__add_input(c, c->dtype, 1, &n);
-  else
-    hy__add_absent(c);
+  hy__add_optional(c, c->dtype, 1, &n);
   layered(c, k + 1, 8);
   if (hy__mistake(c, 1, HY_SHAPE, "a bias of the wrong size")) {
     c->call.n_in = 3;
@@ -133,24 +130,18 @@ void hy__cases_fused_linear(hy__case* c) {
   int64_t shape[HY_MAX_DIMS];
   memcpy(shape, x->shape, sizeof shape);
   shape[ndim - 1] = outs;
-  if (hy__draw_present(c))
-    hy__fill_uniform(c, hy__add_input(c, c->dtype, 1, &k), 0.5, 1.5);
-  else
-    hy__add_absent(c);
+  hy_tensor* norm = hy__add_optional(c, c->dtype, 1, &k);
+  if (norm) hy__fill_uniform(c, norm, 0.5, 1.5);
   if (quantized) {
     add_quantized(c, dtype, 2, (int64_t[]){n, k}, group);
   } else {
     hy__fill_uniform(c, hy__add_input(c, c->dtype, 2, (int64_t[]){n, k}), -1, 1);
     hy__add_absent(c);
   }
-  if (hy__draw_present(c))
-    hy__fill_uniform(c, hy__add_input(c, c->dtype, 1, &n), -1, 1);
-  else
-    hy__add_absent(c);
-  if (hy__draw_present(c))
-    hy__fill_uniform(c, hy__add_input(c, c->dtype, ndim, shape), -2, 2);
-  else
-    hy__add_absent(c);
+  hy_tensor* bias = hy__add_optional(c, c->dtype, 1, &n);
+  if (bias) hy__fill_uniform(c, bias, -1, 1);
+  hy_tensor* residual = hy__add_optional(c, c->dtype, ndim, shape);
+  if (residual) hy__fill_uniform(c, residual, -2, 2);
   static const double eps[4] = {1e-5, 1e-6, 0.1, 0.75};
   c->call.attrs.fused_linear.eps = eps[hy__draw_int(c, 0, 3)];
   c->call.attrs.fused_linear.gated = gated;
@@ -184,10 +175,7 @@ void hy__cases_linear_int8(hy__case* c) {
   shape[lead] = k;
   add_quantized(c, HY_I8, lead + 1, shape, finer_x ? fine : coarse);
   add_quantized(c, weight, 2, (int64_t[]){n, k}, finer_x ? coarse : fine);
-  if (hy__draw_present(c))
-    hy__add_input(c, to, 1, &n);
-  else
-    hy__add_absent(c);
+  hy__add_optional(c, to, 1, &n);
   c->call.attrs.cast.dtype = to;
   layered(c, k + 1, 8);
   if (hy__mistake(c, 1, HY_DTYPE, "a result that is no float")) c->call.attrs.cast.dtype = HY_I32;
@@ -207,21 +195,22 @@ void hy__cases_sparsify_2_4(hy__case* c) {
   }
 }
 
-void hy__cases_linear_sparse_2_4(hy__case* c) {
-  int64_t n = hy__draw_size_from_1(c), k = 8 * hy__draw_small_sized(c, 6, 0, 512);
-  if (hy__is_model(c, 1)) n = draw_outputs(c);
+// x, the outputs of the op that packs a weight [n, k], and a bias or none.
+static void add_packed_layer(hy__case* c, hy_op packs, int outputs, int64_t n, int64_t k) {
   hy__fill_uniform(c, add_rows(c, k), -2, 2);
   hy_tensor weight = *hy__add_input(c, c->dtype, 2, (int64_t[]){n, k});
   hy__fill_uniform(c, &weight, -2, 2);
   hy_attrs none;
   memset(&none, 0, sizeof none);
   c->call.n_in = 1;
-  hy__add_result(c, HY_OP_sparsify_2_4, &none, 1, &weight, 0);
-  hy__add_result(c, HY_OP_sparsify_2_4, &none, 1, &weight, 1);
-  if (hy__draw_present(c))
-    hy__add_input(c, c->dtype, 1, &n);
-  else
-    hy__add_absent(c);
+  for (int i = 0; i < outputs; i++) hy__add_result(c, packs, &none, 1, &weight, i);
+  hy__add_optional(c, c->dtype, 1, &n);
+}
+
+void hy__cases_linear_sparse_2_4(hy__case* c) {
+  int64_t n = hy__draw_size_from_1(c), k = 8 * hy__draw_small_sized(c, 6, 0, 512);
+  if (hy__is_model(c, 1)) n = draw_outputs(c);
+  add_packed_layer(c, HY_OP_sparsify_2_4, 2, n, k);
   layered(c, k / 2 + 1, 4);
   if (hy__mistake(c, 1, HY_LAYOUT, "codes in plain layout")) c->in[2].layout = HY_LAYOUT_STRIDED;
 }
@@ -240,17 +229,7 @@ void hy__cases_pack_fractal_nz(hy__case* c) {
 void hy__cases_linear_fractal_nz(hy__case* c) {
   int64_t n = 16 * hy__draw_small_sized(c, 6, 1, 512), k = 16 * hy__draw_small_sized(c, 6, 0, 256);
   if (hy__is_model(c, 1)) n = (draw_outputs(c) + 15) / 16 * 16;
-  hy__fill_uniform(c, add_rows(c, k), -2, 2);
-  hy_tensor weight = *hy__add_input(c, c->dtype, 2, (int64_t[]){n, k});
-  hy__fill_uniform(c, &weight, -2, 2);
-  hy_attrs none;
-  memset(&none, 0, sizeof none);
-  c->call.n_in = 1;
-  hy__add_result(c, HY_OP_pack_fractal_nz, &none, 1, &weight, 0);
-  if (hy__draw_present(c))
-    hy__add_input(c, c->dtype, 1, &n);
-  else
-    hy__add_absent(c);
+  add_packed_layer(c, HY_OP_pack_fractal_nz, 1, n, k);
   layered(c, k + 1, 4);
   if (hy__mistake(c, 1, HY_LAYOUT, "a weight in plain layout")) c->in[1].layout = HY_LAYOUT_STRIDED;
 }

@@ -34,12 +34,8 @@ void hy__cases_sample(hy__case* c) {
   }
   hy_tensor* draw = hy__add_unrepeated(c, HY_F32, 1, shape);
   for (int64_t row = 0; row < shape[0]; row++) set(draw, row, hy__draw_real(c, 0, 0.9999));
-  if (hy__draw_present(c)) {
-    hy_tensor* seen = hy__add_input(c, HY_BOOL, 2, shape);
-    hy__fill_ints(c, seen, 0, 1);
-  } else {
-    hy__add_absent(c);
-  }
+  hy_tensor* seen = hy__add_optional(c, HY_BOOL, 2, shape);
+  if (seen) hy__fill_ints(c, seen, 0, 1);
   if (hy__mistake(c, 1, HY_SHAPE, "four settings")) {
     c->call.n_in = 1;
     hy__add_contiguous(c, HY_F32, 2, (int64_t[]){shape[0], 4});

@@ -92,15 +92,6 @@ static void score(const chunk* c) {
   }
 }
 
-static void add_values(const chunk* c, float* sums, int64_t ld) {
-  hy__matrix k, v;
-  for (int at = 0, count; at < c->n; at += count) {
-    count = keys_at(c, at, &k, &v);
-    c->f->kernels->attention.weighted_sum(&v, count, c->f->value_size, c->scores + at, CHUNK,
-                                          c->queries, sums, ld);
-  }
-}
-
 // ---- the same in pairs of bf16 ----
 
 static bool uses_pairs(const hy__decode_attention* f, int64_t unit) {
@@ -151,16 +142,22 @@ static void score_pairs(const chunk* c) {
   }
 }
 
-static void add_value_pairs(const chunk* c, float* sums, int64_t ld) {
+// ---- tasks ----
+
+// The weights are in `scores`, or, in pairs, in `halves`.
+static void add_values(const chunk* c, bool pairs, float* sums, int64_t ld) {
+  const hy__decode_attention* f = c->f;
   hy__matrix k, v;
   for (int at = 0, count; at < c->n; at += count) {
     count = keys_at(c, at, &k, &v);
-    c->f->kernels->attention.weighted_sum_bf16(&v, count, c->f->value_size, c->halves + at, CHUNK,
-                                               c->queries, sums, ld);
+    if (pairs)
+      f->kernels->attention.weighted_sum_bf16(&v, count, f->value_size, c->halves + at, CHUNK,
+                                              c->queries, sums, ld);
+    else
+      f->kernels->attention.weighted_sum(&v, count, f->value_size, c->scores + at, CHUNK,
+                                         c->queries, sums, ld);
   }
 }
-
-// ---- tasks ----
 
 static bool prepare(chunk* c, bool pairs) {
   int64_t size = c->f->size, lines = HY__GEMV_MAX_M * size, scores = HY__GEMV_MAX_M * CHUNK;
@@ -211,7 +208,7 @@ static void attend_chunk(void* context, int64_t task) {
       weigh_scores(f->kernels->rows, line, c.n, total, largest);
     memset(to, 0, (size_t)f->value_size * sizeof *to);
   }
-  pairs ? add_value_pairs(&c, sums, ld) : add_values(&c, sums, ld);
+  add_values(&c, pairs, sums, ld);
   if (j->chunks == 1) merge_unit(j, c.unit);
 }
 

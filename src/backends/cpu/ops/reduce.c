@@ -137,7 +137,7 @@ static int64_t part_begin(const job* j, int64_t part) {
 }
 
 // A variance needs the mean first, and takes the whole slice.
-static void reduce_strips(void* context, int64_t first, int64_t last) {
+static void reduce_slices(void* context, int64_t first, int64_t last) {
   const job* j = context;
   for (int64_t i = first; i < last; i++) {
     int64_t slice = i / j->parts, part = i % j->parts;
@@ -164,7 +164,7 @@ static hy_status run_rows(const hy_call* call, job* j) {
   j->parts = splits ? 64 : 1;
   if (splits && !(j->states = hy__malloc((size_t)(j->x.count * j->parts) * sizeof *j->states)))
     return hy__cpu_no_memory(call);
-  hy__each_range(j->x.count * j->parts, j->x.n / j->parts, reduce_strips, j);
+  hy__each_range(j->x.count * j->parts, j->x.n / j->parts, reduce_slices, j);
   for (int64_t slice = 0; splits && slice < j->x.count; slice++) {
     state s = start(j->op);
     for (int64_t part = 0; part < j->parts; part++)

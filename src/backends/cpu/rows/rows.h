@@ -159,7 +159,8 @@ typedef struct hy__rows {
   // conversions do so themselves.
   void (*nontemporal_fence)(void);
   // Returns the sum of exp(x - shift). `terms`, unless NULL, gets them, in an order that is only
-  // scale_terms' to know unless the type is f32; it has room for HY__ROW_SPARE more than n.
+  // scale_terms' to know unless the type is f32; it has room for HY__ROW_SPARE more than n. Terms
+  // of bf16 and their sum may be off by one common factor.
   float (*exp_sum)(int64_t n, const void* x, hy_dtype dtype, float shift, float* terms,
                    int64_t next);
   void (*scale_terms)(int64_t n, const float* terms, float scale, void* out, hy_dtype dtype,

@@ -11,6 +11,7 @@ HY__TARGET_BF16
 
 enum { LANES = 32, LINES = 8 };
 enum { ROWS_AHEAD = 16 };  // rows of values to ask the memory for
+#define FEWER_LINES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 
 HY__INLINE __m512 load_scores(const float* scores, int left) {
   return _mm512_mask_loadu_ps(_mm512_set1_ps(-__builtin_inff()), hy__first16(left), scores);
@@ -98,13 +99,7 @@ void hy__weighted_sum_bf16_avx512(const hy__matrix* v, int rows, int64_t n, cons
       switch (m - l) {
 #define AS_CASE(lines) \
   case lines: add_rows(lines, v, rows, c, n - c, weights, ldp, to, ldo); break;
-        AS_CASE(1)
-        AS_CASE(2)
-        AS_CASE(3)
-        AS_CASE(4)
-        AS_CASE(5)
-        AS_CASE(6)
-        AS_CASE(7)
+        FEWER_LINES(AS_CASE)
 #undef AS_CASE
         default: add_rows(LINES, v, rows, c, n - c, weights, ldp, to, ldo); break;
       }
