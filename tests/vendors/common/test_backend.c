@@ -59,24 +59,95 @@ void* test_symbol(void* library, const char* name) {
   return found;
 }
 
-void test_backend_swaps(const test_swap* swaps, int n, void (*swap)(const char*, int, int)) {
-  for (int i = 0; i < n; i++) {
-    hy__verify_options options = {
-        .device = test_device, .op = swaps[i].op, .seed = 1, .index = -1, .quick = true};
-    hy__verify_summary summary = {0};
-    if (i == 0 || swaps[i].op != swaps[i - 1].op) {
-      CHECK_OK(hy__verify(&options, &summary));
-      if (summary.failed > 0 || test_vendor.misuses() > 0)
-        fail_msg("%s fails as it is", swaps[i].name);
-    }
-    swap(swaps[i].name, swaps[i].a, swaps[i].b);
-    hy_status status = hy__verify(&options, &summary);
-    swap(NULL, 0, 0);
-    if (status == HY_OK && summary.failed == 0 && test_vendor.misuses() == 0)
-      fail_msg("%s with arguments %d and %d in each other's place passes", swaps[i].name,
-               swaps[i].a, swaps[i].b);
-    test_vendor.forgive();
+static struct {
+  const char* (*function)(int i, int* op);
+  void (*watch)(const char* name, const char* types);
+  long (*calls)(void);
+  bool (*pair)(int i, int* a, int* b);
+  void (*swap)(const char* name, int a, int b);
+} mutation;
+
+static bool conforms(hy_op op) {
+  hy__verify_options options = {.device = test_device,
+                                .op = op,
+                                .seed = 1,
+                                .index = -1,
+                                .quick = true,
+                                .until_failure = true};
+  hy__verify_summary summary = {0};
+  return hy__verify(&options, &summary) == HY_OK && summary.failed == 0;
+}
+
+// What calls a function: conformance of an op, or something else.
+typedef struct workload {
+  hy_op op;
+  bool (*other)(void);
+} workload;
+
+static bool passes(const workload* w) {
+  bool passed = w->other ? w->other() : conforms(w->op);
+  return passed && test_vendor.misuses() == 0;
+}
+
+static bool reaches(const test_mutation* m, const char* name, const workload* w) {
+  mutation.watch(name, m->types);
+  if (!passes(w)) fail_msg("%s: what calls it fails as it is", name);
+  return mutation.calls() > 0;
+}
+
+static workload workload_of(const test_mutation* m, const char* name, int op) {
+  workload w = {.op = HY_OP_NONE};
+  for (int i = 0; m->other_names && m->other_names[i]; i++)
+    if (strcmp(m->other_names[i], name) == 0) w.other = m->other[i];
+  if (w.other && reaches(m, name, &w)) return w;
+  w = (workload){.op = (hy_op)op};
+  if (op != HY_OP_NONE && reaches(m, name, &w)) return w;
+  for (int other = 1; other < HY_OP_END; other++) {
+    w.op = (hy_op)other;
+    if (hy_op_describe(w.op) && reaches(m, name, &w)) return w;
   }
+  fail_msg("nothing calls %s", name);
+  return w;
+}
+
+static bool commutes(const test_mutation* m, const char* name, int a, int b) {
+  char pair[80];
+  snprintf(pair, sizeof pair, "%s %d %d", name, a, b);
+  for (int i = 0; m->commuting[i]; i++)
+    if (strcmp(m->commuting[i], pair) == 0) return true;
+  return false;
+}
+
+// The function's pairs that were not seen though they should have been, or the other way round.
+static int swap_pairs(const test_mutation* m, const char* name, const workload* w, int* n_seen) {
+  int n_wrong = 0, a, b;
+  for (int i = 0; mutation.pair(i, &a, &b); i++) {
+    mutation.swap(name, a, b);
+    bool passed = passes(w);
+    test_vendor.forgive();
+    *n_seen += !passed;
+    if (passed == commutes(m, name, a, b)) continue;
+    n_wrong++;
+    print_error("%s %d %d %s\n", name, a, b, passed ? "passes" : "does not commute");
+  }
+  return n_wrong;
+}
+
+void test_backend_swaps(const test_mutation* m) {
+  const char* name;
+  int op, n_seen = 0, n_wrong = 0;
+  *(void**)&mutation.function = test_symbol(m->library, "mutation_function");
+  *(void**)&mutation.watch = test_symbol(m->library, "mutation_watch");
+  *(void**)&mutation.calls = test_symbol(m->library, "mutation_calls");
+  *(void**)&mutation.pair = test_symbol(m->library, "mutation_pair");
+  *(void**)&mutation.swap = test_symbol(m->library, "mutation_swap");
+  for (int i = 0; (name = mutation.function(i, &op)); i++) {
+    workload w = workload_of(m, name, op);
+    n_wrong += swap_pairs(m, name, &w, &n_seen);
+  }
+  mutation.swap(NULL, 0, 0);
+  print_message("%d pairs of arguments in each other's place were seen\n", n_seen);
+  assert_int_equal(n_wrong, 0);
 }
 
 void test_backend_elsewhere(void* (*const attempts[])(void*), int n, const char* misuse) {

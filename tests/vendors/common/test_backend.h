@@ -28,14 +28,19 @@ void test_misused(const char* what);
 // A function of the library, which must have it.
 void* test_symbol(void* library, const char* name);
 
-// Arguments a and b of one of the vendor's functions change places: conformance of the op fails, or
-// the library sees misuse. Without the change it passes.
-typedef struct test_swap {
-  const char* name;
-  int a, b;
-  hy_op op;
-} test_swap;
-void test_backend_swaps(const test_swap* swaps, int n, void (*swap)(const char*, int, int));
+// Mutation: of every function of the library's table, each two arguments of one type change places
+// in turn. Conformance of an op that calls it, or `other` for those that conformance does not
+// reach, then fails, or the library sees misuse; without the change it passes. Where the two are
+// the same in every call nothing is asked, and `commuting` names the pairs, "Add 0 1", that may
+// change places.
+typedef struct test_mutation {
+  void* library;
+  const char* types;               // letters of the table that are one type in C, "TO SZ"
+  const char* const* commuting;    // up to NULL
+  const char* const* other_names;  // up to NULL
+  bool (*const* other)(void);
+} test_mutation;
+void test_backend_swaps(const test_mutation* m);
 // Each attempt, made on a thread of its own, is refused (not NULL) as that misuse.
 void test_backend_elsewhere(void* (*const attempts[])(void*), int n, const char* misuse);
 // Qwen2's shape, greedy and sampled, with no fallback.
