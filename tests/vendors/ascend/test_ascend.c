@@ -151,6 +151,35 @@ static void every_call_fails_once(void** state) {
   test_backend_survives("ascend", (const int[]){107000, 207018, 507015}, 3);
 }
 
+static bool attention(void) {
+  return fused_attention(HY_CAUSAL_TOP_LEFT);
+}
+static bool attention_backward(void) {
+  return fused_attention_backward(HY_CAUSAL_TOP_LEFT);
+}
+static bool paged_attention(void) {
+  return fused_paged_attention(16, 64, (const int64_t[]){1, 1, 1}, (const int64_t[]){37, 16, 40});
+}
+static bool quantised_product(void) {
+  return fused_quantised_product(HY_F16, HY_I8, 2);
+}
+
+static void every_entry_point_fails_once(void** state) {
+  (void)state;
+  static bool (*const fused[])(void) = {attention, attention_backward, paged_attention,
+                                        quantised_product};
+  static const char* const names[] = {
+#define HY_ACL(type, name, arguments) #name,
+#define HY_ACL_META(type, name, arguments) #name,
+#define HY_ACL_OPTIONAL(type, name, arguments) #name,
+#include "backends/ascend/acl.def"
+#define HY_ACLNN(name, arguments) "aclnn" #name "GetWorkspaceSize", "aclnn" #name,
+#include "backends/ascend/aclnn.def"
+      NULL};
+  test_backend_entries_survive("ascend", (const int[]){161002, 207018, 507015}, 3, fused, 4,
+                               "aclrtSetDevice", names);
+}
+
 // HcclResult: parameter, memory, not supported, timeout, remote.
 static void every_call_of_hccl_fails_once(void** state) {
   (void)state;
@@ -170,6 +199,7 @@ int main(void) {
       cmocka_unit_test(a_models_weights_are_packed_for_the_device),
       cmocka_unit_test(a_model_writes_what_it_writes_on_the_cpu),
       cmocka_unit_test(every_call_fails_once),
+      cmocka_unit_test(every_entry_point_fails_once),
       cmocka_unit_test(every_call_of_hccl_fails_once),
       cmocka_unit_test(a_link_is_lost),
   };

@@ -108,9 +108,10 @@ static int check_handles(const char* name, const cnnlContext* handle, const argu
   for (int i = 0; i < n; i++) {
     const argument* a = &args[i];
     int code = CNNL_STATUS_SUCCESS;
+    RULE(a->pointer || !strchr("LMA", a->kind), "cnnl%s: argument %d is NULL", name, i);
     if (a->kind == 'D' || (a->kind == 'O' && a->pointer)) code = check_tensor(name, i, a->pointer);
     if (a->kind == 'X')
-      RULE(desc_fits(name, i, a->pointer) && ((const op_desc*)a->pointer)->is_set,
+      RULE(a->pointer && desc_fits(name, i, a->pointer) && ((const op_desc*)a->pointer)->is_set,
            "cnnl%s: argument %d is not the op's descriptor, or was not set", name, i);
     if (a->kind == 'L') {
       RULE(length >= 1 && length <= MAX_LIST, "cnnl%s: a list of %d", name, length);
@@ -143,7 +144,7 @@ static void put_second(job* j, const void* data) {
 static void put_list(job* j, int i, const argument* args, int n) {
   cnnlTensorStruct* const* descs = args[i].pointer;
   const void* const* data = args[i + 1].pointer;
-  for (int k = 0; k < n; k++) {
+  for (int k = 0; descs && data && k < n; k++) {
     j->listed[k] = descs[k]->view;
     j->listed[k].data = (void*)data[k];
   }
@@ -162,9 +163,9 @@ static void put(job* j, const argument* args, int n) {
     j->args[i].present = args[i].pointer != NULL;
     if (args[i].kind == 'D' || args[i].kind == 'O') put_desc(j, i, args);
     if (args[i].kind == 'S') put_second(j, args[i].pointer);
-    if (args[i].kind == 'X') j->args[i].desc = *(const op_desc*)args[i].pointer;
+    if (args[i].kind == 'X' && args[i].pointer) j->args[i].desc = *(const op_desc*)args[i].pointer;
     if (args[i].kind == 'L') put_list(j, i, args, count);
-    if (args[i].kind == 'A')
+    if (args[i].kind == 'A' && args[i].pointer)
       memcpy(j->args[i].numbers, args[i].pointer, sizeof(int) * (size_t)(count <= 8 ? count : 8));
     if (args[i].kind == 'V' && args[i].pointer) memcpy(j->args[i].bytes, args[i].pointer, 4);
   }

@@ -27,6 +27,8 @@ int test_backend_open(const char* backend, const char* library) {
   if (!handle) return 1;
   *(void**)&test_vendor.calls = dlsym(handle, "vendor_calls");
   *(void**)&test_vendor.calls_of = dlsym(handle, "vendor_calls_of");
+  *(void**)&test_vendor.entry = dlsym(handle, "vendor_entry");
+  *(void**)&test_vendor.fail_call = dlsym(handle, "vendor_fail_call");
   *(void**)&test_vendor.fail_at = dlsym(handle, "vendor_fail_at");
   *(void**)&test_vendor.misuses = dlsym(handle, "vendor_misuses");
   *(void**)&test_vendor.last_misuse = dlsym(handle, "vendor_last_misuse");
@@ -67,15 +69,25 @@ static struct {
   void (*swap)(const char* name, int a, int b);
 } mutation;
 
+static char failure[1200];  // of the last conformance that failed
+
+static void keep_failure(void* context, const hy__op_verdict* verdict) {
+  (void)context;
+  if (verdict->failed) snprintf(failure, sizeof failure, "%s", verdict->failure);
+}
+
 static bool conforms(hy_op op) {
   hy__verify_options options = {.device = test_device,
                                 .op = op,
                                 .seed = 1,
                                 .index = -1,
                                 .quick = true,
-                                .until_failure = true};
+                                .until_failure = true,
+                                .on_op = keep_failure};
   hy__verify_summary summary = {0};
-  return hy__verify(&options, &summary) == HY_OK && summary.failed == 0;
+  hy_status status = hy__verify(&options, &summary);
+  if (status != HY_OK) snprintf(failure, sizeof failure, "%s", hy_last_error());
+  return status == HY_OK && summary.failed == 0;
 }
 
 // What calls a function: conformance of an op, or something else.
@@ -207,12 +219,16 @@ static hy_status work(void) {
   hy_stream* s;
   HY_TRY(hy_stream_create(test_device, &s));
   void *memory = NULL, *pinned = NULL;
-  hy_event* event = NULL;
+  hy_event *event = NULL, *later = NULL;
+  hy_device_info info = {.size = sizeof info};
+  double milliseconds;
   hy_graph* graph = NULL;
   float host[16] = {1, 2, 3};
   hy_status status = hy_alloc(s, 4096, &memory);
   if (status == HY_OK) status = hy_host_alloc(test_device, 64, &pinned);
   if (status == HY_OK) status = hy_event_create(test_device, &event);
+  if (status == HY_OK) status = hy_event_create(test_device, &later);
+  if (status == HY_OK) status = hy_device_describe(test_device, &info);
   if (status == HY_OK) status = hy_memcpy(s, memory, host, sizeof host, HY_COPY_HOST_TO_DEVICE);
   hy_tensor x = {.data = memory, .dtype = HY_F32, .ndim = 2, .shape = {4, 4}, .stride = {4, 1}};
   hy_tensor y = x, ids = {.dtype = HY_I64, .ndim = 1, .shape = {2}, .stride = {1}};
@@ -225,7 +241,13 @@ static hy_status work(void) {
   if (status == HY_OK) status = hy_mm(s, &y, &x, &x);
   if (status == HY_OK) status = hy_index_select(s, &rows, &x, &ids, 0);
   if (status == HY_OK) status = hy_event_record(event, s);
+  if (status == HY_OK) status = hy_stream_wait_event(test_stream, event);
+  if (status == HY_OK) status = hy_event_record(later, s);
   if (status == HY_OK) status = hy_stream_sync(s);
+  if (status == HY_OK) status = hy_stream_query(s);
+  if (status == HY_OK) status = hy_event_query(later);
+  if (status == HY_OK) status = hy_event_elapsed(event, later, &milliseconds);
+  if (status == HY_OK) status = hy_device_sync(test_device);
   if (status == HY_OK) status = hy_capture_begin(s);
   if (status == HY_OK) {
     hy_softmax(s, &y, &x, 1);
@@ -239,6 +261,7 @@ static hy_status work(void) {
   snprintf(said, sizeof said, "%s", hy_last_error());
   hy_graph_destroy(graph);
   if (event) hy_event_destroy(event);
+  if (later) hy_event_destroy(later);
   if (memory) hy_free(test_device, memory);
   hy_stream_destroy(s);  // waits: what failed may have been a wait, and copies may be on their way
   if (pinned) hy_host_free(test_device, pinned);
@@ -266,6 +289,76 @@ void test_backend_survives(const char* backend, const int* codes, int n_codes) {
   }
   // Releasing things, and asking which device is current, go on without.
   assert_true(failed > n);
+  test_backend_no_misuse();
+}
+
+// On a thread of its own, which has no device yet: making one current fails. What it gives is
+// wrong.
+static void* fails_to_enter(void* set_device) {
+  hy_device_info info = {.size = sizeof info};
+  test_vendor.fail_call(set_device, 632003);
+  hy_status status = hy_device_describe(test_device, &info);
+  test_vendor.fail_call(NULL, 0);
+  if (status == HY_OK || !strstr(hy_last_error(), "632003")) return "it was not told";
+  return hy_device_describe(test_device, &info) == HY_OK ? NULL : "nothing works after it";
+}
+
+static void fail_set_device(const char* set_device) {
+  pthread_t thread;
+  void* wrong;
+  assert_int_equal(pthread_create(&thread, NULL, fails_to_enter, (void*)set_device), 0);
+  pthread_join(thread, &wrong);
+  if (wrong) fail_msg("%s fails: %s", set_device, (const char*)wrong);
+}
+
+// The entry points that this work calls and that have not failed before.
+static void fail_entries(const char* backend, const workload* w, const int* codes, int n_codes) {
+  const char* name;
+  static long before[1024];
+  long count, failed;
+  for (int i = 0; test_vendor.entry(i, &count, &failed); i++) before[i] = count;
+  assert_true(passes(w));
+  for (int i = 0; (name = test_vendor.entry(i, &count, &failed)); i++) {
+    if (failed || count == before[i]) continue;
+    for (int c = 0; c < n_codes; c++) {
+      failure[0] = 0;
+      test_vendor.fail_call(name, codes[c]);
+      bool passed = passes(w);
+      test_vendor.fail_call(NULL, 0);
+      if (!passed && !w->other && !strstr(failure, backend))
+        fail_msg("%s with %d: \"%s\" does not say where", name, codes[c], failure);
+      if (!passes(w)) fail_msg("%s with %d: nothing works after it", name, codes[c]);
+    }
+  }
+}
+
+void test_backend_entries_survive(const char* backend, const int* codes, int n_codes,
+                                  bool (*const* others)(void), int n_others, const char* set_device,
+                                  const char* const* names) {
+  int n_failed = 0, n_never = 0;
+  long count, failed;
+  fail_set_device(set_device);
+  for (int i = 0; i < hy_op_count(); i++)
+    fail_entries(backend, &(workload){.op = hy_op_at(i)->op}, codes, n_codes);
+  for (int i = 0; i < n_others; i++)
+    fail_entries(backend, &(workload){.other = others[i]}, codes, n_codes);
+  for (; *names; names++) {
+    // Those of the probe fail in probe_faults.sh, and those that give a text cannot.
+    static const char probe[] =
+        " aclInit aclrtGetVersion aclrtGetDeviceCount aclrtGetSocName aclGetRecentErrMsg "
+        "cnrtGetLibVersion cnrtGetDeviceCount cnrtDeviceGetAttribute cnrtGetErrorStr ";
+    char word[80];
+    snprintf(word, sizeof word, " %s ", *names);
+    bool once = strstr(probe, word) != NULL;
+    const char* name;
+    for (int i = 0; (name = test_vendor.entry(i, &count, &failed)); i++)
+      once |= failed && strcmp(name, *names) == 0;
+    if (!once) print_error("%s never failed\n", *names);
+    n_failed += once;
+    n_never += !once;
+  }
+  print_message("%d entry points have failed\n", n_failed);
+  assert_int_equal(n_never, 0);
   test_backend_no_misuse();
 }
 

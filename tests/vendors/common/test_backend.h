@@ -12,6 +12,8 @@ extern hy_stream* test_stream;
 extern struct test_vendor {
   long (*calls)(void);
   long (*calls_of)(const char* name);
+  const char* (*entry)(int i, long* count, long* failed);
+  void (*fail_call)(const char* name, int code);
   void (*fail_at)(long n, int code, bool always);
   long (*misuses)(void);
   const char* (*last_misuse)(void);
@@ -48,6 +50,12 @@ void test_backend_generates(const char* backend);
 // Every call of the vendor's fails once with each code: work fails with a message that names the
 // backend, or goes on where it can, and the process works after it.
 void test_backend_survives(const char* backend, const int* codes, int n_codes);
+// The same for every entry point that conformance of some op, or one of `others`, reaches: it fails
+// once with each code under that work; and for set_device. At the end, all of `names` (up to NULL)
+// have failed in this process.
+void test_backend_entries_survive(const char* backend, const int* codes, int n_codes,
+                                  bool (*const* others)(void), int n_others, const char* set_device,
+                                  const char* const* names);
 // The same of communicators.
 void test_backend_collectives_survive(const char* backend, const int* codes, int n_codes);
 // A link is lost while nothing is under way: hy_comm_async_error says so, with the library's name,
