@@ -146,6 +146,11 @@ static void a_model_writes_what_it_writes_on_the_cpu(void** state) {
   test_backend_generates("ascend");
 }
 
+static void lora_steps_are_those_of_the_cpu(void** state) {
+  (void)state;
+  test_backend_trains("ascend");
+}
+
 static void every_call_fails_once(void** state) {
   (void)state;
   test_backend_survives("ascend", (const int[]){107000, 207018, 507015}, 3);
@@ -198,6 +203,7 @@ int main(void) {
       cmocka_unit_test(quantised_products_are_fused),
       cmocka_unit_test(a_models_weights_are_packed_for_the_device),
       cmocka_unit_test(a_model_writes_what_it_writes_on_the_cpu),
+      cmocka_unit_test(lora_steps_are_those_of_the_cpu),
       cmocka_unit_test(every_call_fails_once),
       cmocka_unit_test(every_entry_point_fails_once),
       cmocka_unit_test(every_call_of_hccl_fails_once),

@@ -46,6 +46,11 @@ static void a_model_writes_what_it_writes_on_the_cpu(void** state) {
   test_backend_generates("cambricon");
 }
 
+static void lora_steps_are_those_of_the_cpu(void** state) {
+  (void)state;
+  test_backend_trains("cambricon");
+}
+
 static void every_call_fails_once(void** state) {
   (void)state;
   // CNRT's own, out of memory, a lost device; CNNL's own, and out of memory
@@ -82,6 +87,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(enumerators_come_from_the_header),
       cmocka_unit_test(a_model_writes_what_it_writes_on_the_cpu),
+      cmocka_unit_test(lora_steps_are_those_of_the_cpu),
       cmocka_unit_test(every_call_fails_once),
       cmocka_unit_test(every_entry_point_fails_once),
       cmocka_unit_test(every_call_of_cncl_fails_once),

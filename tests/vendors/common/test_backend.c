@@ -3,6 +3,7 @@
 #include "test_backend.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,10 @@
 #include "halyard/comm.h"
 #include "halyard/device.h"
 #include "halyard/graph.h"
+#include "model/adapter.h"
 #include "model/create.h"
+#include "model/model.h"
+#include "model/train.h"
 #include "support/tiny_model.h"
 #include "verify/verify.h"
 
@@ -208,6 +212,66 @@ void test_backend_generates(const char* backend) {
     generate(backend, HY_F32, sampled, got);
     assert_memory_equal(want, got, sizeof want);
   }
+  test_backend_no_misuse();
+}
+
+// ---- LoRA ----
+
+enum { STEPS = 3, ROWS = 2, LENGTH = 8, ADAPTER = 4 * 64 };
+
+typedef struct lesson {
+  double losses[STEPS];
+  float adapters[4][ADAPTER];  // A and B of q in both layers
+} lesson;
+
+static void train(const char* where, lesson* l) {
+  const hy__adapter_options adapter = {.rank = 4, .alpha = 8, .targets = "q_proj,down_proj"};
+  const hy__train_options options = {
+      .batch = ROWS, .length = LENGTH, .accumulate = 1, .steps = STEPS, .lr = 1e-2, .clip = 1};
+  hy_device* d;
+  hy_model* model;
+  hy__trainer* trainer;
+  int32_t tokens[ROWS * LENGTH + 1];
+  CHECK_OK(hy_device_get(where, &d));
+  hy__config c = tiny_config(&hy__arch_qwen2, 32, HY_F32);
+  c.vocab_size = 50;
+  c.n_layers = 2;
+  CHECK_OK(hy__model_create(d, &c, NULL, -1, 2, &model));
+  CHECK_OK(hy__adapter_create(model->stream, &adapter, HY_F32, 1, &model->transformer));
+  CHECK_OK(hy__trainer_create(model->stream, &model->transformer, &options, &trainer));
+  hy_set_strict(true);
+  for (int step = 0; step < STEPS; step++) {
+    for (int i = 0; i <= ROWS * LENGTH; i++) tokens[i] = (i * i + 7 * i + step) % 50;
+    CHECK_OK(hy__trainer_step(trainer, tokens, tokens + 1, &l->losses[step]));
+  }
+  hy_set_strict(false);
+  hy__trainer_destroy(trainer);
+  for (int i = 0; i < 4; i++) {
+    const hy__lora* lora = &model->transformer.blocks[i / 2].q.lora;
+    const hy_array* array = i % 2 ? lora->b : lora->a;
+    size_t bytes = hy_tensor_bytes(hy_array_tensor(array));
+    assert_true(bytes <= sizeof l->adapters[i]);
+    CHECK_OK(hy_array_to_host(model->stream, array, l->adapters[i], bytes));
+  }
+  hy_model_free(model);
+}
+
+void test_backend_trains(const char* backend) {
+  static lesson want, got;
+  train("cpu", &want);
+  train(backend, &got);
+  for (int i = 0; i < STEPS; i++) assert_true(fabs(want.losses[i] - got.losses[i]) < 1e-4);
+  assert_true(want.losses[0] > 1);
+  double moved = 0;  // B begins with zeros
+  for (int i = 0; i < 4; i++) {
+    for (int k = 0; k < ADAPTER; k++) {
+      if (!(fabsf(want.adapters[i][k] - got.adapters[i][k]) < 1e-3f))
+        fail_msg("adapter %d, element %d: %g, not %g", i, k, got.adapters[i][k],
+                 want.adapters[i][k]);
+      if (i % 2) moved += fabsf(got.adapters[i][k]);
+    }
+  }
+  assert_true(moved > 0.1);
   test_backend_no_misuse();
 }
 

@@ -47,6 +47,8 @@ void test_backend_swaps(const test_mutation* m);
 void test_backend_elsewhere(void* (*const attempts[])(void*), int n, const char* misuse);
 // Qwen2's shape, greedy and sampled, with no fallback.
 void test_backend_generates(const char* backend);
+// Steps of LoRA, with no fallback: losses and adapters are those of the cpu, but for rounding.
+void test_backend_trains(const char* backend);
 // Every call of the vendor's fails once with each code: work fails with a message that names the
 // backend, or goes on where it can, and the process works after it.
 void test_backend_survives(const char* backend, const int* codes, int n_codes);
