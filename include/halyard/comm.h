@@ -32,6 +32,13 @@ HY_API bool hy_comm_is_native(const hy_device* device);
 // what mpirun of Open MPI or of MPICH sets; 0 of 1 without a launcher. Starts nothing. Under
 // torchrun, whose store is PyTorch's, an error unless HALYARD_COMM_FILE names a file for the id.
 HY_API hy_status hy_comm_world_rank(int* rank, int* size);
+// Which of the processes of this machine this is, for choosing a device: HALYARD_LOCAL_RANK, or
+// what mpirun, srun or torchrun set; where they set nothing, the rank among all.
+HY_API hy_status hy_comm_local_rank(int* rank);
+// The first available of several names as for hy_device_get_first, or the default for NULL; a name
+// without an index is the backend's device of the local rank, going round where there are fewer: so
+// ranks of one machine have each its own.
+HY_API hy_status hy_comm_world_device(const char* selectors, hy_device** device);
 // Joins a communicator of all the launcher's processes, each with its rank. All of them call it.
 // The id is exchanged by MPI or, where HALYARD_COMM_FILE names one, by a file. Without a launcher a
 // communicator of one rank, which needs no library.

@@ -53,7 +53,8 @@ const cli_command* cli_command_at(int index);
 typedef struct cli_globals {
   bool json;
   bool strict;
-  int64_t threads;  // CLI_NOT_GIVEN, or any number: the device says which it takes
+  bool of_local_rank;  // a name without an index is the device of the local rank
+  int64_t threads;     // CLI_NOT_GIVEN, or any number: the device says which it takes
   const char* backend;
   const char* fallback;
   const char* trace;

@@ -200,20 +200,22 @@ static hy_status set_threads(void) {
   return status == HY_OK ? HY_OK : hy_fail(status, "--threads: %s", hy_last_error());
 }
 
+// The list of --backend and --fallback, or --backend alone.
+static hy_status get_device(hy_device** device) {
+  char list[512];
+  int length = snprintf(list, sizeof list, "%s%s%s", cli.backend ? cli.backend : "",
+                        cli.backend && cli.fallback ? "," : "", cli.fallback ? cli.fallback : "");
+  if (length >= (int)sizeof list)
+    return hy_fail(HY_INVALID_ARGUMENT, "--backend and --fallback are too long");
+  if (cli.of_local_rank) return hy_comm_world_device(list, device);
+  return cli.fallback ? hy_device_get_first(list, device) : hy_device_get(cli.backend, device);
+}
+
 int cli_open_device(hy_device** device) {
   if (cli.strict) hy_set_strict(true);
   hy_status status = set_threads();
   if (status == HY_OK && cli.trace) status = hy_trace_start(cli.trace);
   if (status != HY_OK) return cli_fail(status);
-  if (cli.fallback) {
-    char list[512];
-    int length = snprintf(list, sizeof list, "%s%s%s", cli.backend ? cli.backend : "",
-                          cli.backend ? "," : "", cli.fallback);
-    status = length < (int)sizeof list
-                 ? hy_device_get_first(list, device)
-                 : hy_fail(HY_INVALID_ARGUMENT, "--backend and --fallback are too long");
-  } else {
-    status = hy_device_get(cli.backend, device);
-  }
+  status = get_device(device);
   return status == HY_OK ? CLI_DONE : cli_fail(status);
 }

@@ -57,6 +57,7 @@ int parallel_open(const cli_command* command, const char* wanted, cli_parallel* 
   if (p->how && strcmp(p->how, wanted) != 0)
     return cli_usage(command, "--parallel is '%s', not '%s'", wanted, p->how);
   if (p->split && !p->device_list) return cli_usage(command, "--split goes with --devices");
+  cli.of_local_rank = p->how != NULL;
   if (p->device_list) {
     code = open_devices(command, p);
     if (code == CLI_DONE && p->split) code = read_split(command, p);

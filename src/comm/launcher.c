@@ -21,6 +21,9 @@ static const struct {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},  // Open MPI
     {"PMI_RANK", "PMI_SIZE"},                          // MPICH and its kin
 };
+// The number among those of one machine: Open MPI; MPICH and Intel's; Slurm's srun; torchrun.
+static const char* const local_ranks[] = {"HALYARD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                          "MPI_LOCALRANKID", "SLURM_LOCALID", "LOCAL_RANK"};
 
 static hy_status number(const char* name, long least, long most, int* value) {
   const char* text = hy__env(name);
@@ -62,6 +65,23 @@ hy_status hy_comm_world_rank(int* rank, int* size) {
   if (hy__env("MASTER_ADDR") && hy__env("RANK") && hy__env("WORLD_SIZE"))
     return torchrun_rank(rank, size);
   return HY_OK;
+}
+
+hy_status hy_comm_local_rank(int* rank) {
+  int size;
+  if (!rank) return hy_fail(HY_INVALID_ARGUMENT, "hy_comm_local_rank: rank is NULL");
+  *rank = 0;
+  for (size_t i = 0; i < sizeof local_ranks / sizeof local_ranks[0]; i++)
+    if (hy__env(local_ranks[i])) return number(local_ranks[i], 0, INT_MAX, rank);
+  return hy_comm_world_rank(rank, &size);
+}
+
+hy_status hy_comm_world_device(const char* selectors, hy_device** device) {
+  int local;
+  if (!device) return hy_fail(HY_INVALID_ARGUMENT, "hy_comm_world_device: device is NULL");
+  *device = NULL;
+  HY_TRY(hy_comm_local_rank(&local));
+  return hy__device_get_local(selectors, local, device);
 }
 
 // ---- the id by a file ----

@@ -41,6 +41,9 @@ void hy__trace_end(int64_t begin, const hy__trace_event* event);
 
 // Whether the build leaves that provider out, by USE_<PROVIDER>=OFF.
 bool hy__is_left_out(const char* provider);
+// The first available of a list, the default for NULL; of a name without an index the device
+// `local`, going round where the backend has fewer.
+hy_status hy__device_get_local(const char* selectors, int local, hy_device** device);
 
 // ---- devices ----
 

@@ -201,11 +201,25 @@ bool hy_backend_is_available(const char* name) {
          select_provider(&s, &entry, &provider) == HY_OK;
 }
 
+// While hy__device_get_local looks: what is taken, round the backend's devices, where a name has no
+// index.
+static _Thread_local int unnamed;
+
+static int unnamed_index(hy__backend_entry* entry) {
+  if (unnamed == 0) return 0;
+  hy__entry_load(entry);
+  pthread_mutex_lock(&entry->mutex);
+  int count = entry->device_count;
+  pthread_mutex_unlock(&entry->mutex);
+  return count > 1 ? unnamed % count : 0;
+}
+
 static hy_status get_one(const char* selector, size_t length, hy_device** device) {
   selection s;
   HY_TRY(parse(selector, length, &s));
   int index = s.index < 0 ? 0 : s.index, provider = -1;
   hy__backend_entry* entry = hy__entry_find(s.name);
+  if (entry && s.index < 0) index = unnamed_index(entry);
   if (entry)
     HY_TRY(check_loaded(entry, index));
   else
@@ -253,8 +267,9 @@ static hy_status best(hy_device** device) {
   hy_status status = HY_OK;
   for (int i = 0; (entry = hy__entry_at(i)); i++) {
     if (!hy__entry_is_automatic(entry)) continue;
-    status = check_loaded(entry, 0);
-    if (status == HY_OK) status = hy__device_open(entry, 0, -1, device);
+    int index = unnamed_index(entry);
+    status = check_loaded(entry, index);
+    if (status == HY_OK) status = hy__device_open(entry, index, -1, device);
     if (status != HY_DEVICE_FAILED && status != HY_UNAVAILABLE) return status;
     hy__log(1, "passed over: %s", hy_last_error());
   }
@@ -262,12 +277,17 @@ static hy_status best(hy_device** device) {
   return status == HY_OK ? hy__entry_check_device(hy__entry_find("cpu"), 0) : status;
 }
 
+// With the mutex held.
+static hy_status get_preferred(hy_device** device) {
+  const char* selectors = choice.chosen ? choice.chosen : hy__env("HALYARD_BACKEND");
+  return selectors ? get_list(selectors, device) : best(device);
+}
+
 static hy_status get_default(hy_device** device) {
   *device = atomic_load_explicit(&choice.device, memory_order_acquire);
   if (*device) return HY_OK;
   pthread_mutex_lock(&choice.mutex);
-  const char* selectors = choice.chosen ? choice.chosen : hy__env("HALYARD_BACKEND");
-  hy_status status = selectors ? get_list(selectors, device) : best(device);
+  hy_status status = get_preferred(device);
   if (status == HY_OK) atomic_store_explicit(&choice.device, *device, memory_order_release);
   pthread_mutex_unlock(&choice.mutex);
   return status;
@@ -313,6 +333,23 @@ hy_status hy_device_get(const char* selector, hy_device** device) {
   HY_TRY(get_one(selector, strlen(selector), &found));
   *device = found;
   return HY_OK;
+}
+
+hy_status hy__device_get_local(const char* selectors, int local, hy_device** device) {
+  hy_device* found = NULL;
+  hy_status status;
+  HY_TRY(hy_init());
+  unnamed = local;
+  if (selectors && *selectors) {
+    status = get_list(selectors, &found);
+  } else {
+    pthread_mutex_lock(&choice.mutex);
+    status = get_preferred(&found);
+    pthread_mutex_unlock(&choice.mutex);
+  }
+  unnamed = 0;
+  *device = status == HY_OK ? found : NULL;
+  return status;
 }
 
 hy_status hy_device_get_by_type(hy_backend_type type, int index, hy_device** device) {

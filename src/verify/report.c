@@ -158,22 +158,24 @@ hy_status hy__report_finish(hy__report* r, const hy__verify_summary* s, FILE* js
               "FAILED: no provider of %s declares an op, so nothing would be proved\n"
               "  look at: hy_provider.declares; tutorial, step 5\n",
               selector);
-    fprintf(r->options.table,
-            "%s: %s. %d cases of %d ops and %d checks: %d passed, %d failed, %d refused as they "
-            "must be, %d "
-            "unsupported; seed %llu\n",
-            selector, hy__verify_passed(s) ? "passed" : "FAILED", s->cases, s->ops, s->checks,
-            s->passed, s->failed, s->refused, s->unsupported, (unsigned long long)r->run->seed);
+    fprintf(
+        r->options.table,
+        "%s: %s. %d ops are declared. %d cases of %d ops and %d checks: %d passed, %d failed, %d "
+        "refused as they must be, %d unsupported; seed %llu\n",
+        selector, hy__verify_passed(s) ? "passed" : "FAILED", s->declared, s->cases, s->ops,
+        s->checks, s->passed, s->failed, s->refused, s->unsupported,
+        (unsigned long long)r->run->seed);
   }
   hy_status status = r->junit ? finish_junit(r, s) : HY_OK;
   if (json)
     fprintf(json,
-            "{\"backend\":\"%s\",\"device\":\"%s\",\"seed\":%llu,\"ops\":%d,\"checks\":%d,"
+            "{\"backend\":\"%s\",\"device\":\"%s\",\"seed\":%llu,\"ops\":%d,\"declared\":%d,"
+            "\"checks\":%d,"
             "\"cases\":%d,"
             "\"passed\":%d,\"failed\":%d,"
             "\"refused\":%d,\"unsupported\":%d}\n",
             r->run->device ? hy_device_backend(r->run->device) : r->run->backend, selector,
-            (unsigned long long)r->run->seed, s->ops, s->checks, s->cases, s->passed,
+            (unsigned long long)r->run->seed, s->ops, s->declared, s->checks, s->cases, s->passed,
             s->failed + s->declares_nothing, s->refused, s->unsupported);
   return status;
 }

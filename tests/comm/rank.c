@@ -450,7 +450,7 @@ static const struct {
 };
 
 static hy_status run(const char* name, const char* selector) {
-  TRY(hy_device_get(selector, &device));
+  TRY(hy_comm_world_device(selector, &device));
   TRY(hy_stream_default(device, &stream));
   TRY(hy_comm_world_rank(&rank, &n_ranks));
   bool supported = hy_comm_supported(device);
@@ -473,7 +473,7 @@ int main(int argc, char** argv) {
   for (char* name = strtok_r(argv[1], ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
     hy_status status = run(name, argc > 2 ? argv[2] : "cpu");
     if (status == HY_OK)
-      printf("rank %d of %d: %s ok\n", rank, n_ranks, name);
+      printf("rank %d of %d: %s ok on %s\n", rank, n_ranks, name, hy_device_selector(device));
     else
       printf("rank %d of %d: %s FAILED: %s\n", rank, n_ranks, name, hy_last_error());
     fflush(stdout);

@@ -399,6 +399,36 @@ static void launchers_are_understood(void** state) {
   unsetenv("HALYARD_WORLD_SIZE");
 }
 
+// Each launcher's variable, or the rank among all; the devices go round.
+static void ranks_of_a_machine_have_their_own_device(void** state) {
+  (void)state;
+  static const char* const names[] = {"LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID",
+                                      "OMPI_COMM_WORLD_LOCAL_RANK", "HALYARD_LOCAL_RANK"};
+  int local;
+  hy_device* device;
+  CHECK_OK(hy_comm_local_rank(&local));
+  assert_int_equal(local, 0);
+  setenv("HALYARD_RANK", "5", 1);
+  setenv("HALYARD_WORLD_SIZE", "8", 1);
+  CHECK_OK(hy_comm_local_rank(&local));
+  assert_int_equal(local, 5);
+  for (int i = 0; i < 5; i++) {  // each before those that were set
+    char value[4] = {(char)('1' + i), 0};
+    setenv(names[i], value, 1);
+    CHECK_OK(hy_comm_local_rank(&local));
+    assert_int_equal(local, 1 + i);
+  }
+  CHECK_OK(hy_comm_world_device("cpu", &device));  // one device, which all have
+  assert_int_equal(hy_device_index(device), 0);
+  CHECK_FAILS(HY_NOT_FOUND, "there is no cpu:1", hy_comm_world_device("cpu:1", &device));
+  CHECK_OK(hy_comm_world_device("nowhere,cpu", &device));
+  setenv("HALYARD_LOCAL_RANK", "-1", 1);
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "HALYARD_LOCAL_RANK", hy_comm_world_device("cpu", &device));
+  for (int i = 0; i < 5; i++) unsetenv(names[i]);
+  unsetenv("HALYARD_RANK");
+  unsetenv("HALYARD_WORLD_SIZE");
+}
+
 static void torchrun_is_told_what_would_be_right(void** state) {
   (void)state;
   int rank, size;
@@ -706,6 +736,7 @@ int main(int argc, char** argv) {
       TEST(mistakes_are_refused),
       TEST(one_rank_needs_no_library),
       TEST(launchers_are_understood),
+      TEST(ranks_of_a_machine_have_their_own_device),
       TEST(torchrun_is_told_what_would_be_right),
       TEST(ranks_that_disagree_are_told),
       TEST(an_abort_ends_everybodys_work),

@@ -256,6 +256,8 @@ static void graphs_and_others(void** state) {
   hy_module_destroy(NULL);
   assert_false(hy_comm_supported(NULL));
   assert_false(hy_comm_is_native(NULL));
+  REFUSES(hy_comm_local_rank(NULL));
+  REFUSES(hy_comm_world_device(NULL, NULL));
   REFUSES(hy_comm_unique_id(NULL, NULL));
   REFUSES(hy_comm_init_rank(NULL, 1, NULL, 0, NULL));
   REFUSES(hy_comm_abort(NULL));

@@ -62,10 +62,11 @@ def rows(path, macro, name_at, names=False):
 def prototypes(folder, names=False):
     """name -> kinds, from every header: the two last arguments of a phase 1 are the same for all and left out."""
     table = {}
-    for path in [*folder.rglob("acl*.h"), *folder.rglob("hccl/hccl.h")]:
+    for path in [*folder.rglob("acl*.h"), *folder.rglob("hccl.h")]:
         text = path.read_text(errors="ignore")
         text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
-        for name, arguments in re.findall(r"\b((?:acl|Hccl)\w+)\s*\(([^()]*)\)\s*;", text):
+        # A type stands before the name; inline functions also hold calls.
+        for name, arguments in re.findall(r"\b(?!return\b)\w+[\s*]+\b((?:acl|Hccl)\w+)\s*\(([^()]*)\)\s*;", text):
             if name.endswith("GetWorkspaceSize"):
                 table[name[len("aclnn"):-len("GetWorkspaceSize")]] = kinds(arguments, names)[:-2]
             else:

@@ -190,11 +190,12 @@ static void stream_destroy(void* device, void* stream) {
 }
 
 static hy_status create_handle(hy__cambricon_stream* s) {
-  int before = hy__vendor_enter(s->base.device);
-  int error = hy__cnnl.Create(&s->handle);
+  int before, lost = hy__vendor_try_enter(s->base.device, &before);
+  int error = lost ? 0 : hy__cnnl.Create(&s->handle);
   if (error) s->handle = NULL;
-  if (!error) error = hy__cnnl.SetQueue(s->handle, s->base.queue);
+  if (!error && !lost) error = hy__cnnl.SetQueue(s->handle, s->base.queue);
   hy__vendor_leave(s->base.device, before);
+  if (lost) return hy__cnrt_fail(lost, "a handle for a new stream");
   return error ? hy__cnnl_fail(error, "a handle for a new stream") : HY_OK;
 }
 
@@ -280,7 +281,8 @@ static hy_status device_info(int index, hy_device_info* info) {
                  (bf16 ? HY_DTYPE_BIT(HY_BF16) : 0);
   snprintf(info->sdk_version, sizeof info->sdk_version, "CNRT %d.%d.%d", version[0], version[1],
            version[2]);
-  snprintf(info->properties, sizeof info->properties, HY__CCL_PROPERTY);
+  // CNNL's flash attention is not bound: docs/backends/cambricon.md.
+  snprintf(info->properties, sizeof info->properties, HY__CCL_PROPERTY "attention=composed\n");
   return HY_OK;
 }
 

@@ -96,9 +96,10 @@ hy_status hy__ccl_unique_id(void* device, hy_comm_id* id) {
   const hy__vendor_device* d = device;
   HY_TRY(need(d));
   memset(id, 0, sizeof *id);
-  int before = hy__vendor_enter(d);
-  int error = ccl_of(d)->unique_id(id->bytes);
+  int before, error = hy__vendor_try_enter(d, &before), entered = !error;
+  if (!error) error = ccl_of(d)->unique_id(id->bytes);
   hy__vendor_leave(d, before);
+  if (!entered) return d->vendor->fail(error, "making the device current");
   return error ? ccl_of(d)->fail(error, "making an id") : HY_OK;
 }
 
@@ -119,8 +120,8 @@ hy_status hy__ccl_init_rank(void* device, int32_t n_ranks, const hy_comm_id* id,
   if (!c) return hy__backend_host->fail(HY_OUT_OF_MEMORY, "%s: no host memory", d->vendor->name);
   c->rank = rank;
   c->n_ranks = n_ranks;
-  int before = hy__vendor_enter(d);
-  hy_status status = join(d, c, id);
+  int before, error = hy__vendor_try_enter(d, &before);
+  hy_status status = error ? d->vendor->fail(error, "making the device current") : join(d, c, id);
   if (status != HY_OK && c->token) d->vendor->memory_free(c->token);
   hy__vendor_leave(d, before);
   if (status != HY_OK) {
@@ -239,8 +240,8 @@ static hy_status need_wide(hy__vendor_device* d, comm* c, uint64_t count) {
   size_t bytes = (size_t)count * sizeof(float);
   if (bytes <= c->wide_bytes) return HY_OK;
   void* memory = NULL;
-  int before = hy__vendor_enter(d);
-  int error = d->vendor->device_sync();
+  int before, error = hy__vendor_try_enter(d, &before);
+  if (!error) error = d->vendor->device_sync();
   if (!error) error = d->vendor->memory_alloc(&memory, bytes);
   if (!error && c->wide) d->vendor->memory_free(c->wide);
   hy__vendor_leave(d, before);
@@ -278,9 +279,10 @@ static hy_status run_wide(reduction run, hy__vendor_device* d, comm* c, hy__vend
     if (atomic_load_explicit(&c->aborted, memory_order_relaxed))                    \
       return hy__backend_host->fail(HY_DEVICE_FAILED, "%s:%d: rank %d has aborted", \
                                     d->vendor->name, d->index, c->rank);            \
-    int before_ = hy__vendor_enter(d);                                              \
-    int error_ = ccl_of(d)->call;                                                   \
+    int before_, lost_ = hy__vendor_try_enter(d, &before_);                         \
+    int error_ = lost_ ? 0 : ccl_of(d)->call;                                       \
     hy__vendor_leave(d, before_);                                                   \
+    if (lost_) return d->vendor->fail(lost_, what);                                 \
     if (error_) return ccl_of(d)->fail(error_, what);                               \
   } while (0)
 

@@ -33,7 +33,11 @@ hy_support hy__task_ask(hy__task* task, const hy_call* call) {
 hy_status hy__task_run(hy__task* task, const hy_call* call) {
   __atomic_store_n(&task->stream->last_op, call->op, __ATOMIC_RELAXED);
   hy__vendor_arena_reset(&task->stream->arena);
-  int before = hy__vendor_enter(task->device);
+  int before, error = hy__vendor_try_enter(task->device, &before);
+  if (error) {
+    hy__vendor_leave(task->device, before);
+    return task->device->vendor->fail(error, hy__backend_host->op_name(call->op));
+  }
   hy_support answer = hy__task_ask(task, call);
   if (task->rules->release) task->rules->release(task);
   hy__vendor_leave(task->device, before);

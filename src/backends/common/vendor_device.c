@@ -7,10 +7,14 @@
 enum { ALIGNMENT = 512, LEAST_CHUNK = 4 << 20 };
 
 // What another user of the vendor's library has made current on a thread is made so again.
+int hy__vendor_try_enter(const hy__vendor_device* device, int* before) {
+  if (device->vendor->get_device(before)) *before = -1;
+  return *before == device->index ? 0 : device->vendor->set_device(device->index);
+}
+
 int hy__vendor_enter(const hy__vendor_device* device) {
-  int before = -1;
-  if (device->vendor->get_device(&before)) before = -1;
-  if (before != device->index) device->vendor->set_device(device->index);
+  int before;
+  hy__vendor_try_enter(device, &before);
   return before;
 }
 
@@ -125,8 +129,8 @@ hy_status hy__vendor_host_alloc(void* device, size_t bytes, void** address) {
   pinned* p = malloc(sizeof *p);
   if (!p) return hy__backend_host->fail(HY_OUT_OF_MEMORY, "%s: no host memory", d->vendor->name);
   bytes = bytes ? bytes : 1;
-  int before = hy__vendor_enter(d);
-  int error = d->vendor->host_alloc(address, bytes);
+  int before, error = hy__vendor_try_enter(d, &before);
+  if (!error) error = d->vendor->host_alloc(address, bytes);
   hy__vendor_leave(d, before);
   if (error) {
     free(p);

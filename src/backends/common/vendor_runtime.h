@@ -75,18 +75,21 @@ typedef struct hy__vendor_stream {
   hy_async_error error;   // the first
 } hy__vendor_stream;
 
-// Makes the device current for the calling thread where it is not; what it gives is for leave.
+// Makes the device current for the calling thread where it is not, or gives the vendor's error;
+// `before` is for leave, which is called in either case.
+int hy__vendor_try_enter(const hy__vendor_device* device, int* before);
+// The same for what releases things, and goes on whatever happens.
 int hy__vendor_enter(const hy__vendor_device* device);
 void hy__vendor_leave(const hy__vendor_device* device, int before);
 // Returns from the caller with the failure of `call`, an expression of the vendor's error, which is
 // evaluated with the device current.
-#define HY__VENDOR_CALL(device_, what, call)                    \
-  do {                                                          \
-    const hy__vendor_device* entered_ = (const void*)(device_); \
-    int before_ = hy__vendor_enter(entered_);                   \
-    int error_ = (call);                                        \
-    hy__vendor_leave(entered_, before_);                        \
-    if (error_) return entered_->vendor->fail(error_, what);    \
+#define HY__VENDOR_CALL(device_, what, call)                        \
+  do {                                                              \
+    const hy__vendor_device* entered_ = (const void*)(device_);     \
+    int before_, error_ = hy__vendor_try_enter(entered_, &before_); \
+    if (!error_) error_ = (call);                                   \
+    hy__vendor_leave(entered_, before_);                            \
+    if (error_) return entered_->vendor->fail(error_, what);        \
   } while (0)
 
 void hy__vendor_arena_reset(hy__vendor_arena* arena);  // all is free again

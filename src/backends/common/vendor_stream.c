@@ -109,8 +109,8 @@ static hy_status result(hy__vendor_stream* s, int error, const char* what) {
 hy_status hy__vendor_stream_sync(void* device, void* stream) {
   hy__vendor_device* d = device;
   hy__vendor_stream* s = stream;
-  int before = hy__vendor_enter(d);
-  int error = d->vendor->queue_sync(s->queue);
+  int before, error = hy__vendor_try_enter(d, &before);
+  if (!error) error = d->vendor->queue_sync(s->queue);
   hy_status status = error ? HY_OK : look_at_checks(s);
   hy__vendor_leave(d, before);
   HY_TRY(status);
@@ -122,8 +122,8 @@ hy_status hy__vendor_stream_query(void* device, void* stream) {
   hy__vendor_device* d = device;
   hy__vendor_stream* s = stream;
   bool idle = true;
-  int before = hy__vendor_enter(d);
-  int error = d->vendor->queue_query(s->queue, &idle);
+  int before, error = hy__vendor_try_enter(d, &before);
+  if (!error) error = d->vendor->queue_query(s->queue, &idle);
   hy__vendor_leave(d, before);
   if (!error && !idle) return HY_NOT_READY;
   return result(s, error, "asking a stream");
@@ -141,8 +141,8 @@ hy_status hy__vendor_event_create(void* device, void** out) {
   const hy__vendor_device* d = device;
   event* e = calloc(1, sizeof *e);
   if (!e) return hy__backend_host->fail(HY_OUT_OF_MEMORY, "%s: no host memory", d->vendor->name);
-  int before = hy__vendor_enter(d);
-  int error = d->vendor->event_create(&e->handle);
+  int before, error = hy__vendor_try_enter(d, &before);
+  if (!error) error = d->vendor->event_create(&e->handle);
   hy__vendor_leave(d, before);
   if (error) {
     free(e);

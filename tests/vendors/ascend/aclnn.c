@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mutation.h"
 #include "ops/internal.h"
 
 #define FLOATS (HY_DTYPE_BIT(HY_F32) | HALVES)
@@ -282,26 +283,34 @@ static int phase2(const aclnn_row* row, void* workspace, uint64_t size, aclOpExe
 
 // ---- mutation ----
 
-static const char* swapped_name;
-static int swapped[2];
-
-// Phase 1 of that op sees the two arguments in each other's place, as if its caller had mixed them
-// up. NULL: as they are.
-VENDOR_API void ascend_swap(const char* name, int a, int b);
-void ascend_swap(const char* name, int a, int b) {
-  swapped_name = name;
-  swapped[0] = a;
-  swapped[1] = b;
+static bool same_tensor(const hy_tensor* a, const hy_tensor* b) {
+  bool same = a->data == b->data && a->dtype == b->dtype && a->ndim == b->ndim;
+  for (int i = 0; same && i < a->ndim; i++)
+    same = a->shape[i] == b->shape[i] && a->stride[i] == b->stride[i];
+  return same;
 }
 
-static int mutated_phase1(const aclnn_row* row, argument* args, int n, uint64_t* workspaceSize,
-                          aclOpExecutor** executor) {
-  if (swapped_name && strcmp(swapped_name, row->name) == 0) {
-    argument kept = args[swapped[0]];
-    args[swapped[0]] = args[swapped[1]];
-    args[swapped[1]] = kept;
+static bool same(const argument* a, const argument* b) {
+  if (!a->pointer || !b->pointer)
+    return a->pointer == b->pointer && a->integer == b->integer && a->real == b->real;
+  switch (a->kind) {
+    case 'T':
+    case 'O':
+      return same_tensor(&((const aclTensor*)a->pointer)->view,
+                         &((const aclTensor*)b->pointer)->view);
+    case 'S':
+    case 'Z': {
+      hy_scalar x = ((const aclScalar*)a->pointer)->value,
+                y = ((const aclScalar*)b->pointer)->value;
+      return hy_scalar_f(x) == hy_scalar_f(y);
+    }
+    case 'A':
+    case 'P': {
+      const aclIntArray *x = a->pointer, *y = b->pointer;
+      return x->n == y->n && memcmp(x->values, y->values, x->n * sizeof *x->values) == 0;
+    }
+    default: return a->pointer == b->pointer;
   }
-  return phase1(row, args, n, workspaceSize, executor);
 }
 
 // ---- the entry points ----
@@ -341,18 +350,35 @@ typedef const char* X;
 #define ACLNN(header, name, arguments, types, how, op) int op_##how(const job* j, bool check);
 #include "aclnn.def"
 
-#define ACLNN(header, name, arguments, types, how, op)                                           \
-  static const aclnn_row row_##name = {#name, types, op_##how, HY_OP_##op};                      \
-  VENDOR_API int aclnn##name##GetWorkspaceSize(BARE arguments, uint64_t* workspaceSize,          \
-                                               aclOpExecutor** executor) {                       \
-    ENTER(aclnn##name##GetWorkspaceSize);                                                        \
-    argument args[] = {FOR_EACH(CAPTURE, BARE arguments)};                                       \
-    return mutated_phase1(&row_##name, args, (int)(sizeof args / sizeof args[0]), workspaceSize, \
-                          executor);                                                             \
-  }                                                                                              \
-  VENDOR_API int aclnn##name(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,   \
-                             void* stream) {                                                     \
-    ENTER(aclnn##name);                                                                          \
-    return phase2(&row_##name, workspace, workspaceSize, executor, stream);                      \
+#define ACLNN(header, name, arguments, types, how, op)                                         \
+  static const aclnn_row row_##name = {#name, types, op_##how, HY_OP_##op};                    \
+  VENDOR_API int aclnn##name##GetWorkspaceSize(BARE arguments, uint64_t* workspaceSize,        \
+                                               aclOpExecutor** executor) {                     \
+    ENTER(aclnn##name##GetWorkspaceSize);                                                      \
+    argument args[] = {FOR_EACH(CAPTURE, BARE arguments)};                                     \
+    mutation_apply(#name, args, (int)(sizeof args / sizeof args[0]), same);                    \
+    return phase1(&row_##name, args, (int)(sizeof args / sizeof args[0]), workspaceSize,       \
+                  executor);                                                                   \
+  }                                                                                            \
+  VENDOR_API int aclnn##name(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, \
+                             void* stream) {                                                   \
+    ENTER(aclnn##name);                                                                        \
+    return phase2(&row_##name, workspace, workspaceSize, executor, stream);                    \
   }
 #include "aclnn.def"
+
+// ---- the table, for mutation ----
+
+static const struct {
+  const char* name;
+  int op;
+} functions[] = {
+#define ACLNN(header, name, arguments, types, how, op) {#name, HY_OP_##op},
+#include "aclnn.def"
+};
+
+const char* mutation_function(int i, int* op) {
+  if (i >= (int)(sizeof functions / sizeof functions[0])) return NULL;
+  *op = functions[i].op;
+  return functions[i].name;
+}

@@ -189,11 +189,18 @@ static int check_statistic(const job* j, const hy_tensor* t, const hy_tensor* q)
     if (code_) return code_; \
   } while (0)
 
+static int check_inner_precise(const job* j, int64_t value) {
+  RULE(value >= 0 && value <= 3, "aclnn%s: inner precision %lld", j->row->name, (long long)value);
+  return ACL_SUCCESS;
+}
+
 int op_flash_attention(const job* j, bool check) {
   hy_tensor in[] = {job_tensor(j, 0), job_tensor(j, 1), job_tensor(j, 2), hy_tensor_absent()};
   hy_tensor mask = job_tensor(j, 6), most = job_tensor(j, 16), sum = job_tensor(j, 17);
   hy_attrs attrs = {.attention = {.scale = job_real(j, 8)}};
   for (int i = 3; i < 6; i++) ABSENT(i);
+  ABSENT(18);
+  CHECKED(check_inner_precise(j, job_integer(j, 14)));
   CHECKED(check_heads(j, &in[0], &in[1], job_integer(j, 12)));
   CHECKED(check_statistic(j, &most, &in[0]));
   CHECKED(check_statistic(j, &sum, &in[0]));
@@ -218,6 +225,10 @@ int op_flash_attention_grad(const job* j, bool check) {
   ABSENT(4);
   ABSENT(5);
   ABSENT(6);
+  ABSENT(10);
+  ABSENT(24);
+  CHECKED(check_inner_precise(j, job_integer(j, 19)));
+  RULE(job_real(j, 14) == 1, "aclnnFlashAttentionScoreGrad: keepProb %g", job_real(j, 14));
   hy_tensor lse = on_host(HY_F32, 3, q.shape);
   hy_tensor in[] = {job_tensor(j, 3),  q,   job_tensor(j, 1),  job_tensor(j, 2),
                     job_tensor(j, 11), lse, hy_tensor_absent()};
@@ -251,10 +262,13 @@ int op_infer_attention(const job* j, bool check) {
        job_text(j, 31));
   RULE(n_k == 1 && n_v == 1 && q_ends && kv && n_q_lengths == n_kv_lengths,
        "aclnnFusedInferAttentionScoreV3: lists or lengths that do not fit");
-  RULE(q.ndim == 3 && q.shape[1] == heads && heads % kv_heads == 0,
+  RULE(q.ndim == 3 && q.shape[1] == heads && kv_heads >= 1 && heads % kv_heads == 0,
        "aclnnFusedInferAttentionScoreV3: heads");
-  RULE(block % 16 == 0 && block <= 512, "aclnnFusedInferAttentionScoreV3: blocks of %d",
-       (int)block);
+  RULE(block >= 16 && block % 16 == 0 && block <= 512,
+       "aclnnFusedInferAttentionScoreV3: blocks of %d", (int)block);
+  CHECKED(check_inner_precise(j, job_integer(j, 34)));
+  RULE(!job_integer(j, 36) && !job_integer(j, 38) && !job_integer(j, 39),
+       "aclnnFusedInferAttentionScoreV3: a mode of quantisation and nothing quantised");
   bool one_each = true;
   for (int i = 0; i < n_q_lengths; i++) one_each &= q_ends[i] == i + 1;
   RULE(one_each || block % 128 == 0,

@@ -9,11 +9,10 @@
 #include <unistd.h>
 
 #include "../common/test_backend.h"
+#include "fused.h"
 #include "model/create.h"
 #include "model/load.h"
 #include "model/model.h"
-#include "ops/internal.h"
-#include "ops/reference/element.h"
 #include "support/tiny_model.h"
 
 static int set_up(void** state) {
@@ -23,114 +22,11 @@ static int set_up(void** state) {
 
 // ---- fused ops against the reference ----
 
-enum { MOST = 8 };
-typedef struct problem {
-  hy_call call;
-  hy_tensor in[MOST], out[4], want[4];
-} problem;
-
-static hy_tensor host_tensor(hy_dtype dtype, int ndim, const int64_t* shape) {
-  hy_tensor t;
-  CHECK_OK(hy_tensor_init(&t, NULL, dtype, ndim, shape));
-  t.data = calloc(1, hy_tensor_bytes(&t) + 1);
-  assert_non_null(t.data);
-  return t;
-}
-
-static void fill(hy_tensor* t, uint64_t seed, double scale) {
-  for (int64_t i = 0; i < hy_tensor_numel(t); i++) {
-    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-    double x = ((double)(seed >> 40) / (1 << 23) - 1) * scale;
-    char* at = (char*)t->data + i * (int64_t)hy_dtype_size(t->dtype);
-    if (hy_dtype_is_float(t->dtype))
-      hy__store_f(t->dtype, at, x);
-    else
-      hy__store_i(t->dtype, at, (int64_t)x);
-  }
-}
-
-static hy_tensor on_device(const hy_tensor* t, bool upload) {
-  hy_tensor d = *t;
-  if (t->dtype == HY_NONE) return d;
-  CHECK_OK(hy_alloc(test_stream, hy_tensor_bytes(t), &d.data));
-  if (upload)
-    CHECK_OK(hy_memcpy(test_stream, d.data, t->data, hy_tensor_bytes(t), HY_COPY_HOST_TO_DEVICE));
-  return d;
-}
-
-// Runs the call on the device and by the reference, strictly, and compares.
-static void compare(hy_op op, hy_attrs attrs, int n_in, hy_tensor* in, int n_out, hy_tensor* out,
-                    double tolerance) {
-  hy_tensor there[MOST], got[4];
-  hy_call call = {.op = op, .n_in = n_in, .n_out = n_out, .in = in, .out = out, .attrs = attrs};
-  CHECK_OK(hy__reference(&call));
-  for (int i = 0; i < n_in; i++) there[i] = on_device(&in[i], true);
-  for (int i = 0; i < n_out; i++) got[i] = on_device(&out[i], false);
-  call.in = there;
-  call.out = got;
-  hy_set_strict(true);
-  CHECK_OK(hy_run(test_stream, &call));
-  hy_set_strict(false);
-  for (int o = 0; o < n_out; o++) {
-    hy_tensor back = host_tensor(out[o].dtype, out[o].ndim, out[o].shape);
-    CHECK_OK(hy_memcpy(test_stream, back.data, got[o].data, hy_tensor_bytes(&back),
-                       HY_COPY_DEVICE_TO_HOST));
-    CHECK_OK(hy_stream_sync(test_stream));
-    for (int64_t i = 0; i < hy_tensor_numel(&back); i++) {
-      int64_t at = i * (int64_t)hy_dtype_size(back.dtype);
-      double a = hy__load_f(back.dtype, (char*)back.data + at);
-      double b = hy__load_f(out[o].dtype, (char*)out[o].data + at);
-      if (!(fabs(a - b) <= tolerance * (1 + fabs(b))))
-        fail_msg("output %d, element %lld: %g, not %g", o, (long long)i, a, b);
-    }
-    free(back.data);
-  }
-  for (int i = 0; i < n_in; i++)
-    if (there[i].dtype != HY_NONE) hy_free(test_device, there[i].data);
-  for (int i = 0; i < n_out; i++) hy_free(test_device, got[i].data);
-  for (int i = 0; i < n_in; i++) free(in[i].data);
-  for (int i = 0; i < n_out; i++) free(out[i].data);
-  test_backend_no_misuse();
-}
-
-static hy_tensor random_tensor(hy_dtype dtype, uint64_t seed, double scale, int ndim,
-                               const int64_t* shape) {
-  hy_tensor t = host_tensor(dtype, ndim, shape);
-  fill(&t, seed, scale);
-  return t;
-}
-
-#define SIZES(...)                                                               \
-  (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { \
-    __VA_ARGS__                                                                  \
-  }
-
-static hy_tensor integers(hy_dtype dtype, int n, const int64_t* values) {
-  int64_t size = n;
-  hy_tensor t = host_tensor(dtype, 1, &size);
-  for (int i = 0; i < n; i++)
-    hy__store_i(dtype, (char*)t.data + (size_t)i * hy_dtype_size(dtype), values[i]);
-  return t;
-}
-
-// Three sequences with these many new tokens and keys, in blocks in any order. Says whether the
-// fused op ran.
+// Says whether the fused op ran.
 static bool runs_fused(int64_t block, int64_t size, const int64_t* queries, const int64_t* keys) {
-  const int64_t table[] = {5, 2, 7, 1, 0, 0, 4, 6, 3};
-  int64_t start[4] = {0};
-  for (int i = 0; i < 3; i++) start[i + 1] = start[i] + queries[i];
-  hy_tensor in[] = {random_tensor(HY_BF16, 1, 1, SIZES(start[3], 4, size)),
-                    random_tensor(HY_BF16, 2, 1, SIZES(8, block, 2, size)),
-                    random_tensor(HY_BF16, 3, 1, SIZES(8, block, 2, size)),
-                    integers(HY_I64, 9, table),
-                    integers(HY_I64, 4, start),
-                    integers(HY_I64, 3, keys)};
-  in[3].ndim = 2;
-  in[3].shape[0] = in[3].shape[1] = in[3].stride[0] = 3;
-  in[3].stride[1] = 1;
-  hy_tensor out = host_tensor(HY_BF16, SIZES(start[3], 4, size));
   long before = test_vendor.calls_of("aclnnFusedInferAttentionScoreV3");
-  compare(HY_OP_paged_attention, (hy_attrs){.scale = {0}}, 6, in, 1, &out, 0.01);
+  assert_true(fused_paged_attention(block, size, queries, keys));
+  test_backend_no_misuse();
   return test_vendor.calls_of("aclnnFusedInferAttentionScoreV3") > before;
 }
 
@@ -149,32 +45,13 @@ static void paged_attention_is_fused(void** state) {
 static void attention_and_its_gradient_are_fused(void** state) {
   (void)state;
   for (int causal = HY_CAUSAL_NONE; causal <= HY_CAUSAL_BOTTOM_RIGHT; causal++) {
-    hy_attrs attrs = {.attention = {.causal = (hy_causal)causal}};
-    hy_tensor q = random_tensor(HY_F16, 4, 1, SIZES(2, 4, 9, 64));
-    hy_tensor k = random_tensor(HY_F16, 5, 1, SIZES(2, 2, 12, 64));
-    hy_tensor v = random_tensor(HY_F16, 6, 1, SIZES(2, 2, 12, 64));
-    hy_tensor out = host_tensor(HY_F16, SIZES(2, 4, 9, 64));
-    hy_tensor lse = host_tensor(HY_F32, SIZES(2, 4, 9));
-    hy_tensor forward[] = {q, k, v, hy_tensor_absent()}, results[] = {out, lse};
-    hy_call call = {
-        .op = HY_OP_sdpa, .n_in = 4, .n_out = 2, .in = forward, .out = results, .attrs = attrs};
-    CHECK_OK(hy__reference(&call));
-    hy_tensor in[] = {
-        random_tensor(HY_F16, 7, 1, SIZES(2, 4, 9, 64)), q, k, v, out, lse, hy_tensor_absent()};
-    hy_tensor grads[] = {host_tensor(HY_F16, SIZES(2, 4, 9, 64)),
-                         host_tensor(HY_F16, SIZES(2, 2, 12, 64)),
-                         host_tensor(HY_F16, SIZES(2, 2, 12, 64))};
-    hy_tensor again[] = {random_tensor(HY_F16, 4, 1, SIZES(2, 4, 9, 64)),
-                         random_tensor(HY_F16, 5, 1, SIZES(2, 2, 12, 64)),
-                         random_tensor(HY_F16, 6, 1, SIZES(2, 2, 12, 64)), hy_tensor_absent()};
-    hy_tensor outs[] = {host_tensor(HY_F16, SIZES(2, 4, 9, 64)),
-                        host_tensor(HY_F32, SIZES(2, 4, 9))};
     long before = test_vendor.calls_of("aclnnFlashAttentionScore");
-    compare(HY_OP_sdpa, attrs, 4, again, 2, outs, 0.005);
+    assert_true(fused_attention((hy_causal)causal));
     assert_true(test_vendor.calls_of("aclnnFlashAttentionScore") == before + 1);
     before = test_vendor.calls_of("aclnnFlashAttentionScoreGrad");
-    compare(HY_OP_sdpa_backward, attrs, 7, in, 3, grads, 0.01);
+    assert_true(fused_attention_backward((hy_causal)causal));
     assert_true(test_vendor.calls_of("aclnnFlashAttentionScoreGrad") == before + 1);
+    test_backend_no_misuse();
   }
 }
 
@@ -183,21 +60,10 @@ static void quantised_products_are_fused(void** state) {
   const hy_dtype types[] = {HY_F16, HY_BF16}, weights[] = {HY_I8, HY_I4};
   const int64_t groups[] = {1, 2, 4};
   for (int i = 0; i < 12; i++) {
-    hy_dtype dtype = types[i % 2];
-    int64_t n_groups = groups[i / 4];
-    hy_tensor weight = host_tensor(weights[i / 2 % 2], SIZES(192, 128)), bytes = weight;
-    bytes.dtype = HY_U8;
-    bytes.shape[1] = (int64_t)hy_tensor_bytes(&weight) / 192;
-    fill(&bytes, 9, 255);
-    hy_tensor in[] = {random_tensor(dtype, 8, 1, SIZES(3, 5, 128)), weight,
-                      random_tensor(HY_F32, 10, 0.01, SIZES(192, n_groups)), hy_tensor_absent()};
-    for (int64_t k = 0; k < 192 * n_groups; k++) ((float*)in[2].data)[k] += 0.02f;
-    hy_tensor out = host_tensor(dtype, SIZES(3, 5, 192));
     long before = test_vendor.calls_of("aclnnWeightQuantBatchMatmulV2");
-    // Scales of groups are rounded to 8 bits in bf16, and the sums are of about 10.
-    compare(HY_OP_linear_quantized, (hy_attrs){.words = {0}}, 4, in, 1, &out,
-            n_groups > 1 ? 0.05 : 0.012);
+    assert_true(fused_quantised_product(types[i % 2], weights[i / 2 % 2], groups[i / 4]));
     assert_true(test_vendor.calls_of("aclnnWeightQuantBatchMatmulV2") == before + 1);
+    test_backend_no_misuse();
   }
 }
 
@@ -280,9 +146,43 @@ static void a_model_writes_what_it_writes_on_the_cpu(void** state) {
   test_backend_generates("ascend");
 }
 
+static void lora_steps_are_those_of_the_cpu(void** state) {
+  (void)state;
+  test_backend_trains("ascend");
+}
+
 static void every_call_fails_once(void** state) {
   (void)state;
   test_backend_survives("ascend", (const int[]){107000, 207018, 507015}, 3);
+}
+
+static bool attention(void) {
+  return fused_attention(HY_CAUSAL_TOP_LEFT);
+}
+static bool attention_backward(void) {
+  return fused_attention_backward(HY_CAUSAL_TOP_LEFT);
+}
+static bool paged_attention(void) {
+  return fused_paged_attention(16, 64, (const int64_t[]){1, 1, 1}, (const int64_t[]){37, 16, 40});
+}
+static bool quantised_product(void) {
+  return fused_quantised_product(HY_F16, HY_I8, 2);
+}
+
+static void every_entry_point_fails_once(void** state) {
+  (void)state;
+  static bool (*const fused[])(void) = {attention, attention_backward, paged_attention,
+                                        quantised_product};
+  static const char* const names[] = {
+#define HY_ACL(type, name, arguments) #name,
+#define HY_ACL_META(type, name, arguments) #name,
+#define HY_ACL_OPTIONAL(type, name, arguments) #name,
+#include "backends/ascend/acl.def"
+#define HY_ACLNN(name, arguments) "aclnn" #name "GetWorkspaceSize", "aclnn" #name,
+#include "backends/ascend/aclnn.def"
+      NULL};
+  test_backend_entries_survive("ascend", (const int[]){161002, 207018, 507015}, 3, fused, 4,
+                               "aclrtSetDevice", names);
 }
 
 // HcclResult: parameter, memory, not supported, timeout, remote.
@@ -303,7 +203,9 @@ int main(void) {
       cmocka_unit_test(quantised_products_are_fused),
       cmocka_unit_test(a_models_weights_are_packed_for_the_device),
       cmocka_unit_test(a_model_writes_what_it_writes_on_the_cpu),
+      cmocka_unit_test(lora_steps_are_those_of_the_cpu),
       cmocka_unit_test(every_call_fails_once),
+      cmocka_unit_test(every_entry_point_fails_once),
       cmocka_unit_test(every_call_of_hccl_fails_once),
       cmocka_unit_test(a_link_is_lost),
   };

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include "../common/test_backend.h"
+#include "fused.h"
 
 static void *runtime, *meta, *ops;
 
@@ -17,44 +18,47 @@ static int set_up(void** state) {
 
 // ---- swapped arguments ----
 
-static const test_swap swaps[] = {
-    {"Sub", 0, 1, HY_OP_sub},
-    {"Div", 0, 1, HY_OP_div},
-    {"PowTensorTensor", 0, 1, HY_OP_pow},
-    {"LtTensor", 0, 1, HY_OP_lt},
-    {"SWhere", 1, 2, HY_OP_where},
-    {"Rsubs", 1, 2, HY_OP_rsub_scalar},
-    {"Clamp", 1, 2, HY_OP_clamp},
-    {"Addcdiv", 1, 2, HY_OP_addcdiv},
-    {"SiluBackward", 0, 1, HY_OP_silu_backward},
-    {"InplaceCopy", 0, 1, HY_OP_copy},
-    {"MaxDim", 3, 4, HY_OP_max_dim},
-    {"CumsumV2", 2, 3, HY_OP_cumsum},
-    {"Sort", 1, 3, HY_OP_sort},
-    {"Topk", 1, 2, HY_OP_topk},
-    {"Topk", 3, 4, HY_OP_topk},
-    {"SoftmaxBackward", 0, 1, HY_OP_softmax_backward},
-    {"LayerNorm", 2, 3, HY_OP_layer_norm},
-    {"LayerNormBackward", 3, 4, HY_OP_layer_norm_backward},
-    {"RmsNorm", 0, 1, HY_OP_rms_norm},
-    {"RmsNormGrad", 0, 1, HY_OP_rms_norm_backward},
-    {"Mm", 0, 1, HY_OP_mm},
-    {"BatchMatMul", 0, 1, HY_OP_bmm},
-    {"Addmm", 3, 4, HY_OP_addmm},
-    {"NpuFormatCast", 0, 1, HY_OP_pack_fractal_nz},
-    {"MatmulWeightNz", 0, 1, HY_OP_linear_fractal_nz},
-    {"Embedding", 0, 1, HY_OP_embedding},
-    {"EmbeddingDenseBackward", 2, 3, HY_OP_embedding_backward},
-    {"Gather", 0, 2, HY_OP_gather},
-    {"IndexAdd", 2, 3, HY_OP_index_add},
-    {"Arange", 0, 1, HY_OP_arange},
-};
+static bool attention(void) {
+  return fused_attention(HY_CAUSAL_TOP_LEFT);
+}
+static bool attention_backward(void) {
+  return fused_attention_backward(HY_CAUSAL_TOP_LEFT);
+}
+static bool paged_attention(void) {
+  return fused_paged_attention(128, 64, (const int64_t[]){20, 1, 1}, (const int64_t[]){37, 16, 40});
+}
+static bool quantised_product(void) {
+  return fused_quantised_product(HY_F16, HY_I8, 2);
+}
 
 static void swapped_arguments_are_seen(void** state) {
   (void)state;
-  void (*swap)(const char*, int, int);
-  *(void**)&swap = test_symbol(ops, "ascend_swap");
-  test_backend_swaps(swaps, sizeof swaps / sizeof swaps[0], swap);
+  static const char* const commuting[] = {"Mul 0 1",
+                                          "Maximum 0 1",
+                                          "Minimum 0 1",
+                                          "BitwiseAndTensor 0 1",
+                                          "BitwiseOrTensor 0 1",
+                                          "BitwiseXorTensor 0 1",
+                                          "EqTensor 0 1",
+                                          "NeTensor 0 1",
+                                          "LogicalAnd 0 1",
+                                          "LogicalOr 0 1",
+                                          "LogicalXor 0 1",
+                                          "Adds 1 2",
+                                          "Subs 1 2",
+                                          "Addcmul 1 2",
+                                          NULL};  // self + alpha * other
+
+  static const char* const fused[] = {"FlashAttentionScore", "FlashAttentionScoreGrad",
+                                      "FusedInferAttentionScoreV3", "WeightQuantBatchMatmulV2",
+                                      NULL};
+  static bool (*const run[])(void) = {attention, attention_backward, paged_attention,
+                                      quantised_product};
+  test_backend_swaps(&(test_mutation){.library = ops,
+                                      .types = "TO SZ AP N U IK C Y D F X L M",
+                                      .commuting = commuting,
+                                      .other_names = fused,
+                                      .other = run});
 }
 
 // ---- the two phases ----

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mutation.h"
 #include "ops/internal.h"
 
 #define FLOATS (HY_DTYPE_BIT(HY_F32) | HY_DTYPE_BIT(HY_F16) | HY_DTYPE_BIT(HY_BF16))
@@ -107,9 +108,10 @@ static int check_handles(const char* name, const cnnlContext* handle, const argu
   for (int i = 0; i < n; i++) {
     const argument* a = &args[i];
     int code = CNNL_STATUS_SUCCESS;
+    RULE(a->pointer || !strchr("LMA", a->kind), "cnnl%s: argument %d is NULL", name, i);
     if (a->kind == 'D' || (a->kind == 'O' && a->pointer)) code = check_tensor(name, i, a->pointer);
     if (a->kind == 'X')
-      RULE(desc_fits(name, i, a->pointer) && ((const op_desc*)a->pointer)->is_set,
+      RULE(a->pointer && desc_fits(name, i, a->pointer) && ((const op_desc*)a->pointer)->is_set,
            "cnnl%s: argument %d is not the op's descriptor, or was not set", name, i);
     if (a->kind == 'L') {
       RULE(length >= 1 && length <= MAX_LIST, "cnnl%s: a list of %d", name, length);
@@ -142,7 +144,7 @@ static void put_second(job* j, const void* data) {
 static void put_list(job* j, int i, const argument* args, int n) {
   cnnlTensorStruct* const* descs = args[i].pointer;
   const void* const* data = args[i + 1].pointer;
-  for (int k = 0; k < n; k++) {
+  for (int k = 0; descs && data && k < n; k++) {
     j->listed[k] = descs[k]->view;
     j->listed[k].data = (void*)data[k];
   }
@@ -161,9 +163,9 @@ static void put(job* j, const argument* args, int n) {
     j->args[i].present = args[i].pointer != NULL;
     if (args[i].kind == 'D' || args[i].kind == 'O') put_desc(j, i, args);
     if (args[i].kind == 'S') put_second(j, args[i].pointer);
-    if (args[i].kind == 'X') j->args[i].desc = *(const op_desc*)args[i].pointer;
+    if (args[i].kind == 'X' && args[i].pointer) j->args[i].desc = *(const op_desc*)args[i].pointer;
     if (args[i].kind == 'L') put_list(j, i, args, count);
-    if (args[i].kind == 'A')
+    if (args[i].kind == 'A' && args[i].pointer)
       memcpy(j->args[i].numbers, args[i].pointer, sizeof(int) * (size_t)(count <= 8 ? count : 8));
     if (args[i].kind == 'V' && args[i].pointer) memcpy(j->args[i].bytes, args[i].pointer, 4);
   }
@@ -229,24 +231,25 @@ static int work(void* context) {
 
 // ---- mutation ----
 
-static const char* swapped_name;
-static int swapped[2];
-
-// That function sees the two arguments in each other's place, as if its caller had mixed them up.
-// NULL: as they are.
-VENDOR_API void cambricon_swap(const char* name, int a, int b);
-void cambricon_swap(const char* name, int a, int b) {
-  swapped_name = name;
-  swapped[0] = a;
-  swapped[1] = b;
+static bool same(const argument* a, const argument* b) {
+  if (!a->pointer || !b->pointer)
+    return a->pointer == b->pointer && a->integer == b->integer && a->real == b->real;
+  if (strchr("DO", a->kind)) {
+    const hy_tensor *x = &((const cnnlTensorStruct*)a->pointer)->view,
+                    *y = &((const cnnlTensorStruct*)b->pointer)->view;
+    bool equal = x->dtype == y->dtype && x->ndim == y->ndim;
+    for (int i = 0; equal && i < x->ndim; i++)
+      equal = x->shape[i] == y->shape[i] && x->stride[i] == y->stride[i];
+    return equal;
+  }
+  if (a->kind == 'V' && b->kind == 'V') return memcmp(a->pointer, b->pointer, 4) == 0;
+  return a->pointer == b->pointer;
 }
 
+// ---- calls ----
+
 static int call(const cnnl_row* row, const cnnlContext* handle, argument* args, int n) {
-  if (swapped_name && strcmp(swapped_name, row->name) == 0) {
-    argument kept = args[swapped[0]];
-    args[swapped[0]] = args[swapped[1]];
-    args[swapped[1]] = kept;
-  }
+  mutation_apply(row->name, args, n, same);
   int device = cambricon_device(row->name);
   if (device < 0) return CNNL_STATUS_NOT_INITIALIZED;
   int code = check_handles(row->name, handle, args, n);
@@ -330,3 +333,19 @@ typedef const void* const* M;
     return call(&row_##name, handle, args, (int)(sizeof args / sizeof args[0])); \
   }
 #include "cnnl.def"
+
+// ---- the table, for mutation ----
+
+static const struct {
+  const char* name;
+  int op;
+} functions[] = {
+#define CNNL_CALL(source, name, arguments, types, how, op) {#name, HY_OP_##op},
+#include "cnnl.def"
+};
+
+const char* mutation_function(int i, int* op) {
+  if (i >= (int)(sizeof functions / sizeof functions[0])) return NULL;
+  *op = functions[i].op;
+  return functions[i].name;
+}

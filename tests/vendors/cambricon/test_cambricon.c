@@ -46,11 +46,30 @@ static void a_model_writes_what_it_writes_on_the_cpu(void** state) {
   test_backend_generates("cambricon");
 }
 
+static void lora_steps_are_those_of_the_cpu(void** state) {
+  (void)state;
+  test_backend_trains("cambricon");
+}
+
 static void every_call_fails_once(void** state) {
   (void)state;
   // CNRT's own, out of memory, a lost device; CNNL's own, and out of memory
   test_backend_survives("cambricon", (const int[]){100006, 100100, 632003, 6, 2}, 5);
   assert_true(test_vendor.calls_of("cnrtTaskTopoEntityInvoke") > 0);  // graphs are CNRT's own
+}
+
+static void every_entry_point_fails_once(void** state) {
+  (void)state;
+  static const char* const names[] = {
+#define HY_CNRT(type, name, arguments) #name,
+#define HY_CNRT_OPTIONAL(type, name, arguments) #name,
+#include "backends/cambricon/cnrt.def"
+#define HY_CNNL_CORE(name, arguments) "cnnl" #name,
+#define HY_CNNL(name, arguments) "cnnl" #name,
+#include "backends/cambricon/cnnl.def"
+      NULL};
+  test_backend_entries_survive("cambricon", (const int[]){6, 100100, 632003}, 3, NULL, 0,
+                               "cnrtSetDevice", names);
 }
 
 // cnclResult_t: arguments, system memory, not supported, MLU runtime, asynchronous error.
@@ -68,7 +87,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(enumerators_come_from_the_header),
       cmocka_unit_test(a_model_writes_what_it_writes_on_the_cpu),
+      cmocka_unit_test(lora_steps_are_those_of_the_cpu),
       cmocka_unit_test(every_call_fails_once),
+      cmocka_unit_test(every_entry_point_fails_once),
       cmocka_unit_test(every_call_of_cncl_fails_once),
       cmocka_unit_test(a_link_is_lost),
   };

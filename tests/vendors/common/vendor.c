@@ -19,8 +19,9 @@ static bool fail_always;
 static char last_misuse[512];
 static struct {
   const char* name;
-  long count;
+  long count, failed;
 } names[NAMES];
+static const char* fail_name;
 
 // ---- calls ----
 
@@ -45,21 +46,27 @@ static void start(void) {
   if (path) log_file = fopen(path, "we");
 }
 
-static void note(const char* name) {
+static int note(const char* name) {
   int at = 0;
   while (at < NAMES - 1 && names[at].name && strcmp(names[at].name, name) != 0) at++;
   names[at].name = name;
   names[at].count++;
+  return at;
 }
 
 int vendor_enter(const char* name) {
   pthread_mutex_lock(&mutex);
   if (!started) start();
   calls++;
-  note(name);
+  int at = note(name);
   if (log_file) fprintf(log_file, "%s\n", name);
   bool fails = fail_call > 0 && (calls == fail_call || (fail_always && calls > fail_call));
+  if (fail_name && strcmp(fail_name, name) == 0) {
+    fails = true;
+    fail_name = NULL;
+  }
   int code = fails ? fail_code : 0;
+  names[at].failed += fails;
   pthread_mutex_unlock(&mutex);
   return code;
 }
@@ -78,6 +85,22 @@ long vendor_calls_of(const char* name) {
     if (strcmp(names[i].name, name) == 0) n = names[i].count;
   pthread_mutex_unlock(&mutex);
   return n;
+}
+
+const char* vendor_entry(int i, long* count, long* failed) {
+  pthread_mutex_lock(&mutex);
+  const char* name = i < NAMES ? names[i].name : NULL;
+  *count = name ? names[i].count : 0;
+  *failed = name ? names[i].failed : 0;
+  pthread_mutex_unlock(&mutex);
+  return name;
+}
+
+void vendor_fail_call(const char* name, int code) {
+  pthread_mutex_lock(&mutex);
+  fail_name = name;
+  fail_code = code;
+  pthread_mutex_unlock(&mutex);
 }
 
 void vendor_fail_at(long n, int code, bool always) {

@@ -29,8 +29,12 @@ VENDOR_API int vendor_enter(const char* name);
 VENDOR_API long vendor_calls(void);
 // The n-th call from now fails with that code; 0: none. Where `always` is set, all after it too.
 VENDOR_API void vendor_fail_at(long n, int code, bool always);
-// How often an entry point was called.
+// The next call of that entry point does; NULL: none.
+VENDOR_API void vendor_fail_call(const char* name, int code);
+// How often an entry point was called; the i-th of those that were, and how often it was told to
+// fail. NULL past the last.
 VENDOR_API long vendor_calls_of(const char* name);
+VENDOR_API const char* vendor_entry(int i, long* count, long* failed);
 
 // ---- Misuse ----
 
