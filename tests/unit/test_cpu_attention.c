@@ -106,13 +106,13 @@ static void few_queries_agree(void** state) {
   all_agree(shapes, sizeof shapes / sizeof *shapes);
 }
 
-// Sequences of one, three and forty new tokens in KV blocks of five keys.
-static void paged_agrees(void** state) {
-  (void)state;
+// Sequences of one, three and forty new tokens in KV blocks of five keys, number i of which is
+// (i * step + shift) % BLOCKS.
+static void blocks_agree(int step, int shift) {
   enum { HEADS = 6, KV_HEADS = 2, SIZE = 24, BLOCK = 5, BLOCKS = 9 };
   static const hy_dtype dtypes[] = {HY_F32, HY_BF16};
   int32_t table[3 * BLOCKS], start[4] = {0, 1, 4, 44}, length[3] = {43, 12, 41};
-  for (int i = 0; i < 3 * BLOCKS; i++) table[i] = i * 7 % BLOCKS;
+  for (int i = 0; i < 3 * BLOCKS; i++) table[i] = (i * step + shift) % BLOCKS;
   for (int d = 0; d < 2; d++) {
     hy_tensor in[6] = {random_tensor(0, dtypes[d], 44, HEADS, SIZE),
                        random_tensor(1, dtypes[d], BLOCKS * BLOCK, KV_HEADS, SIZE),
@@ -126,6 +126,13 @@ static void paged_agrees(void** state) {
     hy_call call = {.op = HY_OP_paged_attention, .n_in = 6, .n_out = 1, .in = in, .out = &out};
     attention_call_agrees(&hy__cpu_paged_attention, call, hy_dtype_name(dtypes[d]));
   }
+}
+
+static void paged_agrees(void** state) {
+  (void)state;
+  blocks_agree(7, 0);  // no two are neighbours
+  blocks_agree(1, 0);  // all are
+  blocks_agree(1, 4);  // five are, then four
 }
 
 int main(void) {

@@ -20,16 +20,30 @@ static hy_array* cast(hy_scope* s, hy_array* x, hy_dtype dtype) {
   return !x || x->view.dtype == dtype ? x : hy_s_cast(s, x, dtype);
 }
 
+// Adds the loss of these logits. Those of a narrower type are widened, so that the loss has the
+// type it is to have, a few rows at a time: the copy would be twice as large as the logits
+// themselves.
+static void add_loss(hy_scope* s, const loss_job* job, hy_array* logits, hy_array* target) {
+  enum { WIDE_ROWS = 128 };
+  int64_t rows = hy_s_size(s, logits, 0);
+  int64_t step = logits && logits->view.dtype == job->loss_dtype ? rows : WIDE_ROWS;
+  for (int64_t start = 0; start < rows && s->status == HY_OK; start += step) {
+    int64_t stop = start + step < rows ? start + step : rows;
+    int mark = hy_scope_mark(s);
+    hy_array* wide = cast(s, hy_s_slice(s, logits, 0, start, stop, 1), job->loss_dtype);
+    hy_array* wanted = hy_s_slice(s, target, 0, start, stop, 1);
+    hy_s_add_into(s, job->loss,
+                  hy_s_cross_entropy(s, wide, wanted, NULL, job->ignore, HY_REDUCTION_SUM, 0));
+    hy_scope_pop(s, mark, NULL);
+  }
+}
+
 // The rows [start, stop): adds to the loss, fills in dx, adds to dweight.
 static void add_rows(hy_scope* s, const loss_job* job, int64_t start, int64_t stop) {
   hy_array* x = hy_s_slice(s, job->x, 0, start, stop, 1);
   hy_array* target = hy_s_slice(s, job->target, 0, start, stop, 1);
   hy_array* logits = hy_s_linear(s, x, job->weight, NULL);
-  int mark = hy_scope_mark(s);
-  hy_array* wide = cast(s, logits, job->loss_dtype);  // so that the loss has this type
-  hy_s_add_into(s, job->loss,
-                hy_s_cross_entropy(s, wide, target, NULL, job->ignore, HY_REDUCTION_SUM, 0));
-  hy_scope_pop(s, mark, NULL);
+  add_loss(s, job, logits, target);
   if (!job->dx && !job->dweight) return;
   hy_dtype dtype = job->x->view.dtype;
   hy_array* one = hy_s_fill(s, hy_s_empty(s, dtype, 0, NULL), hy_int(1));

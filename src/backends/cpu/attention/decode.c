@@ -13,7 +13,7 @@
 #include "base/memory.h"
 
 // Keys of one task. Fixed, so that the order of sums does not depend on the number of threads.
-enum { CHUNK = 256 };
+enum { CHUNK = 256, FEW_CHUNKS = 16 };
 // Queries for which it pays to transpose the keys for a skinny GEMM of the bf16 kernel.
 enum { LEAST_FOR_GEMM = 3 };
 
@@ -219,7 +219,13 @@ bool hy__attention_decode(const hy__decode_attention* f) {
   j.partials = hy__malloc(rows * (size_t)(f->value_size + 2) * sizeof *j.partials);
   if (!j.partials) return false;
   hy__pool_run(attend_chunk, &j, f->units * j.chunks);
-  if (j.chunks > 1 && !atomic_load(&j.failed)) hy__pool_run(merge_unit, &j, f->units);
+  if (j.chunks > 1 && !atomic_load(&j.failed)) {
+    // Few partial sums are added before another thread has come.
+    if (f->units * j.chunks < FEW_CHUNKS)
+      for (int64_t u = 0; u < f->units; u++) merge_unit(&j, u);
+    else
+      hy__pool_run(merge_unit, &j, f->units);
+  }
   hy__mfree(j.partials);
   return !atomic_load(&j.failed);
 }

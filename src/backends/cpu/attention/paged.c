@@ -8,6 +8,7 @@
 #include "backends/cpu/attention/decode.h"
 #include "backends/cpu/attention/flash.h"
 #include "backends/cpu/runtime/thread_pool.h"
+#include "base/math.h"
 #include "base/memory.h"
 
 typedef struct paged {
@@ -51,14 +52,21 @@ static bool indices_are_right(const paged* p) {
   return true;
 }
 
-// Rows of one head from key `first` of a sequence to the end of its block.
+// Rows of one head from key `first` of a sequence to the end of its block, or of those behind it
+// that are neighbours in memory too.
 static int64_t rows_at(const paged* p, const hy_tensor* cache, int64_t b, int64_t head,
                        int64_t first, hy__matrix* m) {
-  int64_t block = index_at(p->table, b, first / p->block_size), at = first % p->block_size;
+  enum { ENOUGH = 256 };  // what a task takes
+  int64_t number = first / p->block_size, at = first % p->block_size;
+  int64_t block = index_at(p->table, b, number), rows = p->block_size - at;
   int64_t offset = block * cache->stride[0] + at * cache->stride[1] + head * cache->stride[2];
   *m = (hy__matrix){(char*)cache->data + offset * (int64_t)hy_dtype_size(cache->dtype),
                     cache->dtype, cache->stride[1], cache->stride[3]};
-  return p->block_size - at;
+  if (cache->stride[0] != p->block_size * cache->stride[1]) return rows;
+  int64_t keys = index_at(&p->call->in[5], 0, b);
+  while (rows < ENOUGH && first + rows < keys && index_at(p->table, b, ++number) == ++block)
+    rows += p->block_size;
+  return rows;
 }
 
 static bool values_are_finite(const paged* p) {
@@ -110,8 +118,8 @@ static void few_load(const void* context, int64_t unit, float* queries) {
 static int64_t few_keys(const void* context, int64_t unit, int64_t first, hy__matrix* k,
                         hy__matrix* v) {
   const paged* p = context;
-  rows_at(p, p->k, unit / p->kv_heads, unit % p->kv_heads, first, k);
-  return rows_at(p, p->v, unit / p->kv_heads, unit % p->kv_heads, first, v);
+  int64_t b = unit / p->kv_heads, head = unit % p->kv_heads;
+  return min_i64(rows_at(p, p->k, b, head, first, k), rows_at(p, p->v, b, head, first, v));
 }
 
 static void few_mask(const void* context, int64_t unit, int query, int64_t first, int n,

@@ -10,6 +10,15 @@
 // Weight rows of one task, by g->tiles: multiples of what the dot kernels take at once.
 static const int task_rows[HY__GEMM_TILES] = {32, 16, 64, 128};
 enum { MAX_TASK_N = 128, MANY_ROWS = 3 };  // MANY_ROWS: more than reading the weights takes
+enum { SHORT_TASK = 48 << 10 };  // bytes of weights that are read in less than a microsecond
+
+// Short rows are taken twice as many at a time, where there are enough for every thread.
+static int rows_of_task(const hy__gemm* g) {
+  int rows = task_rows[g->tiles];
+  size_t bytes = (size_t)rows * (size_t)g->k * hy_dtype_size(g->b.dtype);
+  bool is_short = g->tiles == 0 && bytes <= SHORT_TASK;
+  return is_short && g->n >= 4 * rows * (int64_t)hy__pool_threads() ? 2 * rows : rows;
+}
 
 typedef struct gemv_job {
   const hy__gemm_kernels* kernels;
@@ -19,13 +28,14 @@ typedef struct gemv_job {
   int64_t ldx;
   const hy__gemm_kernel* packed;  // x is packed as its columns of B; NULL: rows of x
   const uint16_t* halves;         // x in bf16, as it is; NULL: one of the others
+  int task_n;                     // weight rows of a task
 } gemv_job;
 
 static void gemv_task(void* context, int64_t task) {
   const gemv_job* d = context;
   const hy__gemm* g = d->g;
   float tile[HY__GEMV_MAX_M * MAX_TASK_N] __attribute__((aligned(64)));
-  int task_n = task_rows[g->tiles];
+  int task_n = d->task_n;
   int64_t first = task * task_n;
   int rows = (int)(g->n - first < task_n ? g->n - first : task_n);
   if (d->packed) d->packed->begin();
@@ -60,7 +70,7 @@ static bool pack_rows(gemv_job* d, const hy__gemm_kernel* kernel) {
 }
 
 static bool run_gemv(const hy__gemm_kernels* kernels, const hy__gemm* g) {
-  gemv_job d = {.kernels = kernels, .g = g, .w = g->b};
+  gemv_job d = {.kernels = kernels, .g = g, .w = g->b, .task_n = rows_of_task(g)};
   d.w.row = g->b.column;
   d.w.column = 1;
   const hy__gemm_kernel* halves = kernels->bf16;
@@ -84,7 +94,7 @@ static bool run_gemv(const hy__gemm_kernels* kernels, const hy__gemm* g) {
   size_t row = (size_t)g->k * hy_dtype_size(d.w.dtype);
   if (d.w.row == g->k)
     hy__weight_prefetch(&(hy__prefetch_range){.data = d.w.data, .bytes = row * (size_t)g->n});
-  hy__pool_run(gemv_task, &d, ceil_div(g->n, task_rows[g->tiles]));
+  hy__pool_run(gemv_task, &d, ceil_div(g->n, d.task_n));
   return true;
 }
 

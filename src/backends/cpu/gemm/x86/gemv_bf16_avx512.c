@@ -1,5 +1,6 @@
 // GEMV and skinny GEMM of bf16 in AVX-512 BF16: two products to a lane. One row of x reads each row
-// of weights in memory order; more take four of both at once.
+// of weights in memory order, which hardware prefetches better than code does; more take four of
+// both at once.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
@@ -8,7 +9,6 @@
 HY__TARGET_BF16
 
 enum { NR = 4, MR = 4, LANES = 32 };
-enum { AHEAD = 2048 };  // bytes by which weights are asked for before they are used
 
 HY__INLINE __m512bh load32(const uint16_t* from, int64_t left) {
   __mmask32 mask = left >= LANES ? 0xffffffffu : (1u << left) - 1;
@@ -20,8 +20,6 @@ HY__INLINE __m512 dot_row(const char* row, int64_t k, const uint16_t* x) {
   __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
   int64_t at = 0;
   for (; at + 2 * LANES <= k; at += 2 * LANES) {
-    _mm_prefetch((const char*)(w + at) + AHEAD, _MM_HINT_T0);
-    _mm_prefetch((const char*)(w + at) + AHEAD + 64, _MM_HINT_T0);
     even = _mm512_dpbf16_ps(even, load32(x + at, LANES), load32(w + at, LANES));
     odd = _mm512_dpbf16_ps(odd, load32(x + at + LANES, LANES), load32(w + at + LANES, LANES));
   }
@@ -100,15 +98,16 @@ static void rows_of(int n, const char* const w[NR], int64_t ahead, int64_t k, co
 
 void hy__gemv_bf16_avx512(const hy__matrix* w, int64_t first, int n, int64_t k, const uint16_t* x,
                           int64_t ldx, int m, float* out, int64_t ldo) {
+  const char* row = hy__matrix_at(w, first, 0);
+  int64_t stride = w->row * (int64_t)sizeof *x;
   for (int r = 0; r < n; r += NR) {
     int rows = n - r < NR ? n - r : NR;
     const char* four[NR];  // past the last row the last one again
-    for (int i = 0; i < NR; i++)
-      four[i] = hy__matrix_at(w, first + r + (i < rows ? i : rows - 1), 0);
+    for (int i = 0; i < NR; i++) four[i] = row + (r + (i < rows ? i : rows - 1)) * stride;
     if (m == 1)
       one_row(rows, four, k, x, out + r);
     else
-      rows_of(rows, four, NR * w->row * (int64_t)sizeof *x, k, x, ldx, m, out + r, ldo);
+      rows_of(rows, four, NR * stride, k, x, ldx, m, out + r, ldo);
   }
 }
 
