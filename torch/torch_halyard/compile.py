@@ -13,6 +13,7 @@ import weakref
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import default_partition
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import map_arg
@@ -312,6 +313,11 @@ def _compiler(kind, search_seconds):
     return compiler
 
 
+def _partition(joint, inputs, **options):
+    patterns.replace_joint(joint.graph)
+    return default_partition(joint, inputs, **options)
+
+
 def halyard(module, inputs, mode=None, options=None):
     """options={"superoptimize": seconds}: each graph is searched for a faster one that is equal, for at most so long; see docs/graphs.md."""
     options = options or {}
@@ -322,4 +328,4 @@ def halyard(module, inputs, mode=None, options=None):
     if not search_seconds >= 0:
         raise ValueError(f"superoptimize is a number of seconds, not {search_seconds}")
     compilers = {f"{place}_compiler": _compiler(kind, search_seconds) for place, kind in [("fw", "forward"), ("bw", "backward"), ("inference", "inference")]}
-    return aot_autograd(**compilers, decompositions=_decompositions())(module, inputs)
+    return aot_autograd(**compilers, decompositions=_decompositions(), partition_fn=_partition)(module, inputs)
