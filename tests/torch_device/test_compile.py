@@ -267,6 +267,31 @@ def test_a_mask_that_is_causal_is_not_read(hidden, causal):
     assert ("aten::arange" not in " ".join(torch_halyard.native_report())) == causal
 
 
+@pytest.mark.parametrize("window, causal", [(99, True), (3, False)])
+def test_dynamic_shapes_keep_the_patterns_of_attention(window, causal):
+    """Repeated heads, x[:] and a causal mask, which is known at each shape alone: a window hides nothing of a short sequence."""
+    def attend(q, k, v):
+        place = torch.arange(q.shape[2], device=q.device)
+        seen = (place[None] <= place[:, None]) & (place[None] > place[:, None] - window)
+        mask = torch.where(seen, 0.0, torch.finfo(q.dtype).min)
+        k, v = (t[:, :, None, :, :].expand(2, 2, 3, t.shape[2], 8).reshape(2, 6, t.shape[2], 8) for t in (k, v))
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype)[None, None])
+
+    fast = compiled(attend)
+    for length in (9, 12, 11, 9, 12, 11, 9, 12, 11):
+        q, k, v = (torch.randn(2, heads, length, 8, device="npu") for heads in (6, 2, 2))
+        for t in (q, k, v):
+            torch._dynamo.mark_dynamic(t, 2)
+        torch.testing.assert_close(fast(q, k, v), attend(q, k, v), rtol=1e-5, atol=1e-5)
+    from torch_halyard.compile import _compiled
+
+    graph, = (reference() for reference in _compiled)
+    texts = [torch.ops.halyard.graph_describe(step.number) for plan in graph.plans.values() for step in plan.steps if step.number is not None]
+    calls = [line for text in texts for line in text.splitlines() if "sdpa(" in line]
+    assert len(calls) == 3 and all(("none)" in call) == causal for call in calls)
+    assert not any("copy(" in text for text in texts)  # of the heads
+
+
 def rotate_half(x):
     half = x.shape[-1] // 2
     return torch.cat((-x[..., half:], x[..., :half]), dim=-1)

@@ -42,8 +42,10 @@ def clear_compile_report():
 
 # ---- nodes ----
 
-def _run(node, values):
+def _run(node, values, causal=()):
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+    if node in causal:
+        args = patterns.without_mask(args)
     result = node.target(*args, **kwargs)
     return _conformed(result, node.meta.get("val")) if _makes(node) else result
 
@@ -105,10 +107,10 @@ class _Step:
 
 
 class _Plan:
-    """A graph at one shape: the values that are no tensors, and the steps."""
+    """A graph at one shape: the values that are no tensors, the attentions whose mask is causal there, and the steps."""
 
-    def __init__(self, nodes, refused, constants, results, search_seconds):
-        self.refused, self.constants, self.results, self.search_seconds = refused, constants, results, search_seconds
+    def __init__(self, nodes, refused, constants, causal, results, search_seconds):
+        self.refused, self.constants, self.causal, self.results, self.search_seconds = refused, constants, causal, results, search_seconds
         self.steps = self._grouped([node for node in nodes if node not in constants])
         self._connect()
 
@@ -161,7 +163,7 @@ class _Plan:
             torch.ops.halyard.capture_begin()
             try:
                 for node in step.nodes:
-                    inner[node] = _run(node, inner)
+                    inner[node] = _run(node, inner, self.causal)
                     for used in node.all_input_nodes:
                         if used in uses:
                             uses[used] -= 1
@@ -259,7 +261,7 @@ class _Compiled:
                 reason = "falls back to the CPU" if now[0] != fallbacks else "draws random numbers"
             if reason:
                 refused[node] = self.splits[node] = reason
-        return _Plan(self.nodes, refused, constants, self.results, self.search_seconds)
+        return _Plan(self.nodes, refused, constants, patterns.causal_at(self.nodes, values), self.results, self.search_seconds)
 
     def _follow(self, plan, values):
         values.update(plan.constants)

@@ -16,12 +16,14 @@ LARGEST_MASK = 1 << 26  # elements of a mask that is looked at
 
 def replace_joint(graph):
     """Rewrites a training's graph before it is parted into forward and backward: that the halves of cosines are equal is known in the forward alone."""
+    _whole_slices(graph)
     _ropes(graph)
     graph.eliminate_dead_code()
 
 
 def replace(graph):
     """Rewrites an FX graph of AOTAutograd in place."""
+    _whole_slices(graph)
     _ropes(graph)
     causal = {}
     for node in list(graph.nodes):
@@ -47,6 +49,14 @@ def _cast_from(node, dtype, users=1):
     if _is(node, aten._to_copy.default, users) and node.kwargs == {"dtype": dtype}:
         return node.args[0]
     return node
+
+
+def _whole_slices(graph):
+    """x[:] is x. Dynamic shapes leave them in the graph."""
+    for node in list(graph.nodes):
+        if node.target is aten.slice.Tensor and tuple(node.args[2:]) == (0, torch.iinfo(torch.int64).max) and all(user.op != "output" for user in node.users):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
 
 
 def _rms_norm(graph, node):
@@ -201,15 +211,23 @@ def _repeated_heads(attention, place):
         attention.update_arg(place, wide.args[0])
 
 
+def _needed(node, is_given):
+    """The node and what it depends on, short of what is given; None where that includes an input, or random numbers."""
+    needed = dict.fromkeys([node])
+    for later in (order := [node]):
+        if later.op != "call_function" or isinstance(later.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in later.target.tags:
+            return None
+        fresh = dict.fromkeys(used for used in later.all_input_nodes if used not in needed and not is_given(used))
+        order.extend(fresh)
+        needed.update(fresh)
+    return needed
+
+
 def _constant(node):
     """The value of a node that depends on no input, computed in the host's memory; None where it does, or draws random numbers."""
-    needed, found = [node], {node}
-    for later in needed:
-        if later.op != "call_function" or not isinstance(later.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in later.target.tags:
-            return None
-        fresh = dict.fromkeys(used for used in later.all_input_nodes if used not in found)
-        needed.extend(fresh)
-        found.update(fresh)
+    found = _needed(node, lambda used: False)
+    if found is None or not all(isinstance(each.target, torch._ops.OpOverload) for each in found):
+        return None
     values = {}
     for each in node.graph.nodes:
         if each in found:
@@ -218,25 +236,57 @@ def _constant(node):
     return values[node]
 
 
-def _is_causal(mask):
-    """Whether it adds nothing below and on the diagonal, and hides all above it."""
-    shape = _value(mask).shape
-    if not all(isinstance(size, int) for size in shape) or shape.numel() != shape[-1] ** 2 or shape[-2] != shape[-1] or shape.numel() > LARGEST_MASK:
-        return False
-    added = _constant(mask)
-    if added is None or not added.dtype.is_floating_point:
+def _hides_the_future(added):
+    """Whether a mask adds nothing below and on the diagonal, and hides all above it."""
+    shape = added.shape
+    if not added.dtype.is_floating_point or shape[-2] != shape[-1] or shape.numel() != shape[-1] ** 2 or shape.numel() > LARGEST_MASK:
         return False
     below = torch.ones(shape[-2:], dtype=torch.bool).tril()
     return bool(torch.where(below, added == 0, added <= torch.finfo(added.dtype).min).all())
 
 
+def _is_causal(mask):
+    shape = _value(mask).shape
+    if not all(isinstance(size, int) for size in shape) or shape.numel() > LARGEST_MASK:
+        return False
+    added = _constant(mask)
+    return added is not None and _hides_the_future(added)
+
+
+def _mask_of(node):
+    mask = node.args[3] if node.target is aten._scaled_dot_product_fused_attention_overrideable.default and len(node.args) == 4 else None
+    return mask if isinstance(mask, torch.fx.Node) else None
+
+
+def without_mask(args):
+    """The arguments of an attention that leaves out by itself what its mask would hide."""
+    return *args[:3], None, 0.0, True
+
+
 def _causal_mask(attention, known):
-    """A mask that is causal whatever the inputs are: attention leaves out by itself what it hides. `known`: masks looked at before."""
-    mask = attention.args[3] if len(attention.args) == 4 else None
-    if not isinstance(mask, torch.fx.Node) or not _value(attention.args[0]).shape[-2] == _value(attention.args[1]).shape[-2] == _value(mask).shape[-1]:
+    """A mask that is causal whatever the inputs are. `known`: masks looked at before."""
+    mask = _mask_of(attention)
+    if mask is None or not _value(attention.args[0]).shape[-2] == _value(attention.args[1]).shape[-2] == _value(mask).shape[-1]:
         return
     if mask not in known:
         with unset_fake_temporarily(), torch.no_grad():
             known[mask] = _is_causal(mask)
     if known[mask]:
-        attention.args = (*attention.args[:3], None, 0.0, True)
+        attention.args = without_mask(attention.args)
+
+
+def causal_at(nodes, values):
+    """Of a graph with dynamic shapes: the attentions whose mask depends on the shapes alone and is causal at those of this call."""
+    def is_size(node):
+        return node in values and isinstance(values[node], int)
+
+    known, found = {}, set()
+    for node in nodes:
+        mask = _mask_of(node)
+        if mask is None or not values[node.args[0]].shape[-2] == values[node.args[1]].shape[-2] == values[mask].shape[-1]:
+            continue
+        if mask not in known:
+            known[mask] = _needed(mask, is_size) is not None and values[mask].numel() <= LARGEST_MASK and _hides_the_future(values[mask].cpu())
+        if known[mask]:
+            found.add(node)
+    return found
