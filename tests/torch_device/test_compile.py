@@ -267,6 +267,115 @@ def test_a_mask_that_is_causal_is_not_read(hidden, causal):
     assert ("aten::arange" not in " ".join(torch_halyard.native_report())) == causal
 
 
+@pytest.mark.parametrize("window, causal", [(99, True), (3, False)])
+def test_dynamic_shapes_keep_the_patterns_of_attention(window, causal):
+    """Repeated heads, x[:] and a causal mask, which is known at each shape alone: a window hides nothing of a short sequence."""
+    def attend(q, k, v):
+        place = torch.arange(q.shape[2], device=q.device)
+        seen = (place[None] <= place[:, None]) & (place[None] > place[:, None] - window)
+        mask = torch.where(seen, 0.0, torch.finfo(q.dtype).min)
+        k, v = (t[:, :, None, :, :].expand(2, 2, 3, t.shape[2], 8).reshape(2, 6, t.shape[2], 8) for t in (k, v))
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype)[None, None])
+
+    fast = compiled(attend)
+    for length in (9, 12, 11, 9, 12, 11, 9, 12, 11):
+        q, k, v = (torch.randn(2, heads, length, 8, device="npu") for heads in (6, 2, 2))
+        for t in (q, k, v):
+            torch._dynamo.mark_dynamic(t, 2)
+        torch.testing.assert_close(fast(q, k, v), attend(q, k, v), rtol=1e-5, atol=1e-5)
+    from torch_halyard.compile import _compiled
+
+    graph, = (reference() for reference in _compiled)
+    texts = [torch.ops.halyard.graph_describe(step.number) for plan in graph.plans.values() for step in plan.steps if step.number is not None]
+    calls = [line for text in texts for line in text.splitlines() if "sdpa(" in line]
+    assert len(calls) == 3 and all(("none)" in call) == causal for call in calls)
+    assert not any("copy(" in text for text in texts)  # of the heads
+
+
+def rotate_half(x):
+    half = x.shape[-1] // 2
+    return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+
+
+def spelt_out_rope(x, freqs, halves=lambda f: torch.cat((f, f), dim=-1)):
+    """x [batch, tokens, heads, size], turned as [batch, heads, tokens, size]."""
+    angles = halves(torch.arange(x.shape[1], device=x.device)[:, None] * freqs)
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    x = x.transpose(1, 2)
+    return x * cos + rotate_half(x) * sin
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.float16, 2e-3), (torch.bfloat16, 2e-2)])
+def test_rotary_embeddings_become_one_op(dtype, tolerance):
+    """Held to f32: what is rounded once is no further from it than what is rounded after every op."""
+    freqs = 1 / 100 ** torch.arange(0, 1, 1 / 4, device="npu")
+    turned = compiled(lambda x, freqs: spelt_out_rope(x, freqs))
+    for _ in range(3):
+        x = torch.randn(2, 5, 3, 8).to(dtype).to("npu")
+        torch.testing.assert_close(turned(x, freqs).float(), spelt_out_rope(x.float(), freqs), rtol=tolerance, atol=tolerance)
+    report, = torch_halyard.compile_report()
+    assert report["calls"] == (7 if dtype == torch.float32 else 9)  # arange, its cast, mul, cat, cos, sin, their casts, rope
+
+
+def test_rotary_embeddings_turn_the_gradient_back():
+    """The number of tokens changes from call to call, and x is used for something else as well."""
+    from torch_halyard.compile import MAX_SHAPES
+
+    freqs = torch.randn(4, device="npu")
+
+    def step(x, freqs):
+        return (spelt_out_rope(x, freqs).exp() * 2 + x.transpose(1, 2)).relu()
+
+    fast = compiled(step)
+    for length in [*range(9, 9 + MAX_SHAPES + 2)] * 2:
+        inputs = [torch.randn(2, length, 3, 8, device="npu", requires_grad=True)]
+        inputs.append(inputs[0].detach().clone().requires_grad_())
+        torch._dynamo.mark_dynamic(inputs[0], 1)
+        weight = torch.randn(2, 3, length, 8, device="npu")
+        got, want = (run(x, freqs) for run, x in zip((fast, step), inputs))
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+        for result in (got, want):
+            (result * weight).sum().backward()
+        torch.testing.assert_close(inputs[0].grad, inputs[1].grad, rtol=1e-5, atol=1e-5)
+    forward, backward = torch_halyard.compile_report()
+    assert forward["shapes"] == backward["shapes"] == MAX_SHAPES
+    assert backward["calls"] == 7
+
+
+@pytest.mark.parametrize("change", ["halves", "sign", "order", "sum"])
+def test_what_is_almost_a_rotary_embedding_stays(change):
+    freqs = torch.randn(4, device="npu")
+    halves = (lambda f: torch.cat((f, 2 * f), dim=-1)) if change == "halves" else lambda f: torch.cat((f, f), dim=-1)
+
+    def turn(x, freqs):
+        angles = halves(torch.arange(x.shape[1], device=x.device)[:, None] * freqs)
+        x = x.transpose(1, 2)
+        first, second = x[..., :4], x[..., 4:]
+        if change == "order":
+            first, second = second, first
+        other = torch.cat((first if change == "sign" else -second, second if change == "sign" else first), dim=-1)
+        return (x * angles.cos() - other * angles.sin()) if change == "sum" else x * angles.cos() + other * angles.sin()
+
+    fast = compiled(turn)
+    for _ in range(3):
+        x = torch.randn(2, 5, 3, 8, device="npu")
+        torch.testing.assert_close(fast(x, freqs), turn(x, freqs), rtol=1e-5, atol=1e-5)
+
+
+def test_qwen2s_layers_are_few_calls():
+    """Of one layer: two norms, seven products, two rotations, attention, silu with its product, two sums."""
+    ids, counts = tokens(1, 9).to("npu"), []
+    for layers in (1, 2):
+        fast = compiled(qwen2(num_hidden_layers=layers).to("npu"))
+        with torch.no_grad():
+            for _ in range(3):
+                fast(ids, use_cache=False)
+        counts.append(torch_halyard.compile_report()[-1])
+    assert counts[1]["calls"] - counts[0]["calls"] <= 16
+    if torch.npu.get_device_properties(0).backend == "cpu":
+        assert counts[1]["launches"] - counts[0]["launches"] <= 15
+
+
 # ---- torch.profiler ----
 
 @since(2, 13)

@@ -1,4 +1,4 @@
-// torch.distributed through the host: tensors are lent to Gloo, or copied there and back.
+// torch.distributed through the host: Gloo's collectives on what Stage lends or copies.
 //
 // The shim knows no Python, so a process group passes between it and Python by its registered name.
 #include "process_group.h"
@@ -10,109 +10,12 @@
 
 #include <set>
 
-#include "fallback.h"
-
 namespace halyard_torch {
 
 using at::Tensor;
 using c10d::OpType;
-using c10d::ReduceOp;
 
 namespace {
-
-// The host's side of a collective's tensors.
-class Stage {
- public:
-  Tensor read(const Tensor& t) { return host(t, true, false); }
-  Tensor write(const Tensor& t) { return host(t, false, true); }
-  Tensor update(const Tensor& t) { return host(t, true, true); }
-  template <Tensor (Stage::*side)(const Tensor&)>
-  Tensors all(const Tensors& list) {
-    Tensors made;
-    for (const Tensor& t : list) made.push_back((this->*side)(t));
-    return made;
-  }
-  template <Tensor (Stage::*side)(const Tensor&)>
-  std::vector<Tensors> all(const std::vector<Tensors>& lists) {
-    std::vector<Tensors> made;
-    for (const Tensors& list : lists) made.push_back(all<side>(list));
-    return made;
-  }
-
-  // Gloo has no average: SUM instead, and finish() divides.
-  ReduceOp divided(const ReduceOp& op, int size) {
-    if (op.op_ != ReduceOp::AVG) return op;
-    for (auto& result : results_)
-      TORCH_CHECK_TYPE(result.there.is_floating_point() || result.there.is_complex(),
-                       "the average takes floating-point tensors, not ",
-                       result.there.scalar_type());
-    divisor_ = size;
-    return ReduceOp::SUM;
-  }
-
-  // In whichever thread the collective ends.
-  void finish() {
-    at::AutoDispatchBelowADInplaceOrView guard;
-    for (auto& result : results_) {
-      if (divisor_ > 1) result.here.div_(divisor_);
-      if (!result.lent) result.there.copy_(result.here);
-    }
-    // What was copied is there when the work is done, whatever stream looks at it.
-    std::set<int> devices;
-    for (auto& result : results_)
-      if (!result.lent && result.there.is_privateuseone())
-        devices.insert(result.there.get_device());
-    for (int device : devices) {
-      auto& slot = current_slot(device);
-      std::lock_guard<std::mutex> lock(slot.mutex);
-      check(hy_stream_sync(slot.handle));
-    }
-  }
-
-  // Gloo keeps its tensors a little longer than it needs them, but no longer the device's memory.
-  void take_back() {
-    for (auto& storage : lent_) storage.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr());
-  }
-
-  Tensors results() const {
-    Tensors list;
-    for (auto& result : results_) list.push_back(result.there);
-    return list;
-  }
-
- private:
-  struct Result {
-    Tensor there, here;
-    bool lent;
-  };
-
-  Tensor host(const Tensor& t, bool read, bool written) {
-    at::AutoDispatchBelowADInplaceOrView guard;
-    bool lent = t.is_privateuseone() && t.is_contiguous() && is_host(t.get_device());
-    Tensor here = lent            ? lend(t, borrowed(t.storage()))
-                  : t.is_cpu()    ? t
-                  : t.is_sparse() ? t.cpu()
-                  : read          ? t.cpu().contiguous()
-                                  : at::empty(t.sizes(), t.options().device(at::kCPU));
-    if (written) results_.push_back({t, here, lent || t.is_cpu()});
-    if (lent) lent_.push_back(here.storage());
-    return here;
-  }
-
-  // The device's memory as a storage of the host's that keeps it alive.
-  static c10::Storage borrowed(const c10::Storage& storage) {
-    auto* owner = new c10::Storage(storage);
-    c10::DataPtr data(
-        const_cast<void*>(storage.data()), owner,
-        [](void* context) { delete static_cast<c10::Storage*>(context); }, c10::DeviceType::CPU);
-    return {c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(data),
-            c10::GetAllocator(c10::DeviceType::CPU), true};
-  }
-
-  std::vector<Result> results_;
-  std::vector<c10::Storage> lent_;
-  int divisor_ = 1;
-};
 
 // Messages and reduce_scatter of Gloo's, which end only while they are waited for and have no
 // future.
@@ -171,7 +74,6 @@ void DeviceWork::complete(std::exception_ptr error) {
   finish(error);
 }
 
-template <class Stage>
 WorkPtr HostGroup::follow(const WorkPtr& host, OpType type, Stage stage) {
   // The token goes last.
   struct Collective {

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "runtime.h"
+#include "stage.h"
 
 namespace halyard_torch {
 
 using c10d::Work;
-using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<Work>;
 
 // A collective under way, or enqueued. Its future holds the device's tensors; waiting for either
@@ -117,7 +117,6 @@ class HostGroup : public c10d::Backend {
 
  private:
   // As `host` ends, in whichever thread that is.
-  template <class Stage>
   WorkPtr follow(const WorkPtr& host, c10d::OpType type, Stage stage);
 
   std::shared_ptr<Outstanding> outstanding_ = std::make_shared<Outstanding>();

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "process_group.h"
 #include "stream_error.h"
@@ -18,14 +19,14 @@ using at::Tensor;
 using c10d::OpType;
 using c10d::ReduceOp;
 
-bool reduction(const ReduceOp& op, hy_reduce_op* found) {
+std::optional<hy_reduce_op> reduction(const ReduceOp& op) {
   switch (op.op_) {
-    case ReduceOp::SUM: *found = HY_REDUCE_SUM; return true;
-    case ReduceOp::PRODUCT: *found = HY_REDUCE_PROD; return true;
-    case ReduceOp::MIN: *found = HY_REDUCE_MIN; return true;
-    case ReduceOp::MAX: *found = HY_REDUCE_MAX; return true;
-    case ReduceOp::AVG: *found = HY_REDUCE_AVG; return true;
-    default: return false;
+    case ReduceOp::SUM: return HY_REDUCE_SUM;
+    case ReduceOp::PRODUCT: return HY_REDUCE_PROD;
+    case ReduceOp::MIN: return HY_REDUCE_MIN;
+    case ReduceOp::MAX: return HY_REDUCE_MAX;
+    case ReduceOp::AVG: return HY_REDUCE_AVG;
+    default: return std::nullopt;
   }
 }
 
@@ -53,18 +54,16 @@ class CommGroup final : public HostGroup {
   }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    hy_reduce_op op;
-    if (!has_comm(tensors) || !reduces(tensors, options.reduceOp, &op))
-      return HostGroup::allreduce(tensors, options);
-    return reduce_all(OpType::ALLREDUCE, tensors, op);
+    auto op = reduction_of(tensors, options.reduceOp);
+    if (!has_comm(tensors) || !op) return HostGroup::allreduce(tensors, options);
+    return reduce_all(OpType::ALLREDUCE, tensors, *op);
   }
 
   WorkPtr allreduce_coalesced(Tensors& tensors,
                               const c10d::AllreduceCoalescedOptions& options) override {
-    hy_reduce_op op;
-    if (!has_comm(tensors) || !reduces(tensors, options.reduceOp, &op))
-      return HostGroup::allreduce_coalesced(tensors, options);
-    return reduce_all(OpType::ALLREDUCE_COALESCED, tensors, op);
+    auto op = reduction_of(tensors, options.reduceOp);
+    if (!has_comm(tensors) || !op) return HostGroup::allreduce_coalesced(tensors, options);
+    return reduce_all(OpType::ALLREDUCE_COALESCED, tensors, *op);
   }
 
   WorkPtr _allgather_base(Tensor& output, Tensor& input,
@@ -82,18 +81,18 @@ class CommGroup final : public HostGroup {
 
   WorkPtr _reduce_scatter_base(Tensor& output, Tensor& input,
                                const c10d::ReduceScatterOptions& options) override {
-    hy_reduce_op op;
-    if (!has_comm({output, input}) || !reduces({input}, options.reduceOp, &op))
+    auto op = reduction_of({input}, options.reduceOp);
+    if (!has_comm({output, input}) || !op)
       return HostGroup::_reduce_scatter_base(output, input, options);
-    return reduce_parts({output}, {input}, op);
+    return reduce_parts({output}, {input}, *op);
   }
 
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override {
-    hy_reduce_op op;
-    if (!has_comm(inputs) || !reduces(inputs, options.reduceOp, &op))
+    auto op = reduction_of(inputs, options.reduceOp);
+    if (!has_comm(inputs) || !op)
       return HostGroup::reduce_scatter_tensor_coalesced(outputs, inputs, options);
-    return reduce_parts(outputs, inputs, op);
+    return reduce_parts(outputs, inputs, *op);
   }
 
  private:
@@ -105,10 +104,11 @@ class CommGroup final : public HostGroup {
            hy_comm_is_native(device_at(tensors[0].get_device()));
   }
 
-  static bool reduces(const Tensors& tensors, const ReduceOp& op, hy_reduce_op* found) {
+  // None where communicators lack the reduction, or the type of one of the tensors.
+  static std::optional<hy_reduce_op> reduction_of(const Tensors& tensors, const ReduceOp& op) {
     for (const Tensor& t : tensors)
-      if (dtype_of(t.scalar_type()) == HY_NONE || t.scalar_type() == at::kBool) return false;
-    return reduction(op, found);
+      if (dtype_of(t.scalar_type()) == HY_NONE || t.scalar_type() == at::kBool) return std::nullopt;
+    return reduction(op);
   }
 
   WorkPtr reduce_all(OpType type, const Tensors& tensors, hy_reduce_op op) {

@@ -13,6 +13,7 @@ import weakref
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import default_partition
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import map_arg
@@ -41,8 +42,10 @@ def clear_compile_report():
 
 # ---- nodes ----
 
-def _run(node, values):
+def _run(node, values, causal=()):
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+    if node in causal:
+        args = patterns.without_mask(args)
     result = node.target(*args, **kwargs)
     return _conformed(result, node.meta.get("val")) if _makes(node) else result
 
@@ -104,10 +107,10 @@ class _Step:
 
 
 class _Plan:
-    """A graph at one shape: the values that are no tensors, and the steps."""
+    """A graph at one shape: the values that are no tensors, the attentions whose mask is causal there, and the steps."""
 
-    def __init__(self, nodes, refused, constants, results, search_seconds):
-        self.refused, self.constants, self.results, self.search_seconds = refused, constants, results, search_seconds
+    def __init__(self, nodes, refused, constants, causal, results, search_seconds):
+        self.refused, self.constants, self.causal, self.results, self.search_seconds = refused, constants, causal, results, search_seconds
         self.steps = self._grouped([node for node in nodes if node not in constants])
         self._connect()
 
@@ -160,7 +163,7 @@ class _Plan:
             torch.ops.halyard.capture_begin()
             try:
                 for node in step.nodes:
-                    inner[node] = _run(node, inner)
+                    inner[node] = _run(node, inner, self.causal)
                     for used in node.all_input_nodes:
                         if used in uses:
                             uses[used] -= 1
@@ -258,7 +261,7 @@ class _Compiled:
                 reason = "falls back to the CPU" if now[0] != fallbacks else "draws random numbers"
             if reason:
                 refused[node] = self.splits[node] = reason
-        return _Plan(self.nodes, refused, constants, self.results, self.search_seconds)
+        return _Plan(self.nodes, refused, constants, patterns.causal_at(self.nodes, values), self.results, self.search_seconds)
 
     def _follow(self, plan, values):
         values.update(plan.constants)
@@ -312,6 +315,11 @@ def _compiler(kind, search_seconds):
     return compiler
 
 
+def _partition(joint, inputs, **options):
+    patterns.replace_joint(joint.graph)
+    return default_partition(joint, inputs, **options)
+
+
 def halyard(module, inputs, mode=None, options=None):
     """options={"superoptimize": seconds}: each graph is searched for a faster one that is equal, for at most so long; see docs/graphs.md."""
     options = options or {}
@@ -322,4 +330,4 @@ def halyard(module, inputs, mode=None, options=None):
     if not search_seconds >= 0:
         raise ValueError(f"superoptimize is a number of seconds, not {search_seconds}")
     compilers = {f"{place}_compiler": _compiler(kind, search_seconds) for place, kind in [("fw", "forward"), ("bw", "backward"), ("inference", "inference")]}
-    return aot_autograd(**compilers, decompositions=_decompositions())(module, inputs)
+    return aot_autograd(**compilers, decompositions=_decompositions(), partition_fn=_partition)(module, inputs)

@@ -1,7 +1,7 @@
 """Patterns in graphs of torch.compile(backend="halyard"): what models spell out in small ops becomes the one op that they mean.
 
 A pattern is replaced only where nothing else uses a value inside it, which a training's forward graph often does: its backward does.
-RMS norms keep f32 until the end, where a model that computes in 16 bits rounds before the weight as well.
+RMS norms and rotary embeddings keep f32 until the end, where a model that computes in 16 bits rounds in between as well.
 """
 
 import operator
@@ -14,8 +14,17 @@ aten = torch.ops.aten
 LARGEST_MASK = 1 << 26  # elements of a mask that is looked at
 
 
+def replace_joint(graph):
+    """Rewrites a training's graph before it is parted into forward and backward: that the halves of cosines are equal is known in the forward alone."""
+    _whole_slices(graph)
+    _ropes(graph)
+    graph.eliminate_dead_code()
+
+
 def replace(graph):
     """Rewrites an FX graph of AOTAutograd in place."""
+    _whole_slices(graph)
+    _ropes(graph)
     causal = {}
     for node in list(graph.nodes):
         if node.target is aten.mul.Tensor:
@@ -40,6 +49,14 @@ def _cast_from(node, dtype, users=1):
     if _is(node, aten._to_copy.default, users) and node.kwargs == {"dtype": dtype}:
         return node.args[0]
     return node
+
+
+def _whole_slices(graph):
+    """x[:] is x. Dynamic shapes leave them in the graph."""
+    for node in list(graph.nodes):
+        if node.target is aten.slice.Tensor and tuple(node.args[2:]) == (0, torch.iinfo(torch.int64).max) and all(user.op != "output" for user in node.users):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
 
 
 def _rms_norm(graph, node):
@@ -67,6 +84,120 @@ def _rms_norm(graph, node):
         return
 
 
+# ---- rotary position embedding ----
+
+_KEEP_HALVES = {aten.cos.default, aten.sin.default, aten._to_copy.default, torch.ops.prims.convert_element_type.default, aten.alias.default}
+
+
+def _equal_halves(node):
+    """Whether the last dimension is cat((freqs, freqs)) behind ops that keep it so."""
+    while isinstance(node, torch.fx.Node):
+        if node.target is aten.cat.default:
+            parts, dim = node.args[0], node.args[1] if len(node.args) > 1 else 0
+            return len(parts) == 2 and parts[0] is parts[1] and dim in (-1, _value(node).dim() - 1)
+        if node.target in (aten.unsqueeze.default, aten.slice.Tensor):
+            if (node.args[1] if len(node.args) > 1 else 0) in (-1, _value(node).dim() - 1):
+                return False
+        elif node.target is aten.mul.Tensor:
+            factor = node.args[1]
+            if isinstance(factor, torch.fx.Node) and isinstance(_value(factor), torch.Tensor) and _value(factor).dim() > 0:
+                return False
+        elif node.target not in _KEEP_HALVES:
+            return False
+        node = node.args[0]
+    return False
+
+
+def _half_of(node):
+    """("first" or "second", x) of a slice that is a half of x along the last dimension."""
+    if not _is(node, aten.slice.Tensor) or len(node.args) != 4:
+        return None, None
+    x, dim, start, end = node.args
+    size = _value(x).shape[-1]
+    if not isinstance(size, int) or size % 2 or dim not in (-1, _value(x).dim() - 1):
+        return None, None
+    return {(0, size // 2): "first", (size // 2, size): "second"}.get((start, min(end, size))), x
+
+
+def _negated(node):
+    return node.args[0] if _is(node, aten.neg.default) else None
+
+
+def _rotated(node):
+    """x of cat((-x2, x1)), x1 and x2 being its halves; None where it is something else."""
+    if not _is(node, aten.cat.default) or len(node.args) != 2 or node.args[1] not in (-1, _value(node).dim() - 1) or len(node.args[0]) != 2:
+        return None
+    (second, x), (first, same) = _half_of(_negated(node.args[0][0])), _half_of(node.args[0][1])
+    return x if (first, second) == ("first", "second") and x is same else None
+
+
+def _spread(node):
+    """A half that slice_scatter puts among zeros, and where: what the gradient of a slice is."""
+    if not _is(node, aten.slice_scatter.default) or len(node.args) != 5 or not isinstance(node.args[0], torch.fx.Node):
+        return None, None
+    zeros, half, dim, start, end = node.args
+    size = _value(node).shape[-1]
+    if zeros.target is not aten.full.default or zeros.args[1] != 0 or not isinstance(size, int) or dim not in (-1, _value(node).dim() - 1):
+        return None, None
+    return {(0, size // 2): "first", (size // 2, size): "second"}.get((start, min(end, size))), half
+
+
+def _rotated_back(node):
+    """x of cat((x2, -x1)) as the gradient of the rotation has it, each half added to zeros; None where it is something else."""
+    if not _is(node, aten.add.Tensor) or node.kwargs:
+        return None
+    for one, other in (node.args, node.args[::-1]):
+        (low, half), (high, negated) = _spread(one), _spread(other)
+        if (low, high) == ("first", "second"):
+            (second, x), (first, same) = _half_of(half), _half_of(_negated(negated))
+            return x if (first, second) == ("first", "second") and x is same and len(x.users) == 2 else None
+    return None
+
+
+def _turn(node):
+    """(x, cos, sin, inverse) of x * cos + rotated(x) * sin, or of its gradient x * cos + rotated_back(x * sin)."""
+    for straight, turned in (node.args, node.args[::-1]):
+        if not _is(straight, aten.mul.Tensor):
+            continue
+        inverse = not _is(turned, aten.mul.Tensor)
+        product = _rotated_back(turned) if inverse else turned
+        if product is None or not _is(product, aten.mul.Tensor, users=2 if inverse else 1):
+            continue
+        for x, cos in (straight.args, straight.args[::-1]):
+            for other, sin in (product.args, product.args[::-1]):
+                if isinstance(x, torch.fx.Node) and x is (other if inverse else _rotated(other)):
+                    return x, cos, sin, inverse
+    return None
+
+
+def _ropes(graph):
+    halves = {}
+
+    def half(angles):
+        if angles not in halves:
+            dim = _value(angles).dim() - 1
+            with graph.inserting_after(angles):
+                halves[angles] = graph.call_function(aten.slice.Tensor, (angles, dim, 0, _value(angles).shape[-1] // 2))
+            halves[angles].meta = {**angles.meta, "val": aten.slice.Tensor(_value(angles), *halves[angles].args[1:])}
+        return halves[angles]
+
+    for node in list(graph.nodes):
+        found = _turn(node) if node.target is aten.add.Tensor and not node.kwargs else None
+        if found is None:
+            continue
+        x, cos, sin, inverse = found
+        if not _equal_halves(cos) or not _equal_halves(sin) or _value(x).shape != _value(node).shape or _value(cos).shape[-1] != _value(x).shape[-1]:
+            continue
+        if not _value(x).dtype == _value(cos).dtype == _value(sin).dtype == _value(node).dtype or not _value(node).dtype.is_floating_point:
+            continue
+        with graph.inserting_before(node):
+            rope = graph.call_function(torch.ops.halyard.rope.default, (x, half(cos), half(sin), inverse))
+        rope.meta = dict(node.meta)
+        node.replace_all_uses_with(rope)
+
+
+# ---- attention ----
+
 def _repeated_heads(attention, place):
     """Keys and values that a model repeats for the heads that share them: attention takes them as they are."""
     flat = attention.args[place]
@@ -80,15 +211,23 @@ def _repeated_heads(attention, place):
         attention.update_arg(place, wide.args[0])
 
 
+def _needed(node, is_given):
+    """The node and what it depends on, short of what is given; None where that includes an input, or random numbers."""
+    needed = dict.fromkeys([node])
+    for later in (order := [node]):
+        if later.op != "call_function" or isinstance(later.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in later.target.tags:
+            return None
+        fresh = dict.fromkeys(used for used in later.all_input_nodes if used not in needed and not is_given(used))
+        order.extend(fresh)
+        needed.update(fresh)
+    return needed
+
+
 def _constant(node):
     """The value of a node that depends on no input, computed in the host's memory; None where it does, or draws random numbers."""
-    needed, found = [node], {node}
-    for later in needed:
-        if later.op != "call_function" or not isinstance(later.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in later.target.tags:
-            return None
-        fresh = dict.fromkeys(used for used in later.all_input_nodes if used not in found)
-        needed.extend(fresh)
-        found.update(fresh)
+    found = _needed(node, lambda used: False)
+    if found is None or not all(isinstance(each.target, torch._ops.OpOverload) for each in found):
+        return None
     values = {}
     for each in node.graph.nodes:
         if each in found:
@@ -97,25 +236,57 @@ def _constant(node):
     return values[node]
 
 
-def _is_causal(mask):
-    """Whether it adds nothing below and on the diagonal, and hides all above it."""
-    shape = _value(mask).shape
-    if not all(isinstance(size, int) for size in shape) or shape.numel() != shape[-1] ** 2 or shape[-2] != shape[-1] or shape.numel() > LARGEST_MASK:
-        return False
-    added = _constant(mask)
-    if added is None or not added.dtype.is_floating_point:
+def _hides_the_future(added):
+    """Whether a mask adds nothing below and on the diagonal, and hides all above it."""
+    shape = added.shape
+    if not added.dtype.is_floating_point or shape[-2] != shape[-1] or shape.numel() != shape[-1] ** 2 or shape.numel() > LARGEST_MASK:
         return False
     below = torch.ones(shape[-2:], dtype=torch.bool).tril()
     return bool(torch.where(below, added == 0, added <= torch.finfo(added.dtype).min).all())
 
 
+def _is_causal(mask):
+    shape = _value(mask).shape
+    if not all(isinstance(size, int) for size in shape) or shape.numel() > LARGEST_MASK:
+        return False
+    added = _constant(mask)
+    return added is not None and _hides_the_future(added)
+
+
+def _mask_of(node):
+    mask = node.args[3] if node.target is aten._scaled_dot_product_fused_attention_overrideable.default and len(node.args) == 4 else None
+    return mask if isinstance(mask, torch.fx.Node) else None
+
+
+def without_mask(args):
+    """The arguments of an attention that leaves out by itself what its mask would hide."""
+    return *args[:3], None, 0.0, True
+
+
 def _causal_mask(attention, known):
-    """A mask that is causal whatever the inputs are: attention leaves out by itself what it hides. `known`: masks looked at before."""
-    mask = attention.args[3] if len(attention.args) == 4 else None
-    if not isinstance(mask, torch.fx.Node) or not _value(attention.args[0]).shape[-2] == _value(attention.args[1]).shape[-2] == _value(mask).shape[-1]:
+    """A mask that is causal whatever the inputs are. `known`: masks looked at before."""
+    mask = _mask_of(attention)
+    if mask is None or not _value(attention.args[0]).shape[-2] == _value(attention.args[1]).shape[-2] == _value(mask).shape[-1]:
         return
     if mask not in known:
         with unset_fake_temporarily(), torch.no_grad():
             known[mask] = _is_causal(mask)
     if known[mask]:
-        attention.args = (*attention.args[:3], None, 0.0, True)
+        attention.args = without_mask(attention.args)
+
+
+def causal_at(nodes, values):
+    """Of a graph with dynamic shapes: the attentions whose mask depends on the shapes alone and is causal at those of this call."""
+    def is_size(node):
+        return node in values and isinstance(values[node], int)
+
+    known, found = {}, set()
+    for node in nodes:
+        mask = _mask_of(node)
+        if mask is None or not values[node.args[0]].shape[-2] == values[node.args[1]].shape[-2] == values[mask].shape[-1]:
+            continue
+        if mask not in known:
+            known[mask] = _needed(mask, is_size) is not None and values[mask].numel() <= LARGEST_MASK and _hides_the_future(values[mask].cpu())
+        if known[mask]:
+            found.add(node)
+    return found
