@@ -93,7 +93,7 @@ HY__TARGET_END
 
 const hy__gemm_kernel hy__gemm_bf16_avx512 = {.mr = MR,
                                               .nr = NR,
-                                              .kc = 384,
+                                              .kc = 512,
                                               .unit = UNIT,
                                               .align = 1,
                                               .pack_a = pack_a,

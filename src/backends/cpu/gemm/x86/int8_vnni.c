@@ -102,7 +102,7 @@ HY__TARGET_END
 
 const hy__gemm_kernel hy__gemm_int8_vnni = {.mr = MR,
                                             .nr = NR,
-                                            .kc = 384,
+                                            .kc = 512,
                                             .unit = UNIT,
                                             .align = 1,
                                             .extra = 1,

@@ -252,7 +252,7 @@ HY__TARGET_END
 
 const hy__gemm_kernel hy__sgemm_avx512 = {.mr = MR,
                                           .nr = NR,
-                                          .kc = 384,
+                                          .kc = 512,
                                           .unit = 1,
                                           .align = 1,
                                           .pack_a = pack_a,
