@@ -14,7 +14,7 @@
 #include "support/close.h"
 #include "support/isa_levels.h"
 
-enum { MAX_A = 70 * 1700 * 2, MAX_B = 1700 * 70 * 2 };
+enum { MAX_A = 70 * 2100 * 2, MAX_B = 2100 * 70 * 2 };
 static unsigned char a_memory[MAX_A * 4], b_memory[MAX_B * 4];
 static float sums[70 * 80];
 static uint32_t random_state = 7;
@@ -74,7 +74,7 @@ static void check(const hy__gemm_kernel* kernel, hy_dtype dtype, int64_t m, int6
 static void check_kernel(const hy__gemm_kernel* kernel, hy_dtype dtype) {
   static const int64_t sizes[][3] = {{1, 1, 1},      {14, 32, 64},  {15, 33, 65},
                                      {32, 32, 128},  {33, 31, 63},  {5, 70, 3},
-                                     {40, 64, 1600}, {70, 5, 1543}, {29, 47, 130}};
+                                     {40, 64, 2100}, {70, 5, 2051}, {29, 47, 130}};
   fill(a_memory, dtype, MAX_A);
   fill(b_memory, dtype, MAX_B);
   for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {

@@ -183,7 +183,7 @@ static void epilogue_empty(const hy__gemm* g) {
 // place, or packing it, costs about a quarter of one, and is done again for each group of columns.
 // With no more tasks than threads, and rows divided, each packs its own rows: no thread waits for
 // another before it multiplies, and what it packed is in its own cache. A panel that another thread
-// packed has to come from that one's cache, for a tile and a half.
+// packed has to come from that one's cache the first time, for a tile and a quarter more.
 static void divide(job* j) {
   int64_t threads = hy__pool_threads(), panels = ceil_div(j->g->n, j->kernel->nr);
   int64_t fit = GROUP_WORDS / divisors[j->g->tiles].group /
@@ -197,8 +197,9 @@ static void divide(job* j) {
     for (int64_t group = min_i64(fit > 0 ? fit : 1, panels); group > 0; group--) {
       int64_t tasks = ceil_div(panels, group) * ceil_div(j->row_panels, part);
       bool own = !in_place && tasks <= threads && part < j->row_panels;
-      int64_t bring = own || in_place || threads == 1 ? part : 6 * part;
-      int64_t takes = ceil_div(tasks, threads) * (4 * group * (part + 4) + bring);
+      int64_t turns = ceil_div(tasks, threads);
+      int64_t takes = turns * (4 * group * (part + 4) + part);
+      if (!own && !in_place && threads > 1) takes += 5 * min_i64(turns * part, j->row_panels);
       if (takes >= soonest) continue;
       soonest = takes;
       if (!in_place) j->source = own ? OWN_ROWS : SHARED_ROWS;
@@ -228,7 +229,7 @@ bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
   int64_t most = PACKED_WORDS / words;
   if (own_c) most = min_i64(most, OWN_SUMS / g->n);
   int64_t panels = ceil_div(g->m, kernel->mr);
-  int64_t fit = in_place && g->c ? panels : most / kernel->mr;
+  int64_t fit = in_place && g->c ? panels : ceil_div(most, kernel->mr);
   int64_t block = (fit > 0 ? ceil_div(panels, ceil_div(panels, fit)) : 1) * kernel->mr;
   float* sums =
       own_c ? hy__scratch_get(HY__SCRATCH_GEMM_C, (size_t)(block * g->n) * sizeof *sums) : NULL;

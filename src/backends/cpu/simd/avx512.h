@@ -88,6 +88,37 @@ HY__INLINE void hy__transpose16(__m512 in[16]) {
   }
 }
 
+// Four words of each of the lines `first`, 4 + first, 8 + first and 12 + first that there are.
+HY__INLINE __m512 hy__load_quarters(const char* from, int64_t line, int first, int lines) {
+  from += first * line;
+  __m512 x = _mm512_castps128_ps512(_mm_loadu_ps((const float*)from));
+  if (first + 4 >= lines) return x;
+  x = _mm512_insertf32x4(x, _mm_loadu_ps((const float*)(from + 4 * line)), 1);
+  if (first + 8 >= lines) return x;
+  x = _mm512_insertf32x4(x, _mm_loadu_ps((const float*)(from + 8 * line)), 2);
+  if (first + 12 >= lines) return x;
+  return _mm512_insertf32x4(x, _mm_loadu_ps((const float*)(from + 12 * line)), 3);
+}
+
+// Sixteen words of each of 4 to 16 lines, `line` bytes apart, as sixteen vectors across the lines;
+// lanes past the last line are undefined. Loads of quarters do half of what a transposition of
+// whole vectors takes.
+HY__INLINE void hy__load_across(const char* from, int64_t line, int lines, __m512 block[16]) {
+#pragma GCC unroll 4
+  for (int q = 0; q < 4; q++, from += 16) {
+    __m512 a = hy__load_quarters(from, line, 0, lines), b = hy__load_quarters(from, line, 1, lines);
+    __m512 c = hy__load_quarters(from, line, 2, lines), d = hy__load_quarters(from, line, 3, lines);
+    __m512d ab = _mm512_castps_pd(_mm512_unpacklo_ps(a, b));
+    __m512d cd = _mm512_castps_pd(_mm512_unpacklo_ps(c, d));
+    block[4 * q] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd));
+    block[4 * q + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd));
+    ab = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+    cd = _mm512_castps_pd(_mm512_unpackhi_ps(c, d));
+    block[4 * q + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd));
+    block[4 * q + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd));
+  }
+}
+
 HY__TARGET_END
 
 #endif  // HALYARD_CPU_SIMD_AVX512_H_

@@ -2,6 +2,7 @@
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
+#include "backends/cpu/gemm/x86/gemv_prefetch.h"
 #include "backends/cpu/simd/avx512.h"
 
 HY__TARGET_AVX512
@@ -32,8 +33,10 @@ HY__INLINE void step(int n, int m, const char* const w[NR], hy_dtype dtype, int6
   }
 }
 
+// Sums of a piece of k, which are added to those of the pieces before it.
 HY__INLINE void block(int n, int m, hy_dtype dtype, const char* const w[NR], int64_t k,
-                      const float* x, int64_t ldx, float* out, int64_t ldo) {
+                      hy__gemv_ahead ahead, const float* x, int64_t ldx, float* out, int64_t ldo,
+                      bool accumulate) {
   __m512 sums[MR][NR];
 #pragma GCC unroll 4
   for (int l = 0; l < MR; l++) {
@@ -41,12 +44,18 @@ HY__INLINE void block(int n, int m, hy_dtype dtype, const char* const w[NR], int
     for (int r = 0; r < NR; r++) sums[l][r] = _mm512_setzero_ps();
   }
   int64_t at = 0;
-  for (; at + 16 <= k; at += 16) step(n, m, w, dtype, at, x, ldx, 0xffff, sums);
+  for (; at + 16 <= k; at += 16) {
+    hy__gemv_prefetch(&ahead, 16 * (dtype == HY_F32 ? 4 : 2));
+    step(n, m, w, dtype, at, x, ldx, 0xffff, sums);
+  }
   if (at < k) step(n, m, w, dtype, at, x, ldx, hy__first16(k - at), sums);
+  __mmask8 mask = (__mmask8)((1 << n) - 1);
 #pragma GCC unroll 4
-  for (int l = 0; l < m; l++)
-    _mm_mask_storeu_ps(out + l * ldo, (__mmask8)((1 << n) - 1),
-                       sum_lanes(sums[l][0], sums[l][1], sums[l][2], sums[l][3]));
+  for (int l = 0; l < m; l++) {
+    __m128 total = sum_lanes(sums[l][0], sums[l][1], sums[l][2], sums[l][3]);
+    if (accumulate) total = _mm_add_ps(total, _mm_maskz_loadu_ps(mask, out + l * ldo));
+    _mm_mask_storeu_ps(out + l * ldo, mask, total);
+  }
 }
 
 // One row of x with one row of weights, read in memory order.
@@ -75,39 +84,57 @@ HY__INLINE __m512 dot_row(hy_dtype dtype, const char* w, int64_t k, const float*
   return _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3]));
 }
 
-HY__INLINE void rows_of(int n, int m, hy_dtype dtype, const char* const w[NR], int64_t k,
-                        const float* x, int64_t ldx, float* out, int64_t ldo) {
-  if (m == 1) {
-    __m512 sums[NR];
+HY__INLINE void one_row(int n, hy_dtype dtype, const char* const w[NR], int64_t k, const float* x,
+                        float* out) {
+  __m512 sums[NR];
 #pragma GCC unroll 4
-    for (int r = 0; r < NR; r++) sums[r] = r < n ? dot_row(dtype, w[r], k, x) : _mm512_setzero_ps();
-    _mm_mask_storeu_ps(out, (__mmask8)((1 << n) - 1),
-                       sum_lanes(sums[0], sums[1], sums[2], sums[3]));
-    return;
-  }
+  for (int r = 0; r < NR; r++) sums[r] = r < n ? dot_row(dtype, w[r], k, x) : _mm512_setzero_ps();
+  _mm_mask_storeu_ps(out, (__mmask8)((1 << n) - 1), sum_lanes(sums[0], sums[1], sums[2], sums[3]));
+}
+
+// `next`: the weights that are asked for.
+HY__INLINE void rows_of(int n, int m, hy_dtype dtype, const char* const w[NR], const char* next,
+                        int64_t row, int64_t k, const float* x, int64_t ldx, float* out,
+                        int64_t ldo, bool add) {
   int l = 0;
-  for (; l + 4 <= m; l += 4) block(n, 4, dtype, w, k, x + l * ldx, ldx, out + l * ldo, ldo);
+  for (; l + MR <= m; l += MR)
+    block(n, MR, dtype, w, k, hy__gemv_ahead_of(next, row, l / MR, m), x + l * ldx, ldx,
+          out + l * ldo, ldo, add);
+  hy__gemv_ahead ahead = hy__gemv_ahead_of(next, row, l / MR, m);
   x += l * ldx;
   out += l * ldo;
   switch (m - l) {
-    case 1: block(n, 1, dtype, w, k, x, ldx, out, ldo); return;
-    case 2: block(n, 2, dtype, w, k, x, ldx, out, ldo); return;
-    case 3: block(n, 3, dtype, w, k, x, ldx, out, ldo); return;
+    case 1: block(n, 1, dtype, w, k, ahead, x, ldx, out, ldo, add); return;
+    case 2: block(n, 2, dtype, w, k, ahead, x, ldx, out, ldo, add); return;
+    case 3: block(n, 3, dtype, w, k, ahead, x, ldx, out, ldo, add); return;
     default: return;
   }
 }
 
 HY__INLINE void gemv_of(hy_dtype dtype, const hy__matrix* w, int64_t first, int n, int64_t k,
                         const float* x, int64_t ldx, int m, float* out, int64_t ldo) {
-  int r = 0;
-  for (; r + NR <= n; r += NR) {
-    const char* four[NR];
-    for (int i = 0; i < NR; i++) four[i] = hy__matrix_at(w, first + r + i, 0);
-    rows_of(NR, m, dtype, four, k, x, ldx, out + r, ldo);
-  }
-  for (; r < n; r++) {
-    const char* one[NR] = {hy__matrix_at(w, first + r, 0)};
-    rows_of(1, m, dtype, one, k, x, ldx, out + r, ldo);
+  int64_t size = dtype == HY_F32 ? 4 : 2, row = w->row * size;
+  int64_t depth = m == 1 ? k : hy__gemv_depth(k, size);
+  for (int64_t p = 0; p < k; p += depth) {
+    int64_t here = k - p < depth ? k - p : depth;
+    const char* data = hy__matrix_at(w, first, p);
+    for (int r = 0; r < n;) {
+      int rows = n - r < NR ? 1 : NR;
+      const char* four[NR];
+      for (int i = 0; i < NR; i++) four[i] = data + (r + (i < rows ? i : 0)) * row;
+      // After the last rows of this piece come the first ones of the next.
+      const char* next =
+          r + rows < n || p + depth >= k ? four[0] + rows * row : data + depth * size;
+      if (m == 1 && rows == NR)
+        one_row(NR, dtype, four, k, x, out + r);
+      else if (m == 1)
+        one_row(1, dtype, four, k, x, out + r);
+      else if (rows == NR)
+        rows_of(NR, m, dtype, four, next, row, here, x + p, ldx, out + r, ldo, p > 0);
+      else
+        rows_of(1, m, dtype, four, next, row, here, x + p, ldx, out + r, ldo, p > 0);
+      r += rows;
+    }
   }
 }
 

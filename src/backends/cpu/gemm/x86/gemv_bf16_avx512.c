@@ -4,6 +4,7 @@
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
+#include "backends/cpu/gemm/x86/gemv_prefetch.h"
 #include "backends/cpu/simd/avx512.h"
 
 HY__TARGET_BF16
@@ -57,9 +58,9 @@ HY__INLINE void step(int m, const char* const w[NR], int64_t at, int64_t left, c
   }
 }
 
-// `ahead`: how far the next four rows are, which are asked for beside these; 0: not at all.
-HY__INLINE void block(int n, int m, const char* const w[NR], int64_t ahead, int64_t k,
-                      const uint16_t* x, int64_t ldx, float* out, int64_t ldo) {
+// Sums of a piece of k, which are added to those of the pieces before it.
+HY__INLINE void block(int n, int m, const char* const w[NR], hy__gemv_ahead ahead, int64_t k,
+                      const uint16_t* x, int64_t ldx, float* out, int64_t ldo, bool accumulate) {
   __m512 sums[MR][NR];
 #pragma GCC unroll 4
   for (int l = 0; l < MR; l++) {
@@ -68,46 +69,55 @@ HY__INLINE void block(int n, int m, const char* const w[NR], int64_t ahead, int6
   }
   int64_t at = 0;
   for (; at + LANES <= k; at += LANES) {
-    if (ahead) {
-#pragma GCC unroll 4
-      for (int r = 0; r < NR; r++)
-        _mm_prefetch(w[r] + ahead + at * (int64_t)sizeof *x, _MM_HINT_T1);
-    }
+    hy__gemv_prefetch(&ahead, LANES * (int64_t)sizeof *x);
     step(m, w, at, LANES, x, ldx, sums);
   }
   if (at < k) step(m, w, at, k - at, x, ldx, sums);
+  __mmask8 mask = (__mmask8)((1 << n) - 1);
 #pragma GCC unroll 4
-  for (int l = 0; l < m; l++)
-    _mm_mask_storeu_ps(out + l * ldo, (__mmask8)((1 << n) - 1), sum_lanes(sums[l]));
+  for (int l = 0; l < m; l++) {
+    __m128 total = sum_lanes(sums[l]);
+    if (accumulate) total = _mm_add_ps(total, _mm_maskz_loadu_ps(mask, out + l * ldo));
+    _mm_mask_storeu_ps(out + l * ldo, mask, total);
+  }
 }
 
-static void rows_of(int n, const char* const w[NR], int64_t ahead, int64_t k, const uint16_t* x,
-                    int64_t ldx, int m, float* out, int64_t ldo) {
+// `next`: the weights that are asked for.
+static void rows_of(int n, const char* const w[NR], const char* next, int64_t row, int64_t k,
+                    const uint16_t* x, int64_t ldx, int m, float* out, int64_t ldo, bool add) {
   int l = 0;
-  for (; l + MR <= m; l += MR, ahead = 0)
-    block(n, MR, w, ahead, k, x + l * ldx, ldx, out + l * ldo, ldo);
+  for (; l + MR <= m; l += MR)
+    block(n, MR, w, hy__gemv_ahead_of(next, row, l / MR, m), k, x + l * ldx, ldx, out + l * ldo,
+          ldo, add);
+  hy__gemv_ahead ahead = hy__gemv_ahead_of(next, row, l / MR, m);
   x += l * ldx;
   out += l * ldo;
   switch (m - l) {
-    case 1: block(n, 1, w, ahead, k, x, ldx, out, ldo); return;
-    case 2: block(n, 2, w, ahead, k, x, ldx, out, ldo); return;
-    case 3: block(n, 3, w, ahead, k, x, ldx, out, ldo); return;
+    case 1: block(n, 1, w, ahead, k, x, ldx, out, ldo, add); return;
+    case 2: block(n, 2, w, ahead, k, x, ldx, out, ldo, add); return;
+    case 3: block(n, 3, w, ahead, k, x, ldx, out, ldo, add); return;
     default: return;
   }
 }
 
 void hy__gemv_bf16_avx512(const hy__matrix* w, int64_t first, int n, int64_t k, const uint16_t* x,
                           int64_t ldx, int m, float* out, int64_t ldo) {
-  const char* row = hy__matrix_at(w, first, 0);
-  int64_t stride = w->row * (int64_t)sizeof *x;
-  for (int r = 0; r < n; r += NR) {
-    int rows = n - r < NR ? n - r : NR;
-    const char* four[NR];  // past the last row the last one again
-    for (int i = 0; i < NR; i++) four[i] = row + (r + (i < rows ? i : rows - 1)) * stride;
-    if (m == 1)
-      one_row(rows, four, k, x, out + r);
-    else
-      rows_of(rows, four, NR * stride, k, x, ldx, m, out + r, ldo);
+  int64_t size = sizeof *x, row = w->row * size;
+  int64_t depth = m == 1 ? k : hy__gemv_depth(k, size);
+  for (int64_t p = 0; p < k; p += depth) {
+    int64_t here = k - p < depth ? k - p : depth;
+    const char* data = hy__matrix_at(w, first, p);
+    for (int r = 0; r < n; r += NR) {
+      int rows = n - r < NR ? n - r : NR;
+      const char* four[NR];  // past the last row the last one again
+      for (int i = 0; i < NR; i++) four[i] = data + (r + (i < rows ? i : rows - 1)) * row;
+      // After the last rows of this piece come the first ones of the next.
+      const char* next = r + NR < n || p + depth >= k ? four[0] + NR * row : data + depth * size;
+      if (m == 1)
+        one_row(rows, four, k, x, out + r);
+      else
+        rows_of(rows, four, next, row, here, x + p, ldx, m, out + r, ldo, p > 0);
+    }
   }
 }
 

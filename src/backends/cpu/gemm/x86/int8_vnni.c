@@ -46,8 +46,26 @@ static void pack_b(const hy__matrix* b, int64_t k, int depth, int64_t j, int n, 
   }
 }
 
+HY__INLINE void step(int m, int lanes, const int32_t* upper, const int32_t* lower, const int32_t* b,
+                     __m512i sums[MR][VECTORS]) {
+  __m512i columns[VECTORS];
+#pragma GCC unroll 4
+  for (int v = 0; v < VECTORS; v++) columns[v] = _mm512_loadu_si512(b + 16 * v);
+#pragma GCC unroll 6
+  for (int i = 0; i < m; i++) {
+    __m512i x = _mm512_set1_epi32(i < 3 ? upper[i * lanes] : lower[(i - 3) * lanes]);
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; v++) {
+      sums[i][v] = _mm512_dpbusd_epi32(sums[i][v], x, columns[v]);
+      __asm__("" : "+v"(sums[i][v]));  // or GCC copies every sum twice a step
+    }
+  }
+}
+
+// The lines of C are asked for shortly before the sums are complete.
 HY__INLINE void tile(int m, int lanes, const int32_t* a, const int32_t* b, int32_t* c,
                      int64_t stride, int n, bool accumulate) {
+  enum { BEFORE_END = 32 };
   __m512i sums[MR][VECTORS];
 #pragma GCC unroll 6
   for (int i = 0; i < m; i++) {
@@ -55,19 +73,13 @@ HY__INLINE void tile(int m, int lanes, const int32_t* a, const int32_t* b, int32
     for (int v = 0; v < VECTORS; v++) sums[i][v] = _mm512_setzero_si512();
   }
   const int32_t* lower = a + 3 * lanes;  // two pointers and two multiples of lanes reach six rows
-  for (int k = 0; k < lanes; k++, a++, lower++, b += NR) {
-    __m512i columns[VECTORS];
+  int k = 0;
+  for (; k < lanes - BEFORE_END; k++, a++, lower++, b += NR) step(m, lanes, a, lower, b, sums);
+  for (int i = 0; k < lanes; i++, k++, a++, lower++, b += NR) {
 #pragma GCC unroll 4
-    for (int v = 0; v < VECTORS; v++) columns[v] = _mm512_loadu_si512(b + 16 * v);
-#pragma GCC unroll 6
-    for (int i = 0; i < m; i++) {
-      __m512i x = _mm512_set1_epi32(i < 3 ? a[i * lanes] : lower[(i - 3) * lanes]);
-#pragma GCC unroll 4
-      for (int v = 0; v < VECTORS; v++) {
-        sums[i][v] = _mm512_dpbusd_epi32(sums[i][v], x, columns[v]);
-        __asm__("" : "+v"(sums[i][v]));  // or GCC copies every sum twice a step
-      }
-    }
+    for (int v = 0; v < VECTORS && i < m; v++)
+      _mm_prefetch((const char*)(c + i * stride + 16 * v), _MM_HINT_T0);
+    step(m, lanes, a, lower, b, sums);
   }
 #pragma GCC unroll 4
   for (int v = 0; v < VECTORS; v++) {
@@ -102,7 +114,7 @@ HY__TARGET_END
 
 const hy__gemm_kernel hy__gemm_int8_vnni = {.mr = MR,
                                             .nr = NR,
-                                            .kc = 384,
+                                            .kc = 512,
                                             .unit = UNIT,
                                             .align = 1,
                                             .extra = 1,

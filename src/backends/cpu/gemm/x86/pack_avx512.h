@@ -1,6 +1,5 @@
 // Packing for bf16 and int8 microkernels in AVX-512: four bytes or two halves that follow one
-// another along k become a word of 32 bits. For files that define UNIT (4 or 2), MR and NR, and
-// FLIP, which is applied to each word of A.
+// another along k become a word of 32 bits. For files that define UNIT (4 or 2), MR and NR.
 #ifndef HALYARD_CPU_GEMM_X86_PACK_AVX512_H_
 #define HALYARD_CPU_GEMM_X86_PACK_AVX512_H_
 
@@ -28,19 +27,43 @@ static inline uint32_t gather_lane(const char* p, int64_t step, int n) {
   return lane;
 }
 
-// Lines along k, `step` numbers apart, transposed: packed[k / UNIT * width + line].
-static void pack_lines(const char* data, int64_t step, int lines, int depth, int width, int stored,
-                       uint32_t flip, void* packed) {
+// Blocks of sixteen words of `lines` whole lines, `step` bytes apart; gives how many words along k
+// they cover. A store may go past the lines where the next one writes.
+HY__INLINE int pack_blocks(const char* data, int64_t step, int lines, int words, int width,
+                           uint32_t* to) {
+  __mmask16 store = hy__first16(lines);
+  int at = 0;
+  for (; at + 16 <= words; at += 16, data += 64) {
+    __m512 block[16];
+    for (int i = 0; i < lines; i++)  // the lines that are packed next
+      _mm_prefetch(data + (i + lines) * step, _MM_HINT_T1);
+    hy__load_across(data, step, lines, block);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++, to += width) {
+      if (i < 15 && width <= 16)
+        _mm512_storeu_ps(to, block[i]);
+      else
+        _mm512_mask_storeu_ps(to, store, block[i]);
+    }
+  }
+  return at;
+}
+
+// Lines along k, `step` numbers apart, transposed: packed[k / UNIT * width + line]. `stored` lines
+// are written, zeros past the last.
+HY__INLINE void pack_lines(const char* data, int64_t step, int lines, int depth, int width,
+                           int stored, void* packed) {
   __mmask16 store = hy__first16(stored);
   uint32_t* to = packed;
-  int lanes = (depth + UNIT - 1) / UNIT;
-  for (int at = 0; at < lanes; at += 16) {
+  int lanes = (depth + UNIT - 1) / UNIT, at = 0;
+  if (lines >= stored) at = pack_blocks(data, step * SIZE, stored, depth / UNIT, width, to);
+  for (; at < lanes; at += 16) {
     __m512 block[16];
     for (int i = 0; i < 16; i++) {
       block[i] = _mm512_setzero_ps();
       if (i >= lines) continue;
-      __m512i bytes = load_bytes(data + (i * step + at * UNIT) * SIZE, (depth - at * UNIT) * SIZE);
-      block[i] = _mm512_castsi512_ps(_mm512_xor_si512(bytes, _mm512_set1_epi32((int)flip)));
+      block[i] = _mm512_castsi512_ps(
+          load_bytes(data + (i * step + at * UNIT) * SIZE, (depth - at * UNIT) * SIZE));
     }
     hy__transpose16(block);
     for (int i = 0; i < 16 && at + i < lanes; i++)
@@ -50,12 +73,11 @@ static void pack_lines(const char* data, int64_t step, int lines, int depth, int
 
 // Any strides.
 static void pack_scattered(const char* data, int64_t line, int64_t along, int lines, int depth,
-                           int width, uint32_t flip, uint32_t* packed) {
+                           int width, uint32_t* packed) {
   for (int k = 0; k < depth; k += UNIT) {
     for (int i = 0; i < width; i++) {
       uint32_t lane = 0;
-      if (i < lines)
-        lane = gather_lane(data + (i * line + k * along) * SIZE, along, depth - k) ^ flip;
+      if (i < lines) lane = gather_lane(data + (i * line + k * along) * SIZE, along, depth - k);
       packed[(int64_t)(k / UNIT) * width + i] = lane;
     }
   }
@@ -94,23 +116,28 @@ HY__INLINE void interleave(const char* data, int64_t row, int rows, int columns,
 }
 #endif
 
-// UNIT rows across k become lanes of their columns.
+// UNIT rows across k become lanes of their columns, up to `n` of them.
+HY__INLINE void pack_across(const char* data, int64_t row, int depth, int n, uint32_t* packed) {
+  for (int p = 0; p < depth; p += UNIT, data += UNIT * row * SIZE, packed += NR) {
+    for (int u = 0; u < UNIT; u++) _mm_prefetch(data + (AHEAD + u) * row * SIZE, _MM_HINT_T0);
+#pragma GCC unroll 4
+    for (int h = 0; h < NR; h += ACROSS)
+      interleave(data + h * SIZE, row, depth - p, n - h, packed + h);
+  }
+}
+
 static void pack_columns(const hy__matrix* b, int64_t k, int depth, int64_t j, int n,
                          uint32_t* packed) {
   const char* data = hy__matrix_at(b, k, j);
-  if (b->column == 1) {
-    for (int p = 0; p < depth; p += UNIT) {
-      for (int u = 0; u < UNIT; u++)
-        _mm_prefetch(data + (int64_t)(p + AHEAD + u) * b->row * SIZE, _MM_HINT_T0);
-      for (int h = 0; h < NR; h += ACROSS)
-        interleave(data + ((int64_t)p * b->row + h) * SIZE, b->row, depth - p, n - h,
-                   packed + (int64_t)(p / UNIT) * NR + h);
-    }
+  if (b->column == 1 && n == NR) {
+    pack_across(data, b->row, depth, NR, packed);
+  } else if (b->column == 1) {
+    pack_across(data, b->row, depth, n, packed);
   } else if (b->row == 1) {
     for (int h = 0; h < NR; h += 16)
-      pack_lines(data + h * b->column * SIZE, b->column, n - h, depth, NR, 16, 0, packed + h);
+      pack_lines(data + h * b->column * SIZE, b->column, n - h, depth, NR, 16, packed + h);
   } else {
-    pack_scattered(data, b->column, b->row, n, depth, NR, 0, packed);
+    pack_scattered(data, b->column, b->row, n, depth, NR, packed);
   }
 }
 

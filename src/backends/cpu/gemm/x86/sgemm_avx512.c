@@ -18,35 +18,6 @@ static inline float one(const hy__matrix* m, int64_t i, int64_t j) {
   return _mm512_cvtss_f32(hy__load16(hy__matrix_at(m, i, j), m->dtype, 1));
 }
 
-// Four words of each of the lines `first`, 4 + first, 8 + first and 12 + first that there are.
-HY__INLINE __m512 quarters(const char* from, int64_t line, int first, int lines) {
-  from += first * line;
-  __m512 x = _mm512_castps128_ps512(_mm_loadu_ps((const float*)from));
-  if (first + 4 >= lines) return x;
-  x = _mm512_insertf32x4(x, _mm_loadu_ps((const float*)(from + 4 * line)), 1);
-  if (first + 8 >= lines) return x;
-  x = _mm512_insertf32x4(x, _mm_loadu_ps((const float*)(from + 8 * line)), 2);
-  return _mm512_insertf32x4(x, _mm_loadu_ps((const float*)(from + 12 * line)), 3);
-}
-
-// Sixteen words of each of MR or 16 lines, `line` bytes apart, as sixteen vectors across the
-// lines. Loads of quarters do half of what a transposition of whole vectors takes.
-HY__INLINE void load_across(const char* from, int64_t line, int lines, __m512 block[16]) {
-#pragma GCC unroll 4
-  for (int q = 0; q < 4; q++, from += 16) {
-    __m512 a = quarters(from, line, 0, lines), b = quarters(from, line, 1, lines);
-    __m512 c = quarters(from, line, 2, lines), d = quarters(from, line, 3, lines);
-    __m512d ab = _mm512_castps_pd(_mm512_unpacklo_ps(a, b));
-    __m512d cd = _mm512_castps_pd(_mm512_unpacklo_ps(c, d));
-    block[4 * q] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd));
-    block[4 * q + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd));
-    ab = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
-    cd = _mm512_castps_pd(_mm512_unpackhi_ps(c, d));
-    block[4 * q + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd));
-    block[4 * q + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd));
-  }
-}
-
 HY__INLINE void store_lines(float* to, int lines, __m512 x) {
   if (lines < 16)
     _mm256_mask_storeu_ps(to, (__mmask8)hy__first16(lines), _mm512_castps512_ps256(x));
@@ -64,7 +35,7 @@ HY__INLINE int pack_blocks(const char* from, hy_dtype dtype, int64_t line, int l
     __m512 block[16];
     for (int i = 0; i < lines; i++)  // the lines that are packed next
       _mm_prefetch(from + (i + lines) * line, _MM_HINT_T0);
-    load_across(from, line, lines, block);
+    hy__load_across(from, line, lines, block);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {
       if (dtype == HY_F32) {
@@ -252,7 +223,7 @@ HY__TARGET_END
 
 const hy__gemm_kernel hy__sgemm_avx512 = {.mr = MR,
                                           .nr = NR,
-                                          .kc = 384,
+                                          .kc = 512,
                                           .unit = 1,
                                           .align = 1,
                                           .pack_a = pack_a,
