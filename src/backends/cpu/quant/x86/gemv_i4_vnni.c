@@ -103,13 +103,14 @@ typedef struct dots {
 HY__INLINE __m512 dot_row(bool near, const hy__quantized* w, const void* context, int64_t row,
                           const float* x) {
   const dots* d = context;
+  (void)near;
   const block* b = (const block*)x;
   const unsigned char* data = w->data + row * w->row;
   const float* scale = w->scale + row * w->scale_row;
   int64_t left = w->k / 2, block_in_group = 0;
   __m512 sum = _mm512_setzero_ps();
   for (; left >= HY__BLOCK; left -= HY__BLOCK, data += HY__BLOCK, b++) {
-    hy__prefetch_block(data + HY__WEIGHTS_AHEAD, near);
+    hy__prefetch_block(data);
     sum = add_block(data, NULL, b, hy__load_lane_scales(&d->walk, scale, true), sum);
     if (++block_in_group == d->walk.blocks) {
       scale += d->walk.advance;
@@ -117,7 +118,7 @@ HY__INLINE __m512 dot_row(bool near, const hy__quantized* w, const void* context
     }
   }
   if (left == 0) return sum;
-  hy__prefetch_block(data + HY__WEIGHTS_AHEAD, near);
+  hy__prefetch_block(data);
   return add_block(data, &d->rest, b, hy__load_lane_scales(&d->walk, scale, false), sum);
 }
 
