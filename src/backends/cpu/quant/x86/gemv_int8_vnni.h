@@ -116,27 +116,6 @@ HY__INLINE __m512 dot_block(hy_dtype dtype, const unsigned char* data, const hy_
   return _mm512_cvtepi32_ps(_mm512_add_epi32(lanes, others));
 }
 
-// The sums of the lanes of sixteen vectors.
-HY__INLINE __m512 sum_lanes(__m512 v[16]) {
-#define LO64(a, b) _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)))
-#define HI64(a, b) _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)))
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; i++)
-    v[i] = _mm512_add_ps(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]),
-                         _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; i++)
-    v[i] = _mm512_add_ps(LO64(v[2 * i], v[2 * i + 1]), HI64(v[2 * i], v[2 * i + 1]));
-#undef LO64
-#undef HI64
-#pragma GCC unroll 2
-  for (int i = 0; i < 2; i++)
-    v[i] = _mm512_add_ps(_mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0x44),
-                         _mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0xee));
-  return _mm512_add_ps(_mm512_shuffle_f32x4(v[0], v[1], 0x88),
-                       _mm512_shuffle_f32x4(v[0], v[1], 0xdd));
-}
-
 // Where a row of a turn ends: whole blocks, then the lanes of the next block that are still its.
 typedef struct row_end {
   int64_t blocks;
@@ -242,7 +221,7 @@ HY__INLINE void one_row(hy_dtype dtype, const hy__int8_rows* x, const row_produc
       sums[i] = dot_row(dtype, p, first + r + i);
     }
     for (; i < 16; i++) sums[i] = _mm512_setzero_ps();
-    _mm512_mask_storeu_ps(out + r, hy__first16(rows), sum_lanes(sums));
+    _mm512_mask_storeu_ps(out + r, hy__first16(rows), hy__sum_lanes(sums));
   }
 }
 
