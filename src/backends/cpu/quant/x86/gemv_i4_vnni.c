@@ -99,10 +99,9 @@ typedef struct dots {
   hy__rest rest;
 } dots;
 
-HY__INLINE __m512 dot_row(bool near, const hy__quantized* w, const void* context, int64_t row,
+HY__INLINE __m512 dot_row(const hy__quantized* w, const void* context, int64_t row,
                           const float* x) {
   const dots* d = context;
-  (void)near;
   const block* b = (const block*)x;
   const unsigned char* data = w->data + row * w->row;
   const float* scale = w->scale + row * w->scale_row;

@@ -126,8 +126,8 @@ typedef struct row_products {
   const hy__quantized* w;
   hy__lane_scales walk;
   hy__rest rest;
-  hy__scales_ahead ahead;
   const char* x;
+  bool long_x;
 } row_products;
 
 // A row's place: what it reads next.
@@ -138,10 +138,24 @@ typedef struct cursor {
   int64_t block_in_group;
 } cursor;
 
+// Rows of int8 are one stream, which the hardware prefetches by itself but for a page's beginning:
+// one line of a block is asked for, and all four got in its way. Scales are a second stream, and
+// beside as many as int4 has, or where x takes so much of L1 that lines are lost again, the
+// hardware falls behind when both cores read.
+enum { LONG_X = 16 << 10, FURTHER = 2496, SCALES_AHEAD = 1024 };
+
+HY__INLINE void prefetch_block(hy_dtype dtype, const row_products* p, const cursor* c) {
+  if (dtype == HY_I4 || p->long_x)
+    hy__prefetch_block(c->data + FURTHER);
+  else
+    hy__prefetch(c->data);
+  _mm_prefetch((const char*)c->scale + SCALES_AHEAD, _MM_HINT_T1);
+}
+
 // The products of a block and their scales; moves on.
 HY__INLINE __m512 next_block(hy_dtype dtype, const row_products* p, cursor* c, __m512* scales) {
   const block* b = (const block*)c->x;
-  hy__prefetch_stream(c->data);
+  prefetch_block(dtype, p, c);
   __m512 products = dot_block(dtype, c->data, NULL, b);
   *scales = _mm512_mul_ps(hy__load_lane_scales(&p->walk, c->scale, true), b->scale);
   c->data += HY__BLOCK;
@@ -173,7 +187,7 @@ HY__INLINE __m512 dot_row(hy_dtype dtype, const row_products* p, int64_t row) {
   __m512 sum = add_blocks(dtype, p, bytes / HY__BLOCK, &c, _mm512_setzero_ps());
   if (bytes % HY__BLOCK == 0) return sum;
   const block* b = (const block*)c.x;
-  hy__prefetch_stream(c.data);
+  prefetch_block(dtype, p, &c);
   __m512 scales = _mm512_mul_ps(hy__load_lane_scales(&p->walk, c.scale, false), b->scale);
   return _mm512_fmadd_ps(dot_block(dtype, c.data, &p->rest, b), scales, sum);
 }
@@ -184,7 +198,6 @@ HY__INLINE void dot_turn(hy_dtype dtype, const row_products* p, const row_end* e
   cursor c = start_of(p, row);
   __m512 sum = _mm512_setzero_ps();
   for (int t = 0; t < turn; t++) {
-    hy__prefetch_scales(p->w, row + t, p->ahead);
     sum = add_blocks(dtype, p, ends[t].blocks, &c, sum);
     __mmask16 mine = ends[t].lanes;
     sums[t] = sum;
@@ -216,10 +229,7 @@ HY__INLINE void one_row(hy_dtype dtype, const hy__int8_rows* x, const row_produc
     int rows = n - r < 16 ? n - r : 16, i = 0;
     for (; turn > 1 && i + turn <= rows; i += turn)
       dot_turn(dtype, p, ends, turn, first + r + i, sums + i);
-    for (; i < rows; i++) {
-      hy__prefetch_scales(p->w, first + r + i, p->ahead);
-      sums[i] = dot_row(dtype, p, first + r + i);
-    }
+    for (; i < rows; i++) sums[i] = dot_row(dtype, p, first + r + i);
     for (; i < 16; i++) sums[i] = _mm512_setzero_ps();
     _mm512_mask_storeu_ps(out + r, hy__first16(rows), hy__sum_lanes(sums));
   }

@@ -72,14 +72,7 @@ HY__INLINE void hy__load_block(const unsigned char* data, const hy__rest* rest,
 
 HY__INLINE void hy__prefetch_block(const unsigned char* data) {
 #pragma GCC unroll 4
-  for (int v = 0; v < HY__BLOCK_VECTORS; v++)
-    _mm_prefetch((const char*)data + HY__WEIGHTS_AHEAD + 64 * v, _MM_HINT_T1);
-}
-
-// Where the rows are one stream: a line of the four, which starts the hardware's own prefetching in
-// a page before its first line is missed. All four, or into L1, got in its way.
-HY__INLINE void hy__prefetch_stream(const unsigned char* data) {
-  _mm_prefetch((const char*)data + HY__WEIGHTS_AHEAD, _MM_HINT_T1);
+  for (int v = 0; v < HY__BLOCK_VECTORS; v++) hy__prefetch(data + 64 * v);
 }
 
 HY__INLINE __m512i hy__unsigned_bytes(__m512i w) {

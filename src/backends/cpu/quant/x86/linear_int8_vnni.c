@@ -122,7 +122,7 @@ static void gemv(const hy__int8_rows* x, const hy__quantized* w, int64_t first, 
   const hy__lane_scales walk = hy__lane_scales_of(w->group, w->k, w->dtype);
   const hy__rest rest = hy__rest_of(weight_bytes(w->dtype, w->k));
   if (m == 1) {
-    const row_products one = {w, walk, rest, hy__scales_ahead_of(w), rows};
+    const row_products one = {w, walk, rest, rows, row_bytes(x, w) > LONG_X};
     if (w->dtype == HY_I4)
       one_row(HY_I4, x, &one, first, n, out);
     else

@@ -11,14 +11,9 @@ HY__TARGET_AVX512
 // at each page's end.
 enum { HY__WEIGHTS_AHEAD = 4096 };
 
-// Into L1; into L2 where x takes so much of L1 that it would lose lines to what is prefetched.
-enum { HY__X_IN_L1 = 8 << 10 };
-
-HY__INLINE void hy__prefetch(const void* p, bool near) {
-  if (near)
-    _mm_prefetch((const char*)p, _MM_HINT_T0);
-  else
-    _mm_prefetch((const char*)p, _MM_HINT_T1);
+// Into L2: prefetched into L1, weights push out x, and wait for each other on their way there.
+HY__INLINE void hy__prefetch(const unsigned char* weights) {
+  _mm_prefetch((const char*)weights + HY__WEIGHTS_AHEAD, _MM_HINT_T1);
 }
 
 // The scales of a row about as far ahead: they are too few to start the hardware's own prefetching.
@@ -37,7 +32,7 @@ HY__INLINE void hy__prefetch_scales(const hy__quantized* w, int64_t row, hy__sca
 }
 
 // The lanes whose sum is x times a row of weights; `context` is the kernel's own.
-typedef __m512 hy__dot_row(bool near, const hy__quantized* w, const void* context, int64_t row,
+typedef __m512 hy__dot_row(const hy__quantized* w, const void* context, int64_t row,
                            const float* x);
 
 // The sums of the lanes of sixteen vectors.
@@ -65,14 +60,13 @@ HY__INLINE __m512 hy__sum_lanes(__m512 v[16]) {
 HY__INLINE void hy__dot_rows(hy__dot_row* dot, const void* context, const hy__quantized* w,
                              int64_t first, int n, const float* x, float* out) {
   hy__scales_ahead ahead = hy__scales_ahead_of(w);
-  bool near = w->k * (int64_t)sizeof *x <= HY__X_IN_L1;
   for (int r = 0; r < n; r += 16) {
     __m512 sums[16];
     int rows = n - r < 16 ? n - r : 16;
     for (int i = 0; i < rows; i++) {
       int64_t row = first + r + i;
       hy__prefetch_scales(w, row, ahead);
-      sums[i] = near ? dot(true, w, context, row, x) : dot(false, w, context, row, x);
+      sums[i] = dot(w, context, row, x);
     }
     for (int i = rows; i < 16; i++) sums[i] = _mm512_setzero_ps();
     _mm512_mask_storeu_ps(out + r, hy__first16(rows), hy__sum_lanes(sums));
