@@ -15,14 +15,14 @@
 
 HY__TARGET_VNNI
 
-typedef struct block {
+typedef struct x_block {
   __m512i start;
   __m512 scale;
   __m512i x[2 * HY__BLOCK_VECTORS];  // int8: only the first half
-} block;
+} x_block;
 
 HY__INLINE int64_t block_bytes(hy_dtype weights) {
-  return (int64_t)(offsetof(block, x) + sizeof(__m512i) * (size_t)hy__number_vectors(weights));
+  return (int64_t)(offsetof(x_block, x) + sizeof(__m512i) * (size_t)hy__number_vectors(weights));
 }
 
 HY__INLINE int64_t weight_bytes(hy_dtype weights, int64_t k) {
@@ -62,7 +62,7 @@ HY__INLINE void order_row(hy_dtype weights, const hy__int8_rows* x, int64_t i, c
   const float* scale = x->scale + i * x->scale_row;
   int64_t block_in_group = 0;
   for (int64_t at = 0; at < x->k; at += numbers, to += block_bytes(weights)) {
-    block* b = (block*)to;
+    x_block* b = (x_block*)to;
     __m512i sums = hy__order_block(weights, x->data + i * x->row + at, x->k - at, b->x);
     b->start = hy__counterweight(sums, weights);
     b->scale = hy__load_lane_scales(&walk, scale, x->k - at >= numbers);
@@ -98,7 +98,7 @@ static void order(const hy__int8_rows* x, const hy__quantized* w, int64_t i, voi
 // The lanes of a block, added up as integers. The odd numbers of int4 stay where they are, 16 times
 // as large, and are shifted once for all.
 HY__INLINE __m512 dot_block(hy_dtype dtype, const unsigned char* data, const hy__rest* rest,
-                            const block* b) {
+                            const x_block* b) {
   __m512i w[HY__BLOCK_VECTORS], lanes = b->start, others = _mm512_setzero_si512();
   hy__load_block(data, rest, w);
 #pragma GCC unroll 4
@@ -131,12 +131,12 @@ typedef struct row_products {
 } row_products;
 
 // A row's place: what it reads next.
-typedef struct cursor {
+typedef struct row_cursor {
   const unsigned char* data;
   const float* scale;
   const char* x;
   int64_t block_in_group;
-} cursor;
+} row_cursor;
 
 // Rows of int8 are one stream, which the hardware prefetches by itself but for a page's beginning:
 // one line of a block is asked for, and all four got in its way. Scales are a second stream, and
@@ -144,7 +144,7 @@ typedef struct cursor {
 // hardware falls behind when both cores read.
 enum { LONG_X = 16 << 10, FURTHER = 2496, SCALES_AHEAD = 1024 };
 
-HY__INLINE void prefetch_block(hy_dtype dtype, const row_products* p, const cursor* c) {
+HY__INLINE void prefetch_block(hy_dtype dtype, const row_products* p, const row_cursor* c) {
   if (dtype == HY_I4 || p->long_x)
     hy__prefetch_block(c->data + FURTHER);
   else
@@ -153,8 +153,8 @@ HY__INLINE void prefetch_block(hy_dtype dtype, const row_products* p, const curs
 }
 
 // The products of a block and their scales; moves on.
-HY__INLINE __m512 next_block(hy_dtype dtype, const row_products* p, cursor* c, __m512* scales) {
-  const block* b = (const block*)c->x;
+HY__INLINE __m512 next_block(hy_dtype dtype, const row_products* p, row_cursor* c, __m512* scales) {
+  const x_block* b = (const x_block*)c->x;
   prefetch_block(dtype, p, c);
   __m512 products = dot_block(dtype, c->data, NULL, b);
   *scales = _mm512_mul_ps(hy__load_lane_scales(&p->walk, c->scale, true), b->scale);
@@ -167,7 +167,7 @@ HY__INLINE __m512 next_block(hy_dtype dtype, const row_products* p, cursor* c, _
   return products;
 }
 
-HY__INLINE __m512 add_blocks(hy_dtype dtype, const row_products* p, int64_t blocks, cursor* c,
+HY__INLINE __m512 add_blocks(hy_dtype dtype, const row_products* p, int64_t blocks, row_cursor* c,
                              __m512 sum) {
   for (; blocks > 0; blocks--) {
     __m512 scales, products = next_block(dtype, p, c, &scales);
@@ -176,17 +176,17 @@ HY__INLINE __m512 add_blocks(hy_dtype dtype, const row_products* p, int64_t bloc
   return sum;
 }
 
-static cursor start_of(const row_products* p, int64_t row) {
-  return (cursor){p->w->data + row * p->w->row, p->w->scale + row * p->w->scale_row, p->x, 0};
+static row_cursor start_of(const row_products* p, int64_t row) {
+  return (row_cursor){p->w->data + row * p->w->row, p->w->scale + row * p->w->scale_row, p->x, 0};
 }
 
 // One row, whose last block is masked.
 HY__INLINE __m512 dot_row(hy_dtype dtype, const row_products* p, int64_t row) {
-  cursor c = start_of(p, row);
+  row_cursor c = start_of(p, row);
   int64_t bytes = weight_bytes(dtype, p->w->k);
   __m512 sum = add_blocks(dtype, p, bytes / HY__BLOCK, &c, _mm512_setzero_ps());
   if (bytes % HY__BLOCK == 0) return sum;
-  const block* b = (const block*)c.x;
+  const x_block* b = (const x_block*)c.x;
   prefetch_block(dtype, p, &c);
   __m512 scales = _mm512_mul_ps(hy__load_lane_scales(&p->walk, c.scale, false), b->scale);
   return _mm512_fmadd_ps(dot_block(dtype, c.data, &p->rest, b), scales, sum);
@@ -195,7 +195,7 @@ HY__INLINE __m512 dot_row(hy_dtype dtype, const row_products* p, int64_t row) {
 // `turn` rows from `row` on.
 HY__INLINE void dot_turn(hy_dtype dtype, const row_products* p, const row_end* ends, int turn,
                          int64_t row, __m512* sums) {
-  cursor c = start_of(p, row);
+  row_cursor c = start_of(p, row);
   __m512 sum = _mm512_setzero_ps();
   for (int t = 0; t < turn; t++) {
     sum = add_blocks(dtype, p, ends[t].blocks, &c, sum);

@@ -48,7 +48,7 @@ HY__INLINE void add_block(hy_dtype dtype, int rows, int m, const products* p,
     for (int r = 0; r < rows; r++) weights[r] = hy__unsigned_numbers(dtype, w[r], v);
 #pragma GCC unroll 4
     for (int i = 0; i < m; i++) {
-      const block* b = (const block*)(x + i * p->x_row);
+      const x_block* b = (const x_block*)(x + i * p->x_row);
       __m512i numbers = b->x[v], start = b->start;
       if (rows > 1) IN_REGISTER(numbers);
       if (rows > 1 && v == 0) IN_REGISTER(start);
@@ -62,7 +62,7 @@ HY__INLINE void add_block(hy_dtype dtype, int rows, int m, const products* p,
     __m512 scales = hy__load_lane_scales(&p->walk, scale + r * p->w->scale_row, !rest);
 #pragma GCC unroll 4
     for (int i = 0; i < m; i++) {
-      const block* b = (const block*)(x + i * p->x_row);
+      const x_block* b = (const x_block*)(x + i * p->x_row);
       sums[r][i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(lanes[r][i]), _mm512_mul_ps(scales, b->scale),
                                    sums[r][i]);
     }
@@ -210,7 +210,8 @@ HY__INLINE __m512i unsigned_weights(const hy__quantized* w, int64_t row, int64_t
 // Row `row` of the panel that comes next: its 32 streams are too many for the hardware.
 HY__INLINE void prefetch_next(const hy__quantized* w, int64_t row, int64_t at) {
   const unsigned char* data = w->data + (row + NR) * w->row;
-  _mm_prefetch((const char*)data + (w->dtype == HY_I4 ? at / 2 : at), _MM_HINT_T1);
+  int64_t byte = weight_bytes(w->dtype, at);
+  if (byte % 64 == 0) _mm_prefetch((const char*)data + byte, _MM_HINT_T1);
 }
 
 static void pack_weights(const hy__quantized* w, int64_t first, int n, int64_t k_group,
