@@ -64,7 +64,7 @@ HY__INLINE __m512 dot_block(const lookup* t, __m512i bytes, const float* x) {
   return _mm512_add_ps(a, b);
 }
 
-HY__INLINE __m512 dot_row(bool near, const hy__quantized* w, const void* context, int64_t row,
+HY__INLINE __m512 dot_row(const hy__quantized* w, const void* context, int64_t row,
                           const float* x) {
   const lookup* t = context;
   const unsigned char* data = w->data + row * w->row;
@@ -72,7 +72,7 @@ HY__INLINE __m512 dot_row(bool near, const hy__quantized* w, const void* context
   int64_t block_in_group = 0, at = 0;
   __m512 sum = _mm512_setzero_ps();
   for (; at + BLOCK <= w->k; at += BLOCK) {
-    hy__prefetch(data + at + HY__WEIGHTS_AHEAD, near);
+    hy__prefetch(data + at);
     __m512 scales = hy__block_scales(scale, w->group, BLOCK, BLOCK);
     sum = _mm512_fmadd_ps(dot_block(t, _mm512_loadu_si512(data + at), x + at), scales, sum);
     if (++block_in_group == t->walk.blocks) {

@@ -24,12 +24,8 @@ typedef struct block {
 _Static_assert((int)NUMBERS == (int)HY__QUANTIZED_STEP && sizeof(block) <= NUMBERS * sizeof(float),
                "a block has the room of its floats");
 
-// Short rows, with their sums at the end of each, are faster in floats: on two cores of a Zen 4 k
-// 896 0.82x, k 4864 1.22x.
-enum { LEAST_K = 2048 };
-
 static bool takes(const hy__quantized* w) {
-  return w->k >= LEAST_K && w->dtype == HY_I4 && hy__lanes_take(w->group, w->k, HY_I4);
+  return w->dtype == HY_I4 && hy__lanes_take(w->group, w->k, HY_I4);
 }
 
 // A lane's numbers, of which `left` exist, become bytes NUMBERS apart, digit by digit; returns
@@ -41,8 +37,11 @@ HY__INLINE float split_lane(const float* x, int64_t left, signed char* digits) {
     half[i] = _mm512_maskz_loadu_ps(hy__first16(left - 16 * i), x + 16 * i);
     most = _mm512_max_epu32(most, _mm512_castps_si512(_mm512_abs_ps(half[i])));
   }
-  int exponent = (int)(_mm512_reduce_max_epu32(most) >> 23) - 127;
+  uint32_t greatest = _mm512_reduce_max_epu32(most);
+  int exponent = (int)(greatest >> 23) - 127;
   if (exponent == 128) return INFINITY;
+  // Any unit will do for zeros; the least would be a denormal, and the row's last block slow.
+  if (greatest == 0) exponent = 0;
   __m512 up = _mm512_set1_ps((float)(TOP_BIT - exponent));
   for (int i = 0; i < 2; i++) {
     __m512i number = _mm512_cvtps_epi32(_mm512_scalef_ps(half[i], up));
@@ -100,7 +99,7 @@ typedef struct dots {
   hy__rest rest;
 } dots;
 
-HY__INLINE __m512 dot_row(bool near, const hy__quantized* w, const void* context, int64_t row,
+HY__INLINE __m512 dot_row(const hy__quantized* w, const void* context, int64_t row,
                           const float* x) {
   const dots* d = context;
   const block* b = (const block*)x;
@@ -109,7 +108,7 @@ HY__INLINE __m512 dot_row(bool near, const hy__quantized* w, const void* context
   int64_t left = w->k / 2, block_in_group = 0;
   __m512 sum = _mm512_setzero_ps();
   for (; left >= HY__BLOCK; left -= HY__BLOCK, data += HY__BLOCK, b++) {
-    hy__prefetch_block(data + HY__WEIGHTS_AHEAD, near);
+    hy__prefetch_block(data);
     sum = add_block(data, NULL, b, hy__load_lane_scales(&d->walk, scale, true), sum);
     if (++block_in_group == d->walk.blocks) {
       scale += d->walk.advance;
@@ -117,7 +116,7 @@ HY__INLINE __m512 dot_row(bool near, const hy__quantized* w, const void* context
     }
   }
   if (left == 0) return sum;
-  hy__prefetch_block(data + HY__WEIGHTS_AHEAD, near);
+  hy__prefetch_block(data);
   return add_block(data, &d->rest, b, hy__load_lane_scales(&d->walk, scale, false), sum);
 }
 

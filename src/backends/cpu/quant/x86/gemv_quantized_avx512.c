@@ -32,14 +32,13 @@ static bool order(const hy__quantized* w, const float* x, float* ordered) {
 // ---- bytes ----
 
 // The elements of one scale.
-HY__INLINE __m512 dot_group(hy_dtype dtype, bool near, const unsigned char* w, int64_t n,
-                            const float* x) {
+HY__INLINE __m512 dot_group(hy_dtype dtype, const unsigned char* w, int64_t n, const float* x) {
   __m512 parts[4];
 #pragma GCC unroll 4
   for (int i = 0; i < 4; i++) parts[i] = _mm512_setzero_ps();
   int64_t at = 0;
   for (; at + 64 <= n; at += 64) {
-    hy__prefetch(w + at + HY__WEIGHTS_AHEAD, near);
+    hy__prefetch(w + at);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
       __m128i bytes = _mm_loadu_si128((const __m128i*)(w + at + 16 * i));
@@ -56,12 +55,12 @@ HY__INLINE __m512 dot_group(hy_dtype dtype, bool near, const unsigned char* w, i
   return _mm512_add_ps(_mm512_add_ps(parts[0], parts[1]), _mm512_add_ps(parts[2], parts[3]));
 }
 
-HY__INLINE __m512 dot_bytes(hy_dtype dtype, bool near, const hy__quantized* w,
-                            const unsigned char* data, const float* scale, const float* x) {
+HY__INLINE __m512 dot_bytes(hy_dtype dtype, const hy__quantized* w, const unsigned char* data,
+                            const float* scale, const float* x) {
   __m512 sum = _mm512_setzero_ps();
   for (int64_t at = 0; at < w->k; at += w->group, scale++) {
-    sum = _mm512_fmadd_ps(dot_group(dtype, near, data + at, w->group, x + at),
-                          _mm512_set1_ps(*scale), sum);
+    sum =
+        _mm512_fmadd_ps(dot_group(dtype, data + at, w->group, x + at), _mm512_set1_ps(*scale), sum);
   }
   return sum;
 }
@@ -74,12 +73,12 @@ HY__INLINE __m512 nibble_to_float(__m512i lanes, int j) {
   return _mm512_permutexvar_ps(_mm512_srli_epi32(lanes, 4 * (unsigned)j), table);
 }
 
-HY__INLINE __m512 dot_nibbles(bool near, const hy__quantized* w, hy__scale_walk walk,
+HY__INLINE __m512 dot_nibbles(const hy__quantized* w, hy__scale_walk walk,
                               const unsigned char* data, const float* scale, const float* x) {
   int64_t whole = w->k / BLOCK * BLOCK, block_in_group = 0;
   __m512 sum = _mm512_setzero_ps();
   for (int64_t at = 0; at < whole; at += BLOCK) {
-    hy__prefetch(data + at / 2 + HY__WEIGHTS_AHEAD, near);
+    hy__prefetch(data + at / 2);
     __m512i lanes = _mm512_loadu_si512(data + at / 2);
     __m512 parts[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
 #pragma GCC unroll 8
@@ -102,18 +101,17 @@ HY__INLINE __m512 dot_nibbles(bool near, const hy__quantized* w, hy__scale_walk 
   return sum;
 }
 
-HY__INLINE __m512 dot_row(hy_dtype dtype, bool near, const hy__quantized* w, const void* walk,
-                          int64_t row, const float* x) {
+HY__INLINE __m512 dot_row(hy_dtype dtype, const hy__quantized* w, const void* walk, int64_t row,
+                          const float* x) {
   const unsigned char* data = w->data + row * w->row;
   const float* scale = w->scale + row * w->scale_row;
-  return dtype == HY_I4 ? dot_nibbles(near, w, *(const hy__scale_walk*)walk, data, scale, x)
-                        : dot_bytes(dtype, near, w, data, scale, x);
+  return dtype == HY_I4 ? dot_nibbles(w, *(const hy__scale_walk*)walk, data, scale, x)
+                        : dot_bytes(dtype, w, data, scale, x);
 }
 
-#define AS_DOT_ROW(name, dtype)                                                            \
-  HY__INLINE __m512 name(bool near, const hy__quantized* w, const void* walk, int64_t row, \
-                         const float* x) {                                                 \
-    return dot_row(dtype, near, w, walk, row, x);                                          \
+#define AS_DOT_ROW(name, dtype)                                                                   \
+  HY__INLINE __m512 name(const hy__quantized* w, const void* walk, int64_t row, const float* x) { \
+    return dot_row(dtype, w, walk, row, x);                                                       \
   }
 AS_DOT_ROW(dot_i8, HY_I8)
 AS_DOT_ROW(dot_i4, HY_I4)

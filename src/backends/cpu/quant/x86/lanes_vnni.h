@@ -64,20 +64,36 @@ HY__INLINE void hy__load_block(const unsigned char* data, const hy__rest* rest,
   for (int v = 0; v < HY__BLOCK_VECTORS; v++)
     w[v] = rest ? _mm512_maskz_loadu_epi8(rest->bytes[v], data + 64 * v)
                 : _mm512_loadu_si512(data + 64 * v);
+    // Left alone, GCC reads each again for its second shuffle.
+#pragma GCC unroll 4
+  for (int v = 0; v < HY__BLOCK_VECTORS; v++) __asm__("" : "+v"(w[v]));
   hy__transpose_lanes(w);
 }
 
-HY__INLINE void hy__prefetch_block(const unsigned char* data, bool near) {
+HY__INLINE void hy__prefetch_block(const unsigned char* data) {
 #pragma GCC unroll 4
-  for (int v = 0; v < HY__BLOCK_VECTORS; v++) hy__prefetch(data + 64 * v, near);
+  for (int v = 0; v < HY__BLOCK_VECTORS; v++) hy__prefetch(data + 64 * v);
+}
+
+HY__INLINE __m512i hy__unsigned_bytes(__m512i w) {
+  return _mm512_xor_si512(w, _mm512_set1_epi8((char)0x80));
+}
+
+// Nibbles made unsigned; the odd ones stay where they are, 16 times as large.
+enum { HY__AND_XOR = 0x6a };
+HY__INLINE __m512i hy__even_numbers(__m512i w) {
+  return _mm512_ternarylogic_epi32(w, _mm512_set1_epi8(15), _mm512_set1_epi8(8), HY__AND_XOR);
+}
+HY__INLINE __m512i hy__odd_numbers_16(__m512i w) {
+  return _mm512_ternarylogic_epi32(w, _mm512_set1_epi8((char)0xf0), _mm512_set1_epi8((char)0x80),
+                                   HY__AND_XOR);
 }
 
 // One of its vectors of numbers, made unsigned.
 HY__INLINE __m512i hy__unsigned_numbers(hy_dtype dtype, const __m512i w[HY__BLOCK_VECTORS], int v) {
-  if (dtype == HY_I8) return _mm512_xor_si512(w[v], _mm512_set1_epi8((char)0x80));
-  enum { AND_XOR = 0x6a };
-  __m512i low = v < HY__BLOCK_VECTORS ? w[v] : _mm512_srli_epi16(w[v - HY__BLOCK_VECTORS], 4);
-  return _mm512_ternarylogic_epi32(low, _mm512_set1_epi8(15), _mm512_set1_epi8(8), AND_XOR);
+  if (dtype == HY_I8) return hy__unsigned_bytes(w[v]);
+  if (v < HY__BLOCK_VECTORS) return hy__even_numbers(w[v]);
+  return hy__even_numbers(_mm512_srli_epi16(w[v - HY__BLOCK_VECTORS], 4));
 }
 
 // What the lanes of a block have in excess, negative: the offset of the weights times the sums of
@@ -139,9 +155,16 @@ static inline bool hy__lanes_take(int64_t group, int64_t k, hy_dtype weights) {
 static inline hy__lane_scales hy__lane_scales_of(int64_t group, int64_t k, hy_dtype weights) {
   int64_t numbers = hy__block_numbers(weights);
   int64_t in_block = group < numbers && group < k ? numbers / group : 1;
+  // Counted, not divided: a task is short.
   int32_t index[16];
-  for (int l = 0; l < 16; l++)
-    index[l] = in_block > 1 ? (int32_t)(hy__lane_number(l, numbers) / group) : 0;
+  int64_t lanes = group / (numbers / 16), in_group = 0;
+  for (int32_t l = 0, scale = 0; l < 16; l++) {
+    index[l % 4 * 4 + l / 4] = in_block > 1 ? scale : 0;
+    if (++in_group == lanes) {
+      in_group = 0;
+      scale++;
+    }
+  }
   return (hy__lane_scales){_mm512_loadu_si512(index), hy__first16(in_block),
                            hy__first16((k % numbers + group - 1) / group), in_block,
                            (group + numbers - 1) / numbers};

@@ -3,14 +3,13 @@
 // The instruction multiplies unsigned by signed bytes. The weights are made unsigned by adding 128
 // (int4: 8), which is one xor; what that adds, 128 times the sum of the row of x, is the same for
 // every row of weights, and the sums start at its negative. All of it is exact.
-#include <stddef.h>
 #include <string.h>
 
 #include "backends/cpu/family.h"
 #include "backends/cpu/quant/int8_kernel.h"
 
 #if defined(__x86_64__)
-#include "backends/cpu/quant/x86/lanes_vnni.h"
+#include "backends/cpu/quant/x86/gemv_int8_vnni.h"
 
 HY__TARGET_VNNI
 
@@ -20,47 +19,8 @@ HY__TARGET_VNNI
 
 // ---- dot products ----
 
-typedef struct block {
-  __m512i start;
-  __m512 scale;
-  __m512i x[2 * HY__BLOCK_VECTORS];  // int8: only the first half
-} block;
-
-static int64_t block_bytes(hy_dtype weights) {
-  return (int64_t)(offsetof(block, x) + sizeof(__m512i) * (size_t)hy__number_vectors(weights));
-}
-
 static bool takes(const hy__int8_rows* x, const hy__quantized* w) {
   return hy__lanes_take(w->group, w->k, w->dtype) && hy__lanes_take(x->group, x->k, w->dtype);
-}
-
-static int64_t row_bytes(const hy__int8_rows* x, const hy__quantized* w) {
-  int64_t numbers = hy__block_numbers(w->dtype);
-  return (x->k + numbers - 1) / numbers * block_bytes(w->dtype);
-}
-
-HY__INLINE void order_row(hy_dtype weights, const hy__int8_rows* x, int64_t i, char* to) {
-  const int64_t numbers = hy__block_numbers(weights);
-  const hy__lane_scales walk = hy__lane_scales_of(x->group, x->k, weights);
-  const float* scale = x->scale + i * x->scale_row;
-  int64_t block_in_group = 0;
-  for (int64_t at = 0; at < x->k; at += numbers, to += block_bytes(weights)) {
-    block* b = (block*)to;
-    __m512i sums = hy__order_block(weights, x->data + i * x->row + at, x->k - at, b->x);
-    b->start = hy__counterweight(sums, weights);
-    b->scale = hy__load_lane_scales(&walk, scale, x->k - at >= numbers);
-    if (++block_in_group == walk.blocks) {
-      scale += walk.advance;
-      block_in_group = 0;
-    }
-  }
-}
-
-static void order(const hy__int8_rows* x, const hy__quantized* w, int64_t i, void* row) {
-  if (w->dtype == HY_I4)
-    order_row(HY_I4, x, i, row);
-  else
-    order_row(HY_I8, x, i, row);
 }
 
 // `rows` rows of weights, one or PAIR, with m rows of x. With several rows of x a pair reads each
@@ -75,26 +35,9 @@ typedef struct products {
   int64_t x_row;
 } products;
 
-// One row of int8 weights with one row of x, in two chains of sums: from memory a tenth faster than
-// one.
-HY__INLINE __m512 add_i8_block(const products* p, const unsigned char* data, const float* scale,
-                               const hy__rest* rest, const block* b, __m512 sum) {
-  __m512i w[HY__BLOCK_VECTORS], lanes[2] = {b->start, _mm512_setzero_si512()};
-  hy__load_block(data, rest, w);
-#pragma GCC unroll 4
-  for (int v = 0; v < HY__BLOCK_VECTORS; v++)
-    lanes[v % 2] = _mm512_dpbusd_epi32(lanes[v % 2], hy__unsigned_numbers(HY_I8, w, v), b->x[v]);
-  __m512 scales = _mm512_mul_ps(hy__load_lane_scales(&p->walk, scale, !rest), b->scale);
-  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(lanes[0], lanes[1])), scales, sum);
-}
-
 HY__INLINE void add_block(hy_dtype dtype, int rows, int m, const products* p,
                           const unsigned char* data, const float* scale, const hy__rest* rest,
                           const char* x, __m512 sums[PAIR][HY__INT8_MAX_M]) {
-  if (dtype == HY_I8 && rows == 1 && m == 1) {
-    sums[0][0] = add_i8_block(p, data, scale, rest, (const block*)x, sums[0][0]);
-    return;
-  }
   __m512i w[PAIR][HY__BLOCK_VECTORS], lanes[PAIR][HY__INT8_MAX_M];
 #pragma GCC unroll 2
   for (int r = 0; r < rows; r++) hy__load_block(data + r * p->w->row, rest, w[r]);
@@ -105,7 +48,7 @@ HY__INLINE void add_block(hy_dtype dtype, int rows, int m, const products* p,
     for (int r = 0; r < rows; r++) weights[r] = hy__unsigned_numbers(dtype, w[r], v);
 #pragma GCC unroll 4
     for (int i = 0; i < m; i++) {
-      const block* b = (const block*)(x + i * p->x_row);
+      const x_block* b = (const x_block*)(x + i * p->x_row);
       __m512i numbers = b->x[v], start = b->start;
       if (rows > 1) IN_REGISTER(numbers);
       if (rows > 1 && v == 0) IN_REGISTER(start);
@@ -119,15 +62,15 @@ HY__INLINE void add_block(hy_dtype dtype, int rows, int m, const products* p,
     __m512 scales = hy__load_lane_scales(&p->walk, scale + r * p->w->scale_row, !rest);
 #pragma GCC unroll 4
     for (int i = 0; i < m; i++) {
-      const block* b = (const block*)(x + i * p->x_row);
+      const x_block* b = (const x_block*)(x + i * p->x_row);
       sums[r][i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(lanes[r][i]), _mm512_mul_ps(scales, b->scale),
                                    sums[r][i]);
     }
   }
 }
 
-HY__INLINE void dot_rows(hy_dtype dtype, int rows, int m, bool near, const products* p,
-                         int64_t first, float* out, int64_t ldo) {
+HY__INLINE void dot_rows(hy_dtype dtype, int rows, int m, const products* p, int64_t first,
+                         float* out, int64_t ldo) {
   const hy__quantized* w = p->w;
   const unsigned char* data = w->data + first * w->row;
   const float* scale = w->scale + first * w->scale_row;
@@ -141,10 +84,10 @@ HY__INLINE void dot_rows(hy_dtype dtype, int rows, int m, bool near, const produ
   }
   for (; left > 0; left -= HY__BLOCK, data += HY__BLOCK, x += block_bytes(dtype)) {
     // What a pair has ahead of its end is that of the next pair.
-    const unsigned char* ahead = data + HY__WEIGHTS_AHEAD;
+    const unsigned char* ahead = data;
     if (left <= HY__WEIGHTS_AHEAD) ahead += (rows - 1) * w->row;
 #pragma GCC unroll 2
-    for (int r = 0; r < rows; r++) hy__prefetch_block(ahead + r * w->row, near);
+    for (int r = 0; r < rows; r++) hy__prefetch_block(ahead + r * w->row);
     if (left < HY__BLOCK) {
       add_block(dtype, rows, m, p, data, scale, &p->rest, x, sums);
       break;
@@ -162,35 +105,35 @@ HY__INLINE void dot_rows(hy_dtype dtype, int rows, int m, bool near, const produ
   }
 }
 
-// One row of x leaves room in L1 for weights, unless it is long and the weights have many scales.
-enum { X_WITH_SCALES = 4 << 10 };
-
 HY__INLINE void all_rows(hy_dtype dtype, int m, const products* p, int64_t first, int n, float* out,
                          int64_t ldo) {
   hy__scales_ahead ahead = hy__scales_ahead_of(p->w);
-  bool near = m == 1 && (dtype == HY_I8 || p->x_row <= X_WITH_SCALES);
-  const int step = m > 1 ? PAIR : 1;
-  for (int r = 0; r < n; r += n - r < step ? 1 : step) {
-    for (int i = 0; i < step; i++) hy__prefetch_scales(p->w, first + r + i, ahead);
-    if (near)
-      dot_rows(dtype, 1, m, true, p, first + r, out + r, ldo);
-    else if (n - r < step)
-      dot_rows(dtype, 1, m, false, p, first + r, out + r, ldo);
+  for (int r = 0; r < n; r += n - r < PAIR ? 1 : PAIR) {
+    for (int i = 0; i < PAIR; i++) hy__prefetch_scales(p->w, first + r + i, ahead);
+    if (n - r < PAIR)
+      dot_rows(dtype, 1, m, p, first + r, out + r, ldo);
     else
-      dot_rows(dtype, step, m, false, p, first + r, out + r, ldo);
+      dot_rows(dtype, PAIR, m, p, first + r, out + r, ldo);
   }
 }
 
 static void gemv(const hy__int8_rows* x, const hy__quantized* w, int64_t first, int n,
                  const void* rows, int m, float* out, int64_t ldo) {
-  const products p = {w, hy__lane_scales_of(w->group, w->k, w->dtype),
-                      hy__rest_of(w->dtype == HY_I4 ? w->k / 2 : w->k), rows, row_bytes(x, w)};
+  const hy__lane_scales walk = hy__lane_scales_of(w->group, w->k, w->dtype);
+  const hy__rest rest = hy__rest_of(weight_bytes(w->dtype, w->k));
+  if (m == 1) {
+    const row_products one = {w, walk, rest, rows, row_bytes(x, w) > LONG_X};
+    if (w->dtype == HY_I4)
+      one_row(HY_I4, x, &one, first, n, out);
+    else
+      one_row(HY_I8, x, &one, first, n, out);
+    return;
+  }
+  const products p = {w, walk, rest, rows, row_bytes(x, w)};
   switch (m + (w->dtype == HY_I4 ? 4 : 0)) {
-    case 1: all_rows(HY_I8, 1, &p, first, n, out, ldo); return;
     case 2: all_rows(HY_I8, 2, &p, first, n, out, ldo); return;
     case 3: all_rows(HY_I8, 3, &p, first, n, out, ldo); return;
     case 4: all_rows(HY_I8, 4, &p, first, n, out, ldo); return;
-    case 5: all_rows(HY_I4, 1, &p, first, n, out, ldo); return;
     case 6: all_rows(HY_I4, 2, &p, first, n, out, ldo); return;
     case 7: all_rows(HY_I4, 3, &p, first, n, out, ldo); return;
     default: all_rows(HY_I4, 4, &p, first, n, out, ldo); return;
@@ -267,7 +210,8 @@ HY__INLINE __m512i unsigned_weights(const hy__quantized* w, int64_t row, int64_t
 // Row `row` of the panel that comes next: its 32 streams are too many for the hardware.
 HY__INLINE void prefetch_next(const hy__quantized* w, int64_t row, int64_t at) {
   const unsigned char* data = w->data + (row + NR) * w->row;
-  _mm_prefetch((const char*)data + (w->dtype == HY_I4 ? at / 2 : at), _MM_HINT_T1);
+  int64_t byte = weight_bytes(w->dtype, at);
+  if (byte % 64 == 0) _mm_prefetch((const char*)data + byte, _MM_HINT_T1);
 }
 
 static void pack_weights(const hy__quantized* w, int64_t first, int n, int64_t k_group,

@@ -11,14 +11,9 @@ HY__TARGET_AVX512
 // at each page's end.
 enum { HY__WEIGHTS_AHEAD = 4096 };
 
-// Into L1; into L2 where x takes so much of L1 that it would lose lines to what is prefetched.
-enum { HY__X_IN_L1 = 8 << 10 };
-
-HY__INLINE void hy__prefetch(const void* p, bool near) {
-  if (near)
-    _mm_prefetch((const char*)p, _MM_HINT_T0);
-  else
-    _mm_prefetch((const char*)p, _MM_HINT_T1);
+// Into L2: prefetched into L1, weights push out x, and wait for each other on their way there.
+HY__INLINE void hy__prefetch(const unsigned char* weights) {
+  _mm_prefetch((const char*)weights + HY__WEIGHTS_AHEAD, _MM_HINT_T1);
 }
 
 // The scales of a row about as far ahead: they are too few to start the hardware's own prefetching.
@@ -37,18 +32,44 @@ HY__INLINE void hy__prefetch_scales(const hy__quantized* w, int64_t row, hy__sca
 }
 
 // The lanes whose sum is x times a row of weights; `context` is the kernel's own.
-typedef __m512 hy__dot_row(bool near, const hy__quantized* w, const void* context, int64_t row,
+typedef __m512 hy__dot_row(const hy__quantized* w, const void* context, int64_t row,
                            const float* x);
+
+// The sums of the lanes of sixteen vectors.
+HY__INLINE __m512 hy__sum_lanes(__m512 v[16]) {
+#define LO64(a, b) _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)))
+#define HI64(a, b) _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)))
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i++)
+    v[i] = _mm512_add_ps(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]),
+                         _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++)
+    v[i] = _mm512_add_ps(LO64(v[2 * i], v[2 * i + 1]), HI64(v[2 * i], v[2 * i + 1]));
+#undef LO64
+#undef HI64
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; i++)
+    v[i] = _mm512_add_ps(_mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0x44),
+                         _mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0xee));
+  return _mm512_add_ps(_mm512_shuffle_f32x4(v[0], v[1], 0x88),
+                       _mm512_shuffle_f32x4(v[0], v[1], 0xdd));
+}
 
 // GEMV: one row of weights after another, which is the order of memory.
 HY__INLINE void hy__dot_rows(hy__dot_row* dot, const void* context, const hy__quantized* w,
                              int64_t first, int n, const float* x, float* out) {
   hy__scales_ahead ahead = hy__scales_ahead_of(w);
-  bool near = w->k * (int64_t)sizeof *x <= HY__X_IN_L1;
-  for (int64_t r = first; r < first + n; r++) {
-    hy__prefetch_scales(w, r, ahead);
-    *out++ =
-        _mm512_reduce_add_ps(near ? dot(true, w, context, r, x) : dot(false, w, context, r, x));
+  for (int r = 0; r < n; r += 16) {
+    __m512 sums[16];
+    int rows = n - r < 16 ? n - r : 16;
+    for (int i = 0; i < rows; i++) {
+      int64_t row = first + r + i;
+      hy__prefetch_scales(w, row, ahead);
+      sums[i] = dot(w, context, row, x);
+    }
+    for (int i = rows; i < 16; i++) sums[i] = _mm512_setzero_ps();
+    _mm512_mask_storeu_ps(out + r, hy__first16(rows), hy__sum_lanes(sums));
   }
 }
 
