@@ -59,6 +59,27 @@ static void products(void** state) {
   }
 }
 
+static void quantised_products(void** state) {
+  (void)state;
+  enum { N = 1001, K = 896, GROUP = 32 };
+  static const hy_dtype weights[] = {HY_I8, HY_I4};
+  static const int64_t rows[] = {1, 3, 40};
+  fill(HY_F32);
+  for (int i = 0; i < COUNT; i++)
+    for (int n = 0; n < 2; n++) inputs[n][i] = (unsigned char)((i * 37 + i / 251 * 5) % 255 - 127);
+  for (int w = 0; w < 2; w++)
+    for (int r = 0; r < 3; r++) {
+      hy_tensor in[5] = {tensor(inputs[0], HY_I8, rows[r], K),
+                         tensor(inputs[2], HY_F32, rows[r], K / GROUP),
+                         tensor(inputs[1], weights[w], N, K),
+                         tensor(inputs[3], HY_F32, N, K / GROUP), hy_tensor_absent()};
+      hy_tensor out = tensor(NULL, HY_F32, rows[r], N);
+      hy_call call = {.op = HY_OP_linear_int8, .n_in = 5, .n_out = 1, .in = in};
+      call.attrs.cast.dtype = HY_F32;
+      same_bits(&call, &out);
+    }
+}
+
 static void attend(hy_dtype dtype, int64_t queries, int64_t keys) {
   enum { HEADS = 6, KV_HEADS = 2, SIZE = 32 };
   hy_tensor q = tensor(inputs[0], dtype, 1, HEADS, queries, SIZE);
@@ -158,9 +179,8 @@ static void images(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(products),
-      cmocka_unit_test(attention),
-      cmocka_unit_test(rows),
+      cmocka_unit_test(products),  cmocka_unit_test(quantised_products),
+      cmocka_unit_test(attention), cmocka_unit_test(rows),
       cmocka_unit_test(images),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,9 @@ enum {
   MOST_TASK = 48 << 10,
   THREAD_TASKS = 16,
   MAX_TASK_ROWS = 64,
+  // Rows that a kernel may take together: a task begins with the first of them whatever the number
+  // of threads, so that sums do not depend on it.
+  TASK_ROWS_STEP = 4,
   MAX_TILE = 32 * 32
 };
 
@@ -107,7 +110,8 @@ static bool run_dots(job* j) {
   int64_t row = j->w.row > 0 ? j->w.row : 1;
   int64_t bytes = row * j->w.n / (THREAD_TASKS * (int64_t)hy__pool_threads());
   bytes = bytes < LEAST_TASK ? LEAST_TASK : min_i64(bytes, MOST_TASK);
-  j->task_rows = (int)min_i64(ceil_div(bytes, row), MAX_TASK_ROWS);
+  int64_t steps = ceil_div(ceil_div(bytes, row), TASK_ROWS_STEP);
+  j->task_rows = (int)min_i64(steps * TASK_ROWS_STEP, MAX_TASK_ROWS);
   hy__weight_prefetch(
       &(hy__prefetch_range){.data = j->w.data,
                             .beside = j->w.scale,
