@@ -45,6 +45,18 @@ static void runs_every_task_once(void** state) {
   hy__pool_run(count_task, NULL, 0);
 }
 
+// The end of a run and the order to stop may come so close together that a worker sees only the
+// latter's generation.
+static void stops_right_after_a_run(void** state) {
+  (void)state;
+  enum { STOPS = 4000 };
+  for (int i = 0; i < STOPS; i++) {
+    hy__pool_set_threads(8);
+    run_and_check_some(2 + i % 7);
+    hy__pool_set_threads(1);
+  }
+}
+
 static void* call_pool(void* wrong) {
   for (int round = 0; round < ROUNDS; round++) {
     atomic_int counts[TASKS];
@@ -198,10 +210,11 @@ static void stops_and_starts_again(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(runs_every_task_once), cmocka_unit_test(serves_several_callers),
-      cmocka_unit_test(nests_serially),       cmocka_unit_test(works_after_fork),
-      cmocka_unit_test(looks_ahead),          cmocka_unit_test(takes_over_from_the_slow),
-      cmocka_unit_test(sleeps_when_idle),     cmocka_unit_test(stops_and_starts_again),
+      cmocka_unit_test(runs_every_task_once),     cmocka_unit_test(stops_right_after_a_run),
+      cmocka_unit_test(serves_several_callers),   cmocka_unit_test(nests_serially),
+      cmocka_unit_test(works_after_fork),         cmocka_unit_test(looks_ahead),
+      cmocka_unit_test(takes_over_from_the_slow), cmocka_unit_test(sleeps_when_idle),
+      cmocka_unit_test(stops_and_starts_again),
   };
   return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
 }

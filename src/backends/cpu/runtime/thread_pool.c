@@ -152,26 +152,30 @@ static void join_team(void* tasks) {
   take_tasks(s, atomic_fetch_add_explicit(&s->members, 1, memory_order_relaxed));
 }
 
-// Waits for a generation other than `seen`; false when the pool stops.
-static bool await_run(unsigned seen, int own) {
-  for (int i = 0; i < SPINS; i++) {
-    if (atomic_load_explicit(&pool.generation, memory_order_acquire) != seen)
-      return !atomic_load(&pool.stop);
-    prefetch_step(own);
+// Waits for a generation other than `*seen`, which becomes it; false when the pool stops. The order
+// to stop raises the generation after `stop`: whoever has seen that generation sees `stop` too.
+static bool await_run(unsigned* seen, int own) {
+  unsigned now = *seen;
+  for (int i = 0; i < SPINS && now == *seen; i++) {
+    now = atomic_load_explicit(&pool.generation, memory_order_acquire);
+    if (now == *seen) prefetch_step(own);
   }
-  pthread_mutex_lock(&pool.mutex);
-  atomic_fetch_add(&pool.sleeping, 1);
-  while (atomic_load(&pool.generation) == seen) pthread_cond_wait(&pool.wake, &pool.mutex);
-  atomic_fetch_sub(&pool.sleeping, 1);
-  pthread_mutex_unlock(&pool.mutex);
+  if (now == *seen) {
+    pthread_mutex_lock(&pool.mutex);
+    atomic_fetch_add(&pool.sleeping, 1);
+    while ((now = atomic_load(&pool.generation)) == *seen)
+      pthread_cond_wait(&pool.wake, &pool.mutex);
+    atomic_fetch_sub(&pool.sleeping, 1);
+    pthread_mutex_unlock(&pool.mutex);
+  }
+  *seen = now;
   return !atomic_load(&pool.stop);
 }
 
 static void* work(void* context) {
   const worker* self = context;
   unsigned seen = self->seen;
-  while (await_run(seen, self->own)) {
-    seen = atomic_load_explicit(&pool.generation, memory_order_acquire);
+  while (await_run(&seen, self->own)) {
     int before = atomic_fetch_add_explicit(&pool.inside, 1, memory_order_acquire);
     if (!(before & CLOSED)) take_tasks(&pool.tasks, self->own);
     atomic_fetch_sub_explicit(&pool.inside, 1, memory_order_release);

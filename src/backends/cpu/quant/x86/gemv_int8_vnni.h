@@ -32,8 +32,8 @@ HY__INLINE int64_t weight_bytes(hy_dtype weights, int64_t k) {
 // ---- x ----
 
 // Rows of weights that are whole blocks together, and the bytes of all of them: so many that x, as
-// often, stays in L1 beside the weights.
-enum { MAX_TURN = 4, MAX_TURN_BLOCKS = 8, LEAST_LANE = HY__BLOCK / 16 };
+// often, stays in L1 beside the weights. Fewer rows than LEAST_ROWS do not earn the laying out.
+enum { MAX_TURN = 4, MAX_TURN_BLOCKS = 8, LEAST_ROWS = 256, LEAST_LANE = HY__BLOCK / 16 };
 
 // 1 where the rows are not laid out so.
 static int turn_of(const hy__int8_rows* x, const hy__quantized* w) {
@@ -42,7 +42,7 @@ static int turn_of(const hy__int8_rows* x, const hy__quantized* w) {
   while (turn < MAX_TURN && bytes * turn % HY__BLOCK != 0) turn *= 2;
   bool whole = bytes * turn % HY__BLOCK == 0 && bytes >= HY__BLOCK;
   bool scaled = w->group < numbers && x->group < numbers && w->scale_row * w->group == w->k;
-  return x->m == 1 && whole && scaled && w->row == bytes &&
+  return x->m == 1 && w->n >= LEAST_ROWS && whole && scaled && w->row == bytes &&
                  bytes * turn <= MAX_TURN_BLOCKS * HY__BLOCK
              ? turn
              : 1;
