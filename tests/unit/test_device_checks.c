@@ -77,14 +77,21 @@ typedef struct lie {
   const char* says;
 } lie;
 
+// What does not wait is seen only where the host comes back while the device is busy: a host that
+// was held up meanwhile asks again.
 static void must_fail(void** state, const lie* cases, size_t n) {
+  enum { TRIES = 20 };
   for (size_t i = 0; i < n; i++) {
-    hy__op_verdict v = {0};
-    start("", cases[i].wrong);
-    CHECK_OK(cases[i].check(device, &v));
-    if (!v.failed || !strstr(v.failure, cases[i].says))
-      fail_msg("%s: %d failed: \"%s\"", cases[i].wrong, v.failed, v.failure);
-    tear_down(state);
+    hy__op_verdict v;
+    bool found = false;
+    for (int t = 0; t < TRIES && !found; t++) {
+      v = (hy__op_verdict){0};
+      start("", cases[i].wrong);
+      CHECK_OK(cases[i].check(device, &v));
+      tear_down(state);
+      found = v.failed && strstr(v.failure, cases[i].says);
+    }
+    if (!found) fail_msg("%s: %d failed: \"%s\"", cases[i].wrong, v.failed, v.failure);
   }
 }
 
