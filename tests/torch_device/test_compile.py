@@ -371,8 +371,9 @@ def test_qwen2s_layers_are_few_calls():
             for _ in range(3):
                 fast(ids, use_cache=False)
         counts.append(torch_halyard.compile_report()[-1])
-    assert counts[1]["calls"] - counts[0]["calls"] <= 16
-    if torch.npu.get_device_properties(0).backend == "cpu":
+    cpu = torch.npu.get_device_properties(0).backend == "cpu"  # others make a call more, and may run chains call by call
+    assert counts[1]["calls"] - counts[0]["calls"] <= (16 if cpu else 17)
+    if cpu:
         assert counts[1]["launches"] - counts[0]["launches"] <= 15
 
 
