@@ -20,7 +20,7 @@ for bottom in cmodel rtlmodel; do
   export ECHO_NPU_BACKEND=$bottom
   start=$(seconds)
   "$halyard" run --backend echo --model "$work/demo/model" --prompt 'static hy_status' --max-tokens 16 \
-    --temperature 0.9 --seed 1 --json > "$work/run.json"
+    --ignore-end --temperature 0.9 --seed 1 --json > "$work/run.json"
   sed -E 's/.*"ids": (\[[^]]*\]), "text".*/\1/' "$work/run.json" > "$work/ids.$bottom"
   # One sequence of 16 tokens, forward and backward, and AdamW's step.
   "$halyard" finetune --backend echo --model "$work/demo/model" --data "$work/data.jsonl" --out "$work/$bottom" \
