@@ -1,5 +1,6 @@
 // GEMV and skinny GEMM of bf16 in AVX-512 BF16: two products to a lane. One row of x reads each row
-// of weights in memory order; more take four of both at once.
+// of weights in memory order, which hardware prefetches better than code does; more take four of
+// both at once.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
@@ -9,9 +10,6 @@
 HY__TARGET_BF16
 
 enum { NR = 4, MR = 4, LANES = 32 };
-// Bytes by which weights are asked for before they are used: every second line, into L2. All of
-// them into L1 held up the loads (28 instead of 32 GB/s on a core of Zen 4).
-enum { AHEAD = 4096 };
 
 HY__INLINE __m512bh load32(const uint16_t* from, int64_t left) {
   __mmask32 mask = left >= LANES ? 0xffffffffu : (1u << left) - 1;
@@ -23,7 +21,6 @@ HY__INLINE __m512 dot_row(const char* row, int64_t k, const uint16_t* x) {
   __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
   int64_t at = 0;
   for (; at + 2 * LANES <= k; at += 2 * LANES) {
-    _mm_prefetch((const char*)(w + at) + AHEAD, _MM_HINT_T1);
     even = _mm512_dpbf16_ps(even, load32(x + at, LANES), load32(w + at, LANES));
     odd = _mm512_dpbf16_ps(odd, load32(x + at + LANES, LANES), load32(w + at + LANES, LANES));
   }
