@@ -1,8 +1,8 @@
 // Skinny GEMM with an epilogue, for batches of up to TM rows of x (decoding of many sequences):
 // weights of halves, bytes or nibbles stream once, 16 * WN of their rows to a block, and become the
-// left operand in registers; x is the right one. Both are in a ring of cp.async stages. The scale
-// of a group multiplies its sum in f32. Products are by mma.sync, or with WARPGROUP by wgmma,
-// which reads x from shared memory itself: x lies there in its swizzle either way.
+// left operand in registers; x is the right one. Both are in a ring of stages, by cp.async. The scale
+// of a group multiplies its sum in f32. Products are by mma.sync, or with WARPGROUP by wgmma, for
+// which the copy engine (TMA) brings x; x lies in the same swizzle either way.
 //
 // Warps: WN along the weight's rows, and 8 / WN that share a stage's k. Where tiles do not fill the
 // device, blocks split k too. The CLUSTER blocks of a tile then add up a share of it each, from one
@@ -138,7 +138,7 @@ struct scale_copies {
   }
 };
 
-// Eight halves from number k of row `row` of a stage's x.
+// Eight halves of row `row` of a stage's x.
 DEVICE char* x_place(char* tile, int row, int eighth) {
   return tile + eighth / 8 * X_BOX + row * 128 + (eighth % 8 ^ row % 8) * 16;
 }
@@ -395,7 +395,11 @@ DEVICE void finish_in_cluster(const hy_fused_linear& p, quad* shared, int tile, 
 #endif
 
 // Grid: tiles of the weight's rows; parts of k.
-KERNEL void CLUSTER_SHAPE __launch_bounds__(THREADS, 2) gemm_batch(hy_fused_linear p) {
+KERNEL void CLUSTER_SHAPE __launch_bounds__(THREADS, 2) gemm_batch(
+#if BY_WGMMA
+    const __grid_constant__ tensor_map x_map,
+#endif
+    hy_fused_linear p) {
   extern __shared__ __align__(128) char dynamic[];
   char* const shared = dynamic + (1024 - (u64)dynamic % 1024) % 1024;
   const int warp = threadIdx.x / HY_WARP, lane = threadIdx.x % HY_WARP;
@@ -407,13 +411,23 @@ KERNEL void CLUSTER_SHAPE __launch_bounds__(THREADS, 2) gemm_batch(hy_fused_line
   auto turned = [&](int s) { return s + turn < steps ? s + turn : s + turn - steps; };
   auto further = [&](int s, int line) { return turned(s) + 1 < steps ? line : line - steps * line; };
   launch_dependents();
+#if BY_WGMMA
+  __shared__ __align__(8) mbarrier x_there[STAGES];
+  if (threadIdx.x == 0) {
+    tensor_prefetch(&x_map);
+    for (int s = 0; s < STAGES; s++) mbarrier_init(&x_there[s], 1);
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+#else
+  copies<TM, X_LINE> of_x;
+  const x_start x_at = {p, (first + turn) * KS};
+  of_x.begin(x_at);
+#endif
   if (!p.early) wait_for_previous();
 
-  copies<TM, X_LINE> of_x;
   copies<BN, W_LINE> of_weight;
-  const x_start x_at = {p, (first + turn) * KS};
   const weight_start weight_at = {p, tile, (first + turn) * KS};
-  of_x.begin(x_at);
   of_weight.begin(weight_at);
   scale_copies of_scales;
   if (GROUP) of_scales.begin(p, tile);
@@ -425,7 +439,16 @@ KERNEL void CLUSTER_SHAPE __launch_bounds__(THREADS, 2) gemm_batch(hy_fused_line
   };
   auto copy_x = [&](int s) {
     char* at = x_tile(s);
+#if BY_WGMMA
+    if (threadIdx.x != 0) return;
+    mbarrier_expect(&x_there[s % STAGES], X_TILE);
+#pragma unroll
+    for (int k = 0; k < KS; k += 64)
+      tensor_load(at + k / 64 * X_BOX, &x_map, (first + turned(s)) * KS + k, 0, 0,
+                  &x_there[s % STAGES]);
+#else
     of_x.copy([=](int line, int chunk) { return x_place(at, line, chunk); }, further(s, X_LINE));
+#endif
   };
   auto copy_weight = [&](int s) {
     char* at = weight_tile(s);
@@ -450,7 +473,7 @@ KERNEL void CLUSTER_SHAPE __launch_bounds__(THREADS, 2) gemm_batch(hy_fused_line
   for (int s = 0; s < steps; s++) {
     copy_async_wait<STAGES - 2>();
 #if BY_WGMMA
-    wgmma_operand_fence();
+    mbarrier_wait(&x_there[s % STAGES], s / STAGES % 2);
 #endif
     __syncthreads();  // stage s is there, and all have left the one that is filled next
     if (s + STAGES - 1 < steps) {

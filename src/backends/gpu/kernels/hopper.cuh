@@ -99,11 +99,6 @@ DEVICE vec<f32, 4> cluster_load(const void* at, int rank) {
 
 // ---- registers and warpgroups ----
 
-// Makes what this thread wrote to shared memory known to wgmma.
-DEVICE void wgmma_operand_fence() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 template <int registers>
 DEVICE void more_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));

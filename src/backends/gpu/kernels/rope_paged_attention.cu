@@ -85,10 +85,10 @@ DEVICE void load_tile(const hy_decode& p, const faults& f, int b, int kv_head, i
   }
 }
 
-// The new token's query heads from `head` on, and where `writes` its key and value; chunks of the
-// same key head write the same.
+// The new token's query heads from `head` on, and where `writes` its key and value, also to `new_k`
+// and `new_v` in shared memory; chunks of the same key head write the same.
 DEVICE void load_new(const hy_decode& p, int b, int head, int heads, int kv_head, bool writes,
-                     i64 place, tile* s) {
+                     i64 place, tile* s, T* new_k, T* new_v) {
   const int half = p.size / 2;
   const T* all = (const T*)p.qkv + (i64)b * (p.heads + 2 * p.kv_heads) * p.size;
   for (int i = threadIdx.x; i < (heads + (writes ? 2 : 0)) * half; i += WARPS * HY_WARP) {
@@ -103,17 +103,22 @@ DEVICE void load_new(const hy_decode& p, int b, int head, int heads, int kv_head
       continue;
     }
     bool value = h > heads;  // values do not turn
-    T* to_cache = (T*)(value ? p.v : p.k) + place;
-    s->fresh[value][d] = to_cache[d] = value ? x[d] : low;
-    s->fresh[value][d + half] = to_cache[d + half] = value ? x[d + half] : high;
+    T *to_cache = (T*)(value ? p.v : p.k) + place, *fresh = value ? new_v : new_k;
+    fresh[d] = to_cache[d] = value ? x[d] : low;
+    fresh[d + half] = to_cache[d + half] = value ? x[d + half] : high;
   }
 }
 
-// Scores of a lane's keys, a warp's step apart; q is read once for all of them.
+// Scores of a lane's keys, a warp's step apart; q is read once for all of them. Four sums of each do
+// not wait for one another.
 DEVICE void score(const acc* q, const T* k, int lane, int keys, int size, acc* mine) {
+  enum { SUMS = 4 };
 #pragma unroll
   for (int u = 0; u < KEYS; u++) mine[u] = 0;
   if (WIDE) {
+    acc sums[KEYS][SUMS];
+#pragma unroll
+    for (int i = 0; i < KEYS * SUMS; i++) sums[i / SUMS][i % SUMS] = 0;
 #pragma unroll
     for (int d = 0; d < HEAD; d += EACH) {
       vec<acc, EACH> by;
@@ -125,9 +130,12 @@ DEVICE void score(const acc* q, const T* k, int lane, int keys, int size, acc* m
         if (key >= keys) break;
         line y = *(const line*)(k + key * STRIDE + d);
 #pragma unroll
-        for (int e = 0; e < EACH; e++) mine[u] += by.at[e] * to<acc>(y.at[e]);
+        for (int e = 0; e < EACH; e++) sums[u][e % SUMS] += by.at[e] * to<acc>(y.at[e]);
       }
     }
+#pragma unroll
+    for (int u = 0; u < KEYS; u++)
+      mine[u] = (sums[u][0] + sums[u][1]) + (sums[u][2] + sums[u][3]);
   } else {
     for (int u = 0; u < KEYS && u * HY_WARP + lane < keys; u++)
       for (int d = 0; d < size; d++)
@@ -280,9 +288,13 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP)
         load_any<acc>(p.angle_dtype, (const char*)(i >= half ? p.sine : p.cosine),
                       (i64)now * half + i % half);
   }
-  if (p.early) wait_for_previous();
   __syncthreads();
-  load_new(p, b, head, heads, kv_head, place >= 0, place, s);
+  if (p.early) wait_for_previous();
+  // Where one tile holds all, the new key and value have their places in it.
+  const bool whole = end - begin <= TILE;
+  const int at = (now - begin) * STRIDE;
+  load_new(p, b, head, heads, kv_head, place >= 0, place, s, whole ? s->k + at : s->fresh[0],
+           whole ? s->v + at : s->fresh[1]);
 
   mixture m;
   m.top = (acc)-INF_F32;
@@ -298,7 +310,7 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP)
     }
     copy_async_wait<0>();
     __syncthreads();
-    if (has_new && last == end) {
+    if (has_new && last == end && !whole) {
       for (int i = threadIdx.x; i < p.size; i += WARPS * HY_WARP) {
         s->k[(now - first) * STRIDE + i] = s->fresh[0][i];
         s->v[(now - first) * STRIDE + i] = s->fresh[1][i];

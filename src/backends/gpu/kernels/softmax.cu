@@ -8,6 +8,7 @@
 
 #include "dependent.cuh"
 #include "rows.cuh"
+#include "tensor_core.cuh"
 
 DEVICE M lowest() {
   return -(M)INF_F32;
@@ -76,30 +77,36 @@ DEVICE online with_batch(online s, const V (&v)[AHEAD], const bool (&there)[AHEA
   return s;
 }
 
-// Maximum and sum of a lane that a whole block has; vectors where they fit, AHEAD of a thread in
-// flight. The first `kept` vectors are left in `shared`, each by the thread that has it.
+// With vectors first, first + blockDim.x, ... below n, AHEAD of them in flight.
 template <int AHEAD>
-DEVICE online measure(const T* x, i64 length, i64 inner, bool vectors, V* shared, int kept) {
-  online s = {lowest(), 0};
-  if (vectors) {
-    const int n = (int)(length / N), step = (int)blockDim.x;
-    for (int first = (int)threadIdx.x; first < n; first += AHEAD * step) {
-      V v[AHEAD];
-      bool there[AHEAD];
+DEVICE online with_vectors(online s, const V* x, int first, int n) {
+  const int step = (int)blockDim.x;
+  for (; first < n; first += AHEAD * step) {
+    V v[AHEAD];
+    bool there[AHEAD];
 #pragma unroll
-      for (int u = 0; u < AHEAD; u++) {
-        there[u] = first + u * step < n;
-        if (there[u]) v[u] = ((const V*)x)[first + u * step];
-      }
-#pragma unroll
-      for (int u = 0; u < AHEAD; u++)
-        if (first + u * step < kept) shared[first + u * step] = v[u];
-      s = with_batch<AHEAD>(s, v, there);
+    for (int u = 0; u < AHEAD; u++) {
+      there[u] = first + u * step < n;
+      if (there[u]) v[u] = x[first + u * step];
     }
-    if (is_nan(s.sum)) s.most = s.sum;
-  } else {
-    for (i64 i = threadIdx.x; i < length; i += blockDim.x) s = with(s, to<M>(x[i * inner]));
+    s = with_batch<AHEAD>(s, v, there);
   }
+  return s;
+}
+// What a block has of a lane that its threads have the vectors of.
+DEVICE online joined_vectors(online s) {
+  if (is_nan(s.sum)) s.most = s.sum;
+  return settled(joined_in_block(s));
+}
+
+// Maximum and sum of a lane that a whole block has; vectors where they fit.
+template <int AHEAD>
+DEVICE online measure(const T* x, i64 length, i64 inner, bool vectors) {
+  online s = {lowest(), 0};
+  if (vectors)
+    return joined_vectors(
+        with_vectors<AHEAD>(s, (const V*)x, (int)threadIdx.x, (int)(length / N)));
+  for (i64 i = threadIdx.x; i < length; i += blockDim.x) s = with(s, to<M>(x[i * inner]));
   return settled(joined_in_block(s));
 }
 
@@ -111,7 +118,7 @@ KERNEL void __launch_bounds__(1024) softmax_block(T* out, const T* x, i64 lanes,
                                                   i64 inner, int log_form, int vectors) {
   for (i64 lane = blockIdx.x; lane < lanes; lane += gridDim.x) {
     i64 base = lane / inner * length * inner + lane % inner;
-    online s = measure<4>(x + base, length, inner, vectors, nullptr, 0);
+    online s = measure<4>(x + base, length, inner, vectors);
     M log_sum = log_form ? m_log(s.sum) : (M)0;
     if (vectors) {
       for (i64 i = threadIdx.x; i < length / N; i += blockDim.x) {
@@ -288,7 +295,7 @@ KERNEL void __launch_bounds__(LOSS_THREADS, 2) cross_entropy_lanes(const hy_gpu_
     M loss = 0;
     if (t.target >= 0) {
       const T* x = (const T*)e.logits + lane / e.inner * e.classes * e.inner + lane % e.inner;
-      online s = measure<4>(x, e.classes, e.inner, e.vectors, nullptr, 0);
+      online s = measure<4>(x, e.classes, e.inner, e.vectors);
       M log_sum = m_log(s.sum);
       loss = -t.weight * (to<M>(x[t.target * e.inner]) - s.most - log_sum);
       if (e.smoothing > 0) {
@@ -374,34 +381,56 @@ KERNEL void __launch_bounds__(TOTAL_THREADS)
   if (threadIdx.x == 0) store_any(dtype, loss, 0, mean ? sum / weight : sum);
 }
 
-// A block for each lane. The first `kept` vectors stay in shared memory between the two passes; that
-// leaves room for few blocks at once, whose other vectors come from the cache the second time and whose
-// few threads have many in flight.
+// A block for each lane. The first `kept` vectors are in shared memory, each in the hands of one
+// thread: once it has written what becomes of one, that of the block's next lane is on its way there,
+// so that reading and writing go on at once. The others come from the cache the second time. `kept`
+// is all of a lane or a multiple of the block's threads.
 enum { BACKWARD_AHEAD = 8 };
 KERNEL void __launch_bounds__(LOSS_THREADS) cross_entropy_backward(const hy_gpu_cross_entropy e) {
   enum { AHEAD = BACKWARD_AHEAD };
   extern __shared__ __align__(16) char kept_memory[];
   V* const kept = (V*)kept_memory;
+  const int n = e.vectors ? (int)(e.classes / N) : 0, step = (int)blockDim.x;
   M total = e.total_weight ? *(const M*)e.total_weight : (M)1;
   M weight_sum = e.weight_sum ? *(const M*)e.weight_sum : (M)e.classes;
   M hard = (M)(1 - e.smoothing), soft = (M)(e.smoothing / (f64)e.classes);
-  for (i64 lane = blockIdx.x; lane < e.lanes; lane += gridDim.x) {
-    lane_target t = target_of(e, lane, threadIdx.x == 0);
+  auto target_at = [&](i64 lane) {
+    return lane < e.lanes ? target_of(e, lane, threadIdx.x == 0) : lane_target{-1, 0};
+  };
+  auto fetch = [&](i64 lane, int i) {
+    copy_async_16(&kept[i], (const V*)((const T*)e.logits + lane * e.classes) + i, 16);
+  };
+  auto fetch_all = [&](i64 lane) {
+    for (int i = (int)threadIdx.x; i < e.kept; i += step) fetch(lane, i);
+    copy_async_commit();
+  };
+  lane_target t = target_at(blockIdx.x), t_next;
+  if (t.target >= 0) fetch_all(blockIdx.x);
+  for (i64 lane = blockIdx.x; lane < e.lanes; lane += gridDim.x, t = t_next) {
+    const i64 next = lane + gridDim.x;
+    t_next = target_at(next);
     i64 base = lane / e.inner * e.classes * e.inner + lane % e.inner;
     const T* x = (const T*)e.logits + base;
     T* dx = (T*)e.dlogits + base;
     if (t.target < 0) {
+      if (t_next.target >= 0) fetch_all(next);
       V zeros;
 #pragma unroll
       for (int k = 0; k < N; k++) zeros.at[k] = from<T>((M)0);
-      if (e.vectors)
-        for (i64 i = threadIdx.x; i < e.classes / N; i += blockDim.x) ((V*)dx)[i] = zeros;
-      else
+      for (int i = (int)threadIdx.x; i < n; i += step) ((V*)dx)[i] = zeros;
+      if (!e.vectors)
         for (i64 c = threadIdx.x; c < e.classes; c += blockDim.x) dx[c * e.inner] = zeros.at[0];
       continue;
     }
     M g = load_any<M>(e.dloss_dtype, e.dloss, e.dloss_step * lane) / total;
-    online s = measure<AHEAD>(x, e.classes, e.inner, e.vectors, kept, e.kept);
+    online s = {lowest(), 0};
+    if (e.vectors) {
+      s = with_vectors<AHEAD>(s, (const V*)x, e.kept + (int)threadIdx.x, n);
+      copy_async_wait<0>();
+      s = joined_vectors(with_vectors<AHEAD>(s, kept, (int)threadIdx.x, e.kept));
+    } else {
+      s = measure<AHEAD>(x, e.classes, e.inner, false);
+    }
     // all p(c) - less, and for the target less still: the thread that writes there does it last, with
     // a logit that it has read before.
     const bool smooth = e.smoothing > 0, by_class = smooth && e.weight;
@@ -415,23 +444,27 @@ KERNEL void __launch_bounds__(LOSS_THREADS) cross_entropy_backward(const hy_gpu_
       for (i64 c = threadIdx.x; c < e.classes; c += blockDim.x)
         dx[c * e.inner] = from<T>(gradient(to<M>(x[c * e.inner])) - class_share(c));
     }
-    const int n = e.vectors ? (int)(e.classes / N) : 0, step = (int)blockDim.x;
-    for (int first = (int)threadIdx.x; first < n; first += AHEAD * step) {
-      V v[AHEAD];
+    // Vectors from the thread's first on, of shared memory or of x.
+    auto write = [&](const V* vectors, int first, int end, bool fetches) {
+      for (; first < end; first += AHEAD * step) {
+        V v[AHEAD];
 #pragma unroll
-      for (int u = 0; u < AHEAD; u++) {
-        int i = first + u * step;
-        if (i < n) v[u] = i < e.kept ? kept[i] : ((const V*)x)[i];
+        for (int u = 0; u < AHEAD; u++)
+          if (first + u * step < end) v[u] = vectors[first + u * step];
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+          int i = first + u * step;
+          if (i >= end) break;
+#pragma unroll
+          for (int k = 0; k < N; k++) v[u].at[k] = from<T>(gradient(to<M>(v[u].at[k])));
+          ((V*)dx)[i] = v[u];
+          if (fetches) fetch(next, i);
+        }
       }
-#pragma unroll
-      for (int u = 0; u < AHEAD; u++) {
-        int i = first + u * step;
-        if (i >= n) break;
-#pragma unroll
-        for (int k = 0; k < N; k++) v[u].at[k] = from<T>(gradient(to<M>(v[u].at[k])));
-        ((V*)dx)[i] = v[u];
-      }
-    }
+    };
+    write((const V*)x, e.kept + (int)threadIdx.x, n, false);
+    write(kept, (int)threadIdx.x, e.kept, t_next.target >= 0);
+    copy_async_commit();
     if (owns) dx[t.target * e.inner] = from<T>(gradient(logit) - class_share(t.target) - own);
   }
 }

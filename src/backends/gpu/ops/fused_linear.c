@@ -1,7 +1,6 @@
 // fused_linear: by GEMV where rows of x are few and those of the weight are whole lines of 16
-// bytes (on tensor cores where the weight is quantised, those of integers for one row and int4), by
-// skinny GEMM up to 64 rows without a norm, else by GEMV for a few rows at a time, or a kernel for
-// anything.
+// bytes (on tensor cores where the weight is quantised), by skinny GEMM up to 64 rows without a
+// norm, else by GEMV for a few rows at a time, or a kernel for anything.
 #include <stdio.h>
 
 #include "backends/gpu/gpu.h"
@@ -104,55 +103,6 @@ static void run_mma(hy__gpu_task* task, hy_fused_linear* p, hy_dtype w) {
                            (size_t)rows * (size_t)p->k * 4 + 16, HY__GPU_ARGS(p));
 }
 
-// How blocks share out the tiles of a weight that shared memory holds: about one for each
-// multiprocessor, but no tiles that wait for others where a few have two.
-typedef struct tiling {
-  int halves, tiles, split, outs;  // outs: of a block
-  size_t bytes;                    // of shared memory, of a block
-} tiling;
-
-static tiling tile_for(const hy__gpu_task* task, const hy_fused_linear* p, hy_dtype w) {
-  enum { MOST_WARPS = 10 };  // but for tiles
-  int processors = task->device->multiprocessors;
-  tiling t = {.halves = p->gated || p->n > 12 * processors ? 2 : 1};
-  int outs = p->gated ? 8 : 8 * t.halves, all = (p->n + outs - 1) / outs;
-  int chunk = p->group < 128 ? p->group : 128, chunks = p->k / chunk;
-  t.tiles = all > 2 * processors ? (all + processors - 1) / processors : 1;
-  t.outs = t.tiles * outs;
-  int split = t.tiles < MOST_WARPS ? MOST_WARPS / t.tiles : 1, each = (chunks + split - 1) / split;
-  t.split = (chunks + each - 1) / each;
-  int bank = w == HY_I4 ? 4 : 8, words = p->k / (w == HY_I4 ? 8 : 4), rows = t.tiles * t.halves * 8;
-  int row = ((words + bank - 1) / bank | 1) * bank;
-  t.bytes = (size_t)(4 * (rows * row + (rows * p->groups + 3) / 4 * 4) + 3 * (p->k + 32));
-  return t;
-}
-
-static bool takes_digits(const hy__gpu_task* task, const hy_fused_linear* p, const hy_tensor* scale,
-                         hy_dtype x, hy_dtype w) {
-  enum { MOST_BYTES = 112 * 1024, MOST_TILES = 16 };
-  bool fits = p->m == 1 && (x == HY_BF16 || x == HY_F16) && w == HY_I4 && hy__gpu_mma_sync(task) &&
-              p->group % 32 == 0 && (p->group <= 128 || p->group % 128 == 0) &&
-              p->group * p->groups == p->k && p->rows <= 1 << 20 && aligned(scale);
-  if (!fits) return false;
-  tiling t = tile_for(task, p, w);
-  return t.tiles <= MOST_TILES && t.bytes <= MOST_BYTES &&
-         t.bytes + 4096 <= (size_t)task->device->max_shared;
-}
-
-static void run_digits(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
-  tiling t = tile_for(task, p, w);
-  char options[160];
-  snprintf(options, sizeof options,
-           "-DT=%s -DW=%s -DDEPTH=%d -DGROUP=%d -DGATED=%d -DNORM=%d -DHALVES=%d -DTILES=%d "
-           "-DSPLIT=%d",
-           hy__gpu_type_name(x), hy__gpu_type_name(w), p->k, p->group, p->gated, p->norm != NULL,
-           t.halves, t.tiles, t.split);
-  hy__gpu_launch_dependent(
-      task, hy__gpu_kernel(task, "fused_gemv_digits", "fused_gemv_digits", options),
-      hy__gpu_1d((unsigned)((p->n + t.outs - 1) / t.outs)),
-      hy__gpu_1d((unsigned)(t.tiles * t.split * WARP)), t.bytes, HY__GPU_ARGS(p));
-}
-
 static void run_any(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
   char options[48];
   snprintf(options, sizeof options, "-DT=%s -DW=%s", hy__gpu_type_name(x), hy__gpu_type_name(w));
@@ -161,11 +111,8 @@ static void run_any(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype
                  hy__gpu_1d(WARPS * (unsigned)task->device->warp_size), 0, HY__GPU_ARGS(p));
 }
 
-static void run_few(hy__gpu_task* task, hy_fused_linear* p, const hy_tensor* t, hy_dtype x,
-                    hy_dtype w) {
-  if (takes_digits(task, p, &t[SCALE], x, w))
-    run_digits(task, p, x, w);
-  else if (takes_mma(task, p, x, w))
+static void run_few(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
+  if (takes_mma(task, p, x, w))
     run_mma(task, p, w);
   else if (takes_split(task, p, x, w))
     run_split(task, p, x, w);
@@ -188,7 +135,7 @@ static void run_strips(hy__gpu_task* task, const hy_fused_linear* p, const hy_te
     strip.x = (const char*)p->x + row * p->x_row * size;
     strip.out = (char*)p->out + row * p->out_row * out_size;
     if (p->residual) strip.residual = (const char*)p->residual + row * p->residual_row * size;
-    run_few(task, &strip, t, x, w);
+    run_few(task, &strip, x, w);
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "backends/gpu/ops/tensor_map.h"
+
 enum { MOST_ROWS = 64, STEP = 128, WARPS = 8, MOST_SPLITS = 8 };  // STEP: k of a stage
 
 static int64_t bytes_of(hy_dtype dtype, int64_t n) {
@@ -33,7 +35,6 @@ bool hy__gpu_gemm_batch(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_d
   enum { ALIGN = 1024, HALF = 112 * 1024, MOST_STAGES = 4 };  // HALF: leaves room for another block
   if (!takes(task, p, x, w)) return false;
   const hy__gpu_device* device = task->device;
-  bool hopper = device->compute_major == 9;
   int tm = p->m <= 16 ? 16 : p->m <= 32 ? 32 : 64;
   // Very many rows of the weight: larger tiles bring x along less often.
   int wn = p->rows >= 256 * device->multiprocessors ? 8 : 4, bn = 16 * wn;
@@ -45,21 +46,28 @@ bool hy__gpu_gemm_batch(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_d
   stages = stages < 2 ? 2 : stages > MOST_STAGES ? MOST_STAGES : stages;
   int64_t outs = p->gated ? bn / 2 : bn, tiles = (p->n + outs - 1) / outs;
   p->splits = splits_for(task, p, tiles);
-  int cluster = hopper && p->splits > 1 ? p->splits : 0;
+  int cluster = device->compute_major == 9 && p->splits > 1 ? p->splits : 0;
   if (p->splits > 1 && !cluster) {
     size_t parts = (size_t)tiles * (size_t)p->splits * (size_t)(tm * bn);
     p->partial = (float*)(uintptr_t)hy__gpu_workspace(task, parts * sizeof(float));
     p->counters = (unsigned*)(uintptr_t)hy__gpu_counters(task);
   }
+  hy__gpu_tensor_map x_map;
+  bool warpgroup = tm == 64 && hy__gpu_is_hopper(task) &&
+                   hy__gpu_map_tensor(task, &x_map, x, p->x, 3, (int64_t[]){p->k, p->m, 1},
+                                      (int64_t[]){1, p->x_row, 0}, tm);
   char options[160];
   snprintf(options, sizeof options,
            "-DT=%s -DW=%s -DTM=%d -DWN=%d -DGATED=%d -DSTAGES=%d -DGROUP=%d -DWARPGROUP=%d "
            "-DCLUSTER=%d",
            hy__gpu_type_name(x), hy__gpu_type_name(w), tm, wn, p->gated, (int)stages, group,
-           hopper && tm == 64, cluster);
-  hy__gpu_launch_dependent(task, hy__gpu_kernel(task, "gemm_batch", "gemm_batch", options),
-                           (hy__gpu_dim3){(unsigned)tiles, (unsigned)p->splits, 1},
-                           hy__gpu_1d(WARPS * 32), (size_t)(stages * stage + ALIGN),
-                           HY__GPU_ARGS(p));
+           warpgroup, cluster);
+  hy__gpu_function* kernel = hy__gpu_kernel(task, "gemm_batch", "gemm_batch", options);
+  hy__gpu_dim3 grid = {(unsigned)tiles, (unsigned)p->splits, 1}, block = hy__gpu_1d(WARPS * 32);
+  size_t shared = (size_t)(stages * stage + ALIGN);
+  if (warpgroup)
+    hy__gpu_launch_dependent(task, kernel, grid, block, shared, HY__GPU_ARGS(&x_map, p));
+  else
+    hy__gpu_launch_dependent(task, kernel, grid, block, shared, HY__GPU_ARGS(p));
   return true;
 }

@@ -210,9 +210,14 @@ hy_support hy__gpu_cross_entropy_backward(hy__gpu_task* task, const hy_call* cal
   s.e.vectors = s.e.vectors && !by_class && ((uintptr_t)dlogits.data & 15) == 0;
   if (s.e.vectors) {
     enum { STATIC_SHARED = 1024 };  // at most what the kernel has besides
-    int room = (task->device->max_shared - STATIC_SHARED) / 16;
+    int threads = (int)s.threads, room = (task->device->max_shared - STATIC_SHARED) / 16;
     s.e.kept = (int)vectors_of(dlogits.dtype, &s.l);
-    if (s.e.kept > room) s.e.kept = room;
+    if (s.e.kept > room) s.e.kept = room / threads * threads;
+    // Blocks that run at once: each goes on to its next lane.
+    int blocks = task->device->max_shared / (s.e.kept * 16 + STATIC_SHARED);
+    if (blocks > 2048 / threads) blocks = 2048 / threads;
+    long long at_once = (long long)(blocks > 0 ? blocks : 1) * task->device->multiprocessors;
+    if (at_once < s.grid.x) s.grid.x = (unsigned)at_once;
   }
   hy__gpu_launch(task, hy__gpu_kernel(task, "softmax", "cross_entropy_backward", s.option), s.grid,
                  hy__gpu_1d(s.threads), (size_t)s.e.kept * 16, HY__GPU_ARGS(&s.e));
