@@ -5,17 +5,22 @@
 A model of Qwen2.5-0.5B's shape in bf16: forward passes and a LoRA step (forward, backward, AdamW). Prints the least time of
 the rounds and the time until the host had enqueued everything: where the two are near each other, the host is what is measured.
 Losses and logits are compared first. --ops times the model's ops one by one.
+
+Forward passes of both devices are in one process. A LoRA step has a process for each device, in turns all the same: autograd of
+torch 2.11 fails on cuda where another device is registered (PyTorch issue 161129).
 """
 
 import argparse
 import copy
+import json
+import os
+import subprocess
 import sys
 import time
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-import torch_halyard
 
 from plain_qwen2 import SHAPE, PlainQwen2, add_lora
 
@@ -39,11 +44,6 @@ def made(kind, layers, shape):
     with torch.device("cuda"):
         model = kind(layers, shape).to(torch.bfloat16).eval()
     return {"cuda": model, "npu": copy.deepcopy(model).cpu().to("npu")}
-
-
-def with_lora(models):
-    host = add_lora(models["cuda"].cpu())
-    return {"npu": copy.deepcopy(host).to("npu"), "cuda": host.to("cuda")}
 
 
 def timed(functions, rounds):
@@ -86,28 +86,65 @@ def forward(models, batch, tokens):
     return functions, f"logits differ by {difference:.4f}"
 
 
-def lora_step(models, batch, tokens):
-    ids = torch.randint(0, 1000, (batch, tokens))
-    losses = {}
+class Worker:
+    """A process that takes LoRA steps on one device, each when it is told to."""
 
-    def run(device, there):
-        optimizer = torch.optim.AdamW([p for p in models[device].parameters() if p.requires_grad], lr=1e-3)
+    def __init__(self, device, options, batch, tokens):
+        command = [sys.executable, os.path.abspath(__file__), "--worker", device, "--layers", str(options.layers), "--batch", str(batch),
+                   "--tokens", str(tokens)] + ["--plain"] * options.plain
+        environment = dict(os.environ, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-        def function():
-            logits = models[device](there)
-            loss = F.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]).float(), there[:, 1:].reshape(-1))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses[device] = loss
-        return function
-    functions = {device: run(device, ids.to(device)) for device in models}
+    def step(self):
+        """(whole time, the host's part of it, loss)"""
+        self.process.stdin.write("step\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"a LoRA step failed: exit status {self.process.wait()}")
+        return json.loads(line)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def work(options):
+    """The worker's side: the same weights on every device, since they are made on the CPU."""
+    device = options.worker
+    if device == "npu":
+        import torch_halyard  # noqa: F401  registers the device
+    torch.manual_seed(0)
+    host = add_lora(kind_of(options)[0](options.layers, SHAPE).to(torch.bfloat16).eval())
+    ids = torch.randint(0, 1000, (options.batch, options.tokens)).to(device)
+    model = host.to(device)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
+    for _ in sys.stdin:
+        WAIT[device]()
+        start = time.perf_counter()
+        logits = model(ids)
+        loss = F.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]).float(), ids[:, 1:].reshape(-1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        enqueued = time.perf_counter() - start
+        WAIT[device]()
+        print(json.dumps([time.perf_counter() - start, enqueued, loss.item()]), flush=True)
+
+
+def lora_steps(options, batch, tokens):
+    workers = {device: Worker(device, options, batch, tokens) for device in ("cuda", "npu")}
     for _ in range(3):
-        for function in functions.values():
-            function()
-    cuda, npu = (losses[d].item() for d in ("cuda", "npu"))
+        losses = {device: worker.step()[2] for device, worker in workers.items()}
+    cuda, npu = losses["cuda"], losses["npu"]
     assert abs(cuda - npu) < 0.05 * abs(cuda), f"losses {cuda} and {npu}"
-    return functions, f"third losses {cuda:.4f} and {npu:.4f}"
+    best = {}
+    for _ in range(options.rounds):
+        for device, worker in workers.items():
+            best[device] = min(best.get(device, (1e9, 0)), tuple(worker.step()[:2]))
+    for worker in workers.values():
+        worker.close()
+    return best, f"third losses {cuda:.4f} and {npu:.4f}"
 
 
 def single_ops(rounds):
@@ -159,31 +196,41 @@ def single_ops(rounds):
         show(what, {d: (a / 50, b / 50) for d, (a, b) in best.items()}, unit=1e6, suffix="us")
 
 
+def kind_of(options):
+    """The model's class, and what it is called."""
+    try:
+        import transformers
+    except ImportError:
+        return PlainQwen2, "plain PyTorch"
+    return (PlainQwen2, "plain PyTorch") if options.plain else (HuggingFace, f"transformers {transformers.__version__}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--ops", action="store_true")
     parser.add_argument("--plain", action="store_true", help="without transformers")
+    parser.add_argument("--worker", choices=("cuda", "npu"), help="what this script starts for LoRA steps")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--tokens", type=int, default=128)
     options = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)  # a run that is cut short leaves what it has measured
-    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}")
-    try:
-        import transformers
-        kind = PlainQwen2 if options.plain else HuggingFace
-        words = "plain PyTorch" if options.plain else f"transformers {transformers.__version__}"
-    except ImportError:
-        kind, words = PlainQwen2, "plain PyTorch"
-    print(f"npu is {torch.npu.get_device_properties(0).selector}; {words}")
+    if options.worker:
+        work(options)
+        return
+    for batch, tokens in ((1, 128), (4, 512)):
+        best, note = lora_steps(options, batch, tokens)
+        show(f"LoRA step of {batch} x {tokens}, {options.layers} layers", best)
+        print("  " + note)
+    import torch_halyard
+
+    kind, words = kind_of(options)
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}; npu is {torch.npu.get_device_properties(0).selector}; {words}")
     models = made(kind, options.layers, SHAPE)
     for batch, tokens in ((1, 1), (1, 128), (1, 2048)):
         functions, note = forward(models, batch, tokens)
         show(f"forward of {batch} x {tokens}, {options.layers} layers", timed(functions, options.rounds))
-        print("  " + note)
-    models = with_lora(models)
-    for batch, tokens in ((1, 128), (4, 512)):
-        functions, note = lora_step(models, batch, tokens)
-        show(f"LoRA step of {batch} x {tokens}, {options.layers} layers", timed(functions, options.rounds))
         print("  " + note)
     print("fell back:", torch_halyard.fallback_report() or "nothing")
     if options.ops:

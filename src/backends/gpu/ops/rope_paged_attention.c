@@ -6,7 +6,7 @@
 #include "backends/gpu/kernels/params.h"
 
 enum { K_CACHE, V_CACHE, QKV, COSINE, SINE, TABLE, LENGTH };
-enum { HEADS = 8, MOST_SPLITS = 32 };
+enum { HEADS = 8, MOST_SPLITS = 32, LEAST_TILE = 8 };
 
 // What a block does; the macros of the kernel.
 typedef struct shape {
@@ -21,19 +21,33 @@ static size_t shared_bytes(const shape* s, int64_t size, int64_t wide) {
   return (size_t)((rows + 15) / 16 * 16 + sums * wide);
 }
 
-// A block for each head where all of them together are few, with all that shared memory holds of
-// its keys; else a block for a key head, with two warps for each of its query heads.
-static shape shape_for(const hy__gpu_task* task, const hy_decode* p, int64_t size) {
-  int head = p->size <= 32 ? 32 : p->size <= 64 ? 64 : p->size <= 128 ? 128 : 256;
-  int64_t row = head * size;
-  if ((int64_t)p->sequences * p->heads <= task->device->multiprocessors)
-    return (shape){head, row <= 256 ? 256 : row <= 512 ? 128 : 32, 1, 8};
-  return (shape){head,
-                 row <= 128   ? 256
-                 : row <= 256 ? 128
-                 : row <= 512 ? 64
-                              : 32,
-                 HEADS, 2 * HEADS};
+static int padded_head(int64_t size) {
+  return size <= 32 ? 32 : size <= 64 ? 64 : size <= 128 ? 128 : 256;
+}
+
+static bool fits(const hy__gpu_task* task, const shape* s, hy_dtype dtype) {
+  return shared_bytes(s, (int64_t)hy_dtype_size(dtype), dtype == HY_F64 ? 8 : 4) <=
+         (size_t)task->device->max_shared;
+}
+
+// Whether the smallest tile of such heads fits into shared memory.
+static bool head_fits(const hy__gpu_task* task, int64_t size, hy_dtype dtype) {
+  return fits(task, &(shape){padded_head(size), LEAST_TILE, 1, 8}, dtype);
+}
+
+// A block for each head where all of them together are few, or shared memory holds no more, with
+// all that it holds of its keys; else a block for a key head, with two warps for each of its query
+// heads.
+static shape shape_for(const hy__gpu_task* task, const hy_decode* p, hy_dtype dtype) {
+  int head = padded_head(p->size);
+  int64_t row = head * (int64_t)hy_dtype_size(dtype);
+  shape one = {head, row <= 256 ? 256 : row <= 512 ? 128 : 32, 1, 8};
+  shape many = {head, row <= 128 ? 256 : row <= 256 ? 128 : row <= 512 ? 64 : 32, HEADS, 2 * HEADS};
+  bool few = (int64_t)p->sequences * p->heads <= task->device->multiprocessors;
+  while (!few && many.tile > LEAST_TILE && !fits(task, &many, dtype)) many.tile /= 2;
+  if (!few && fits(task, &many, dtype)) return many;
+  while (one.tile > LEAST_TILE && !fits(task, &one, dtype)) one.tile /= 2;
+  return one;
 }
 
 // Few sequences are split until they fill the device, in parts of a tile or more.
@@ -44,19 +58,9 @@ static int splits_for(const hy__gpu_task* task, const hy_decode* p, int64_t bloc
   return wanted < 1 ? 1 : wanted > MOST_SPLITS ? MOST_SPLITS : (int)wanted;
 }
 
-// Whether the smallest tile of such heads fits into shared memory.
-static bool head_fits(const hy__gpu_task* task, int64_t size, hy_dtype dtype) {
-  int head = size <= 32 ? 32 : size <= 64 ? 64 : size <= 128 ? 128 : 256;
-  shape least = {head, 32, HEADS, 2 * HEADS};
-  return shared_bytes(&least, (int64_t)hy_dtype_size(dtype), dtype == HY_F64 ? 8 : 4) <=
-         (size_t)task->device->max_shared;
-}
-
 static void run(hy__gpu_task* task, hy_decode* p, hy_dtype dtype) {
   int64_t size = (int64_t)hy_dtype_size(dtype), wide = dtype == HY_F64 ? 8 : 4;
-  shape s = shape_for(task, p, size);
-  while (s.tile > 32 && shared_bytes(&s, size, wide) > (size_t)task->device->max_shared)
-    s.tile /= 2;
+  shape s = shape_for(task, p, dtype);
   int op = task->op, per_key_head = p->heads / p->kv_heads;
   bool aligned = s.head == p->size && ((uintptr_t)p->k | (uintptr_t)p->v) % 16 == 0;
   int chunks = (per_key_head + s.heads - 1) / s.heads;
