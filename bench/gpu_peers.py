@@ -59,7 +59,7 @@ def transformers_model():
     return model
 
 
-def generation_rate(model, batch, tokens=(16, 112), **how):
+def generation_rate(model, batch, tokens=(8, 56), **how):
     """Tokens a second beside the prompt's: from two lengths, the best of three each; None where noise is larger."""
     import torch
 
