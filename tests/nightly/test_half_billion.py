@@ -77,5 +77,5 @@ def test_lora_steps(folder, tmp_path):
     ours = [json.loads(line)["loss"] for line in output.splitlines()]
     # On sharp attention as above the first step's signs already part ways: it is the model that is chaotic there.
     print("losses:", " ".join(f"{a:.5f}/{b:.5f}" for a, b in zip(ours, theirs)))
-    assert theirs[-1] < theirs[0] - 0.1
+    assert theirs[-1] < theirs[0] - 0.03
     assert max(abs(a - b) for a, b in zip(ours, theirs)) < 1e-3
