@@ -51,6 +51,9 @@ def test_copies_between_them():
     for a, b in (("cuda", "npu"), ("npu", "cuda")):
         assert torch.equal(x.to(a).to(b).cpu(), x)
         assert torch.equal(x.to(a).t()[3:].to(b).cpu(), x.t()[3:])
+        assert torch.equal(x.to(a).to(b, torch.bfloat16).cpu(), x.bfloat16())
+        there = torch.zeros(19, 37, device=b).t()
+        assert torch.equal(there.copy_(x.to(a), non_blocking=True).cpu(), x)
 
 
 def test_streams_events_graphs_and_random_numbers_of_cuda():
@@ -91,5 +94,7 @@ def test_autocast_of_cuda():
 
 
 def test_tensors_of_both_are_refused():
-    with pytest.raises(RuntimeError, match="same device"):
-        torch.ones(3, device="npu") + torch.ones(3, device="cuda")
+    for op in (torch.add, torch.nextafter):  # native, and by the fallback
+        for a, b in (DEVICES, DEVICES[::-1]):
+            with pytest.raises(RuntimeError, match="same device"):
+                op(torch.ones(3, device=a), torch.ones(3, device=b))

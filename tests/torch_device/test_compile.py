@@ -1,6 +1,8 @@
 """torch.compile(backend="halyard") gives what eager gives, forward and backward; graphs are replayed, splits and shapes reported."""
 
 import copy
+import math
+import re
 
 import pytest
 import torch
@@ -375,6 +377,70 @@ def test_qwen2s_layers_are_few_calls():
     assert counts[1]["calls"] - counts[0]["calls"] <= (16 if cpu else 17)
     if cpu:
         assert counts[1]["launches"] - counts[0]["launches"] <= 15
+
+
+# ---- slices ----
+
+def layer_weights():
+    return [(torch.randn(rows, columns) * 0.3).to("npu") for rows, columns in [(16, 16)] * 4 + [(24, 16), (24, 16), (16, 24)]]
+
+
+def decoder_layer(x, weights, causal, seen=None):
+    """Attention with a mask or none, and a gated MLP, both behind norms."""
+    def norm(x):
+        return F.layer_norm(x, (16,))
+
+    batch, length, _ = x.shape
+    q, k, v = (F.linear(norm(x), weight).view(batch, length, 2, 8).transpose(1, 2) for weight in weights[:3])
+    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=causal)
+    x = x + F.linear(mixed.transpose(1, 2).reshape(batch, length, 16), weights[3])
+    gated = F.silu(F.linear(norm(x), weights[4])) * F.linear(norm(x), weights[5])
+    return norm(x + F.linear(gated, weights[6]))
+
+
+def result_rows(op):
+    """The sizes but the last of what the op's calls give, in order."""
+    from torch_halyard.compile import _compiled
+
+    graph, = (reference() for reference in _compiled)
+    text, = (torch.ops.halyard.graph_describe(step.number) for plan in graph.plans.values() for step in plan.steps if step.number is not None)
+    shapes = [re.search(r"\[([\d, ]+)\]", line).group(1) for line in text.splitlines() if f"= {op}(" in line]
+    return [math.prod(map(int, shape.split(", ")[:-1])) for shape in shapes]
+
+
+@pytest.mark.parametrize("pick, causal, masked, queries", [
+    (lambda x: x[:, -1:], True, False, 1), (lambda x: x[:, 0], False, False, 1), (lambda x: x[:, 2:5], False, True, 3),
+    (lambda x: x[:, 0], True, False, 9)])
+def test_rows_that_are_sliced_away_are_not_computed(pick, causal, masked, queries):
+    """Keys and values are made for all; queries too, where a causal attention hides keys from the ones that are taken."""
+    x, weights = torch.randn(2, 9, 16, device="npu"), layer_weights()
+    seen = (torch.rand(9, 9) > 0.3).fill_diagonal_(True).to("npu") if masked else None
+
+    def layer(x, weights, seen):
+        return pick(decoder_layer(x, weights, causal, seen))
+
+    with torch.no_grad():
+        want, fast = layer(x, weights, seen), compiled(layer)
+        for _ in range(3):
+            torch.testing.assert_close(fast(x, weights, seen), want, rtol=1e-4, atol=1e-5)
+    taken = want[..., 0].numel()
+    assert sorted(result_rows("linear")) == sorted([18, 18] + [2 * queries] + [taken] * 4)
+    assert [count // 4 for count in result_rows("sdpa")] == [queries]
+
+
+def test_rows_that_are_used_elsewhere_are_computed():
+    x, weights = torch.randn(2, 9, 16, device="npu"), layer_weights()
+
+    def both(x, weights):
+        whole = decoder_layer(x, weights, True)
+        return whole[:, -1:], whole.sum()
+
+    fast = compiled(both)
+    with torch.no_grad():
+        for _ in range(3):
+            for got, want in zip(fast(x, weights), both(x, weights)):
+                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    assert set(result_rows("linear")) == {18}
 
 
 # ---- torch.profiler ----

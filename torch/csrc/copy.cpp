@@ -114,7 +114,7 @@ void to_host(const Tensor& src, const Tensor& dst, bool non_blocking) {
     dst.copy_(lend(src));
     return;
   }
-  if (!alike(src, dst)) {
+  if (!dst.is_cpu() || !alike(src, dst)) {
     dst.copy_(fetched(src));
     return;
   }
@@ -172,9 +172,10 @@ Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
   }
   Tensor src = self.sizes() == dst.sizes() ? self : self.expand_as(dst);
   c10::DeviceGuard guard(dst.is_privateuseone() ? dst.device() : src.device());
-  if (src.is_cpu())
-    from_host(src, dst, non_blocking);
-  else if (dst.is_cpu())
+  // Another device of torch's (cuda) has streams that Halyard cannot wait for: by way of the host.
+  if (!src.is_privateuseone())
+    from_host(src.is_cpu() ? src : src.cpu(), dst, non_blocking);
+  else if (!dst.is_privateuseone())
     to_host(src, dst, non_blocking);
   else if (src.device() != dst.device())
     between_devices(src, dst);

@@ -181,12 +181,13 @@ class Visit {
 
   int device_index() const { return device_ < 0 ? current_device() : device_; }
   void require_one_device(const c10::OperatorHandle& op) const {
-    if (device_ < 0 || !host_tensor_) return;
+    if (device_ < 0 || !elsewhere_) return;
     const auto& name = op.schema().name();
-    bool indices = name.find("index") != std::string::npos;
-    TORCH_CHECK(
-        indices, "Expected all tensors to be on the same device, but found at least two devices, ",
-        c10::Device(kType, static_cast<c10::DeviceIndex>(device_)), " and cpu! (", name, ")");
+    bool indices = elsewhere_->is_cpu() && name.find("index") != std::string::npos;
+    TORCH_CHECK(indices,
+                "Expected all tensors to be on the same device, but found at least two devices, ",
+                c10::Device(kType, static_cast<c10::DeviceIndex>(device_)), " and ", *elsewhere_,
+                "! (", name, ")");
   }
 
  private:
@@ -199,7 +200,7 @@ class Visit {
   Tensor host_tensor(const Tensor& t, bool written) {
     if (!t.defined()) return t;
     if (!t.is_privateuseone()) {
-      host_tensor_ = host_tensor_ || (t.is_cpu() && t.dim() > 0);
+      if (!t.is_cpu() || (t.dim() > 0 && !elsewhere_)) elsewhere_ = t.device();
       return t;
     }
     if (device_ < 0) device_ = t.get_device();
@@ -259,7 +260,7 @@ class Visit {
 
   std::vector<Passed> passed_;
   int device_ = -1;
-  bool host_tensor_ = false;
+  std::optional<c10::Device> elsewhere_;  // of a tensor that is not on this device
 };
 
 }  // namespace

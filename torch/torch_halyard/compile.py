@@ -17,7 +17,7 @@ from torch._functorch.partitioners import default_partition
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import map_arg
-from torch_halyard import npu, patterns
+from torch_halyard import npu, patterns, slices
 from torch_halyard._library import native_ops, shim
 
 MAX_SHAPES = 8  # of one dynamic graph that are captured; further ones run node by node
@@ -305,6 +305,7 @@ def _decompositions():
 def _compiler(kind, search_seconds):
     def compiler(module, inputs):
         patterns.replace(module.graph)
+        slices.push_down(module.graph)
         graph = _Compiled(module, f"{kind} {next(_numbers)}", search_seconds)
 
         def run(inputs):

@@ -239,9 +239,9 @@ def _constant(node):
 def _hides_the_future(added):
     """Whether a mask adds nothing below and on the diagonal, and hides all above it."""
     shape = added.shape
-    if not added.dtype.is_floating_point or shape[-2] != shape[-1] or shape.numel() != shape[-1] ** 2 or shape.numel() > LARGEST_MASK:
+    if not added.dtype.is_floating_point or shape[-2] != shape[-1] or shape.numel() > LARGEST_MASK:
         return False
-    below = torch.ones(shape[-2:], dtype=torch.bool).tril()
+    below = torch.ones(shape[-2:], dtype=torch.bool).tril()  # for every sequence and head that the mask has
     return bool(torch.where(below, added == 0, added <= torch.finfo(added.dtype).min).all())
 
 
