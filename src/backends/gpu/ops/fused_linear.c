@@ -1,6 +1,7 @@
 // fused_linear: by GEMV where rows of x are few and those of the weight are whole lines of 16
-// bytes (on tensor cores where the weight is quantised), by skinny GEMM up to 64 rows without a
-// norm, else by GEMV for a few rows at a time, or a kernel for anything.
+// bytes (from shared memory for one row and a weight of 4 bits, on tensor cores where the weight is
+// quantised otherwise), by skinny GEMM up to 64 rows without a norm, else by GEMV for a few rows at
+// a time, or a kernel for anything.
 #include <stdio.h>
 
 #include "backends/gpu/gpu.h"
@@ -103,6 +104,58 @@ static void run_mma(hy__gpu_task* task, hy_fused_linear* p, hy_dtype w) {
                            (size_t)rows * (size_t)p->k * 4 + 16, HY__GPU_ARGS(p));
 }
 
+// How blocks share out the outputs of one row of x where shared memory holds all of a 4-bit weight.
+typedef struct sharing {
+  int warps, own, split;  // own: outputs of a warp, or with split of a block
+  size_t bytes;           // of shared memory, of a block
+} sharing;
+
+// A block for each multiprocessor. Outputs have a warp each where rows are short.
+static sharing share_out(const hy__gpu_task* task, const hy_fused_linear* p) {
+  enum { PER_WORD = 8, SHORT = 8, MOST_WARPS = 10 };  // SHORT: words of a lane
+  int places = task->device->multiprocessors, outs = (p->n + places - 1) / places;
+  int row = (p->k / PER_WORD + WARP - 1) / WARP;  // words of a lane
+  sharing s = {.split = row > SHORT};
+  if (s.split) {
+    int steps = row;
+    row = (steps + MOST_WARPS - 1) / MOST_WARPS;
+    s.warps = (steps + row - 1) / row;
+    s.own = outs;
+  } else {
+    s.own = (outs + MOST_WARPS - 1) / MOST_WARPS;
+    s.warps = (outs + s.own - 1) / s.own;
+  }
+  int numbers = row * WARP * PER_WORD, scales = numbers / p->group + (numbers % p->group ? 2 : 0);
+  if (scales > p->groups) scales = p->groups;
+  int rows = p->gated ? 2 * s.own : s.own;
+  s.bytes = (size_t)(s.warps * 4) * (size_t)(rows * row * WARP + rows * ((scales + 3) / 4 * 4));
+  return s;
+}
+
+static bool takes_shared(const hy__gpu_task* task, const hy_fused_linear* p, hy_dtype x,
+                         hy_dtype w) {
+  enum { MOST_BYTES = 144 * 1024, MOST_OWN = 16 };
+  if (p->m != 1 || w != HY_I4 || x == HY_F32 || !hy__gpu_mma_sync(task)) return false;
+  sharing s = share_out(task, p);
+  return p->group * p->groups == p->k && (uintptr_t)p->scale % 16 == 0 && s.bytes <= MOST_BYTES &&
+         s.bytes <= (size_t)task->device->max_shared && s.own <= MOST_OWN &&
+         !(s.split && (p->norm || p->gated));
+}
+
+static void run_shared(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x) {
+  sharing s = share_out(task, p);
+  int outs = s.split ? s.own : s.own * s.warps;
+  char options[128];
+  snprintf(options, sizeof options,
+           "-DT=%s -DDEPTH=%d -DGROUP=%d -DGATED=%d -DNORM=%d -DWARPS=%d -DSPLIT=%d -DOWN=%d",
+           hy__gpu_type_name(x), p->k, p->group, p->gated, p->norm != NULL, s.warps, s.split,
+           s.own);
+  hy__gpu_launch_dependent(task,
+                           hy__gpu_kernel(task, "fused_gemv_shared", "fused_gemv_shared", options),
+                           hy__gpu_1d((unsigned)((p->n + outs - 1) / outs)),
+                           hy__gpu_1d((unsigned)(s.warps * WARP)), s.bytes, HY__GPU_ARGS(p));
+}
+
 static void run_any(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
   char options[48];
   snprintf(options, sizeof options, "-DT=%s -DW=%s", hy__gpu_type_name(x), hy__gpu_type_name(w));
@@ -112,7 +165,9 @@ static void run_any(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype
 }
 
 static void run_few(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
-  if (takes_mma(task, p, x, w))
+  if (takes_shared(task, p, x, w))
+    run_shared(task, p, x);
+  else if (takes_mma(task, p, x, w))
     run_mma(task, p, w);
   else if (takes_split(task, p, x, w))
     run_split(task, p, x, w);
