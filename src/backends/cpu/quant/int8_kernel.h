@@ -34,13 +34,13 @@ typedef struct hy__int8_kernel {
   int mr, nr;
   int multiple;  // of which k groups are
   // Bytes of a packed tile of `mr` rows and of a panel of weights, multiples of 64.
-  int64_t (*tile_bytes)(int64_t k, int64_t k_group), (*panel_bytes)(int64_t k, int64_t k_group);
+  int64_t (*tile_bytes)(int64_t k, int64_t k_group), (*panel_bytes)(const hy__quantized* w);
   void (*pack_rows)(const hy__int8_rows* x, hy_dtype weights, int64_t first, int m, int64_t k_group,
                     void* tile);
-  void (*pack_weights)(const hy__quantized* w, int64_t first, int n, int64_t k_group, void* packed);
+  void (*pack_weights)(const hy__quantized* w, int64_t first, int n, void* packed);
   // sums[i * nr + j] for m rows; sums is aligned to 64 bytes and has room for the whole tile.
-  void (*multiply)(int64_t k, int64_t k_group, const void* tile, const void* packed, int m,
-                   float* sums);
+  void (*multiply)(const hy__quantized* w, int64_t k_group, const void* tile, const void* packed,
+                   int m, float* sums);
 } hy__int8_kernel;
 
 // The largest stretch with one scale on either side.

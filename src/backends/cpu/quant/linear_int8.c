@@ -130,14 +130,34 @@ static void pack_tile(void* context, int64_t tile) {
                        j->k_group, j->tiles + tile * j->tile_bytes);
 }
 
+static void prefetch_part(const void* data, int64_t bytes, int64_t part, int64_t parts) {
+  int64_t lines = ceil_div(ceil_div(bytes, 64), parts);
+  const char* at = (const char*)data + part * lines * 64;
+  for (int64_t i = 0; i < lines; i++) __builtin_prefetch(at + i * 64, 0, 2);
+}
+
+// A part of the weights of the panel at `first`, while tiles are multiplied: asked for all at once,
+// packing waits for them. Rows with gaps between them are left to the hardware.
+static void prefetch_panel(const job* j, int64_t first, int64_t part, int64_t parts) {
+  const hy__quantized* w = &j->w;
+  int64_t rows = min_i64(j->kernel->nr, w->n - first);
+  bool gaps = w->row * 8 != w->k * hy_dtype_bits(w->dtype) || w->scale_row * w->group != w->k;
+  if (rows <= 0 || gaps) return;
+  prefetch_part(w->data + first * w->row, rows * w->row, part, parts);
+  prefetch_part(w->scale + first * w->scale_row, rows * w->scale_row * (int64_t)sizeof(float), part,
+                parts);
+}
+
 static void multiply_panel(const job* j, int64_t first, char* packed) {
   const hy__int8_kernel* kernel = j->kernel;
   float sums[MAX_TILE] __attribute__((aligned(64)));
   int n = (int)min_i64(kernel->nr, j->w.n - first);
-  kernel->pack_weights(&j->w, first, n, j->k_group, packed);
+  kernel->pack_weights(&j->w, first, n, packed);
+  int64_t tiles = ceil_div(j->x.m, kernel->mr);
   for (int64_t line = 0, tile = 0; line < j->x.m; line += kernel->mr, tile++) {
     int m = (int)min_i64(kernel->mr, j->x.m - line);
-    kernel->multiply(j->x.k, j->k_group, j->tiles + tile * j->tile_bytes, packed, m, sums);
+    prefetch_panel(j, first + kernel->nr, tile, tiles);
+    kernel->multiply(&j->w, j->k_group, j->tiles + tile * j->tile_bytes, packed, m, sums);
     finish(j, line, first, m, n, sums, kernel->nr);
   }
 }
@@ -156,7 +176,7 @@ static void multiply_panels(void* context, int64_t task) {
 static bool run_tiles(job* j) {
   int64_t tiles = ceil_div(j->x.m, j->kernel->mr);
   j->tile_bytes = j->kernel->tile_bytes(j->x.k, j->k_group);
-  j->panel_bytes = j->kernel->panel_bytes(j->x.k, j->k_group);
+  j->panel_bytes = j->kernel->panel_bytes(&j->w);
   j->tiles = hy__scratch_get(HY__SCRATCH_GEMM_A, (size_t)(tiles * j->tile_bytes));
   if (!j->tiles) return false;
   hy__pool_run(pack_tile, j, tiles);

@@ -142,135 +142,172 @@ static void gemv(const hy__int8_rows* x, const hy__quantized* w, int64_t first, 
 
 // ---- tiles ----
 
-// Four numbers along k to a lane. A tile of lines holds, for each k_group, what its sums start
-// with, its scales and its lanes; a panel of weights its scales and its lanes.
-enum { MR = 6, NR = 32, HEAD = 16 };  // HEAD: lanes of a row of starts or scales
+// Four numbers along k to a lane. A tile of x holds its lanes, k ascending, then for each k group
+// what its sums start with and its scales; a panel of weights holds its lanes, then its scales.
+enum { MR = 6, NR = 32, CHUNK = 32 };  // CHUNK: numbers of x that are packed at once
 
 static int64_t tile_bytes(int64_t k, int64_t k_group) {
-  return (k / 4 * MR + k / k_group * 2 * HEAD + 15) / 16 * 64;
+  return (k / 4 * MR + k / k_group * 2 * MR + 15) / 16 * 64;
 }
 
-static int64_t panel_bytes(int64_t k, int64_t k_group) {
-  return (k / 4 + k / k_group) * NR * 4;
+static int64_t panel_bytes(const hy__quantized* w) {
+  return (w->k / 4 + w->k / w->group) * NR * 4;
 }
 
-// Sixteen rows of up to 64 bytes as lanes: 16 lanes across each, `lanes` of them stored.
-HY__INLINE void store_lanes(__m512i rows[16], int lanes, int width, uint32_t* to) {
-  __m512 block[16];
-  for (int i = 0; i < 16; i++) block[i] = _mm512_castsi512_ps(rows[i]);
-  hy__transpose16(block);
-  __mmask16 store = hy__first16(width);
-  int64_t step = width < 16 ? width : NR;
-  for (int i = 0; i < lanes; i++) _mm512_mask_storeu_ps(to + i * step, store, block[i]);
+// Where lane 8 (i % 4) + l of two vectors, or of one for the last two rows, goes: row i, lane l.
+#define LANES_OF(l) l, 8 + l, 16 + l, 24 + l, l, 8 + l
+static const int32_t chunk_order[CHUNK / 4 * MR] = {LANES_OF(0), LANES_OF(1), LANES_OF(2),
+                                                    LANES_OF(3), LANES_OF(4), LANES_OF(5),
+                                                    LANES_OF(6), LANES_OF(7)};
+#undef LANES_OF
+static const __mmask16 last_two_rows[MR / 2] = {0x0c30, 0x30c3, 0xc30c};
+
+// A chunk of two rows of x.
+HY__INLINE __m512i load_rows(const signed char* x, int64_t row, int m, __mmask32 bytes) {
+  __m256i first = _mm256_maskz_loadu_epi8(m > 0 ? bytes : 0, x);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(first),
+                            _mm256_maskz_loadu_epi8(m > 1 ? bytes : 0, x + row), 1);
+}
+
+// The sums of halves of three vectors: of row 0, row 1 and so on.
+HY__INLINE __m512i sum_halves(const __m512i v[MR / 2]) {
+  __m512i a =
+      _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+  __m512i b =
+      _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[2]), _mm512_unpackhi_epi32(v[2], v[2]));
+  __m512i c = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+  c = _mm512_add_epi32(c, _mm512_shuffle_i32x4(c, c, 0xb1));
+  return _mm512_permutexvar_epi32(
+      _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), c);
 }
 
 static void pack_rows(const hy__int8_rows* x, hy_dtype weights, int64_t first, int m,
                       int64_t k_group, void* tile) {
-  uint32_t* to = tile;
-  for (int64_t at = 0; at < x->k; at += k_group) {
-    float* scales = (float*)to + HEAD;
-    int32_t* starts = (int32_t*)to;
-    memset(to, 0, 2 * HEAD * sizeof *to);
-    for (int i = 0; i < m; i++) scales[i] = x->scale[(first + i) * x->scale_row + at / x->group];
-    __m512i sums[16];
-    for (int i = 0; i < 16; i++) sums[i] = _mm512_setzero_si512();
-    to += 2 * HEAD;
-    for (int64_t in = 0; in < k_group; in += 64) {
-      __m512i rows[16];
-      int64_t left = k_group - in < 64 ? k_group - in : 64;
-      for (int i = 0; i < 16; i++) {
-        rows[i] = _mm512_setzero_si512();
-        if (i >= m) continue;
-        rows[i] =
-            _mm512_maskz_loadu_epi8(hy__first64(left), x->data + (first + i) * x->row + at + in);
-        sums[i] = hy__lane_sums(sums[i], rows[i]);
+  int32_t* to = tile;
+  int32_t* heads = to + x->k / 4 * MR;
+  for (int64_t at = 0; at < x->k; at += k_group, heads += 2 * MR) {
+    __m512i sums[MR / 2] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
+    for (int64_t in = 0; in < k_group; in += CHUNK) {
+      int64_t left = k_group - in < CHUNK ? k_group - in : CHUNK, lanes = left / 4 * MR;
+      const signed char* from = x->data + first * x->row + at + in;
+      __m512i rows[MR / 2];
+#pragma GCC unroll 3
+      for (int p = 0; p < MR / 2; p++) {
+        rows[p] = load_rows(from + 2 * p * x->row, x->row, m - 2 * p, (__mmask32)hy__first64(left));
+        sums[p] = hy__lane_sums(sums[p], rows[p]);
       }
-      store_lanes(rows, (int)left / 4, MR, to);
-      to += left / 4 * MR;
+#pragma GCC unroll 3
+      for (int v = 0; v < MR / 2; v++) {
+        __m512i order = _mm512_loadu_si512(chunk_order + 16 * v);
+        __m512i packed = _mm512_mask_permutexvar_epi32(
+            _mm512_permutex2var_epi32(rows[0], order, rows[1]), last_two_rows[v], order, rows[2]);
+        _mm512_mask_storeu_epi32(to + 16 * v, hy__first16(lanes - 16 * (int64_t)v), packed);
+      }
+      to += lanes;
     }
-    for (int i = 0; i < m; i++)
-      starts[i] = -_mm512_reduce_add_epi32(sums[i]) * (weights == HY_I4 ? 8 : 128);
+    _mm512_mask_storeu_epi32(heads, 0x3f, hy__counterweight(sum_halves(sums), weights));
+    float* scales = (float*)(heads + MR);
+    for (int i = 0; i < MR; i++)
+      scales[i] = i < m ? x->scale[(first + i) * x->scale_row + at / x->group] : 0;
   }
 }
 
 // Up to 64 weights of a row, made unsigned.
-HY__INLINE __m512i unsigned_weights(const hy__quantized* w, int64_t row, int64_t at,
+HY__INLINE __m512i unsigned_weights(hy_dtype dtype, const unsigned char* data, int64_t at,
                                     int64_t count) {
-  const unsigned char* data = w->data + row * w->row;
-  if (w->dtype == HY_I8)
-    return _mm512_xor_si512(_mm512_maskz_loadu_epi8(hy__first64(count), data + at),
-                            _mm512_set1_epi8((char)0x80));
+  if (dtype == HY_I8)
+    return hy__unsigned_bytes(_mm512_maskz_loadu_epi8(hy__first64(count), data + at));
   __m512i words = _mm512_cvtepu8_epi16(
       _mm256_maskz_loadu_epi8((__mmask32)hy__first64(count / 2), data + at / 2));
-  __m512i each = _mm512_and_si512(_mm512_or_si512(words, _mm512_slli_epi16(words, 4)),
-                                  _mm512_set1_epi16(0x0f0f));
-  return _mm512_xor_si512(each, _mm512_set1_epi8(8));
+  return hy__even_numbers(_mm512_or_si512(words, _mm512_slli_epi16(words, 4)));
 }
 
-// Row `row` of the panel that comes next: its 32 streams are too many for the hardware.
-HY__INLINE void prefetch_next(const hy__quantized* w, int64_t row, int64_t at) {
-  const unsigned char* data = w->data + (row + NR) * w->row;
-  int64_t byte = weight_bytes(w->dtype, at);
-  if (byte % 64 == 0) _mm_prefetch((const char*)data + byte, _MM_HINT_T1);
+// Sixteen rows of 16 lanes become 16 rows across them, of which `lanes` are stored.
+HY__INLINE void store_across(__m512 rows[16], int64_t lanes, float* to) {
+  hy__transpose16(rows);
+  for (int64_t i = 0; i < lanes; i++) _mm512_storeu_ps(to + i * NR, rows[i]);
 }
 
-static void pack_weights(const hy__quantized* w, int64_t first, int n, int64_t k_group,
-                         void* packed) {
-  uint32_t* to = packed;
-  for (int64_t at = 0; at < w->k; at += k_group) {
-    float* scales = (float*)to;
-    for (int j = 0; j < NR; j++)
-      scales[j] = j < n ? w->scale[(first + j) * w->scale_row + at / w->group] : 0;
-    to += NR;
-    for (int64_t in = 0; in < k_group; in += 64) {
-      int64_t left = k_group - in < 64 ? k_group - in : 64;
-      for (int half = 0; half < NR; half += 16) {
-        __m512i rows[16];
-        for (int j = 0; j < 16; j++) {
-          rows[j] = _mm512_setzero_si512();
-          if (half + j >= n) continue;
-          rows[j] = unsigned_weights(w, first + half + j, at + in, left);
-          prefetch_next(w, first + half + j, at + in);
-        }
-        store_lanes(rows, (int)left / 4, 16, to + half);
-      }
-      to += left / 4 * NR;
-    }
+HY__INLINE void pack_columns(hy_dtype dtype, const hy__quantized* w, int64_t first, int n,
+                             float* to) {
+  const unsigned char* data = w->data + first * w->row;
+  const float* scale = w->scale + first * w->scale_row;
+  __m512 rows[16];
+  for (int64_t at = 0; at < w->k; at += 64, to += 16 * NR) {
+    int64_t left = w->k - at < 64 ? w->k - at : 64;
+    for (int j = 0; j < 16; j++)
+      rows[j] = _mm512_castsi512_ps(j < n ? unsigned_weights(dtype, data + j * w->row, at, left)
+                                          : _mm512_setzero_si512());
+    store_across(rows, left / 4, to);
+    if (left < 64) to -= (64 - left) / 4 * NR;
+  }
+  for (int64_t at = 0, groups = w->k / w->group; at < groups; at += 16, to += 16 * NR) {
+    __mmask16 mask = hy__first16(groups - at);
+    for (int j = 0; j < 16; j++)
+      rows[j] = _mm512_maskz_loadu_ps(j < n ? mask : 0, scale + j * w->scale_row + at);
+    store_across(rows, groups - at < 16 ? groups - at : 16, to);
   }
 }
 
-HY__INLINE void multiply_rows(int m, int64_t k_groups, int64_t lanes, const int32_t* a,
+static void pack_weights(const hy__quantized* w, int64_t first, int n, void* packed) {
+  for (int half = 0; half < NR; half += 16) {
+    if (w->dtype == HY_I4)
+      pack_columns(HY_I4, w, first + half, n - half, (float*)packed + half);
+    else
+      pack_columns(HY_I8, w, first + half, n - half, (float*)packed + half);
+  }
+}
+
+typedef struct tile_shape {
+  int64_t k_groups, lanes;  // of the row, and of a k group
+  int64_t shared;           // k groups that share a scale of the weights
+} tile_shape;
+
+// The products of a k group, as floats.
+HY__INLINE void multiply_group(int m, int64_t lanes, const int32_t* starts, const int32_t* a,
+                               const int32_t* b, __m512 low[MR], __m512 high[MR]) {
+  __m512i low_sum[MR], high_sum[MR];
+#pragma GCC unroll 8
+  for (int i = 0; i < m; i++) low_sum[i] = high_sum[i] = _mm512_set1_epi32(starts[i]);
+#pragma GCC unroll 8
+  for (int64_t k = 0; k < lanes; k++, a += MR, b += NR) {
+    __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 16);
+#pragma GCC unroll 8
+    for (int i = 0; i < m; i++) {
+      __m512i x = _mm512_set1_epi32(a[i]);
+      low_sum[i] = _mm512_dpbusd_epi32(low_sum[i], b0, x);
+      high_sum[i] = _mm512_dpbusd_epi32(high_sum[i], b1, x);
+      IN_REGISTER(low_sum[i]);
+      IN_REGISTER(high_sum[i]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < m; i++) {
+    low[i] = _mm512_cvtepi32_ps(low_sum[i]);
+    high[i] = _mm512_cvtepi32_ps(high_sum[i]);
+  }
+}
+
+// Scales of weights as many as k groups: each product of two scales is used once.
+HY__INLINE void multiply_rows(int m, int64_t lanes, const tile_shape* s, const int32_t* a,
                               const int32_t* b, float* sums) {
+  const int32_t* heads = a + s->k_groups * lanes * MR;
+  const float* columns = (const float*)(b + s->k_groups * lanes * NR);
   __m512 low_sum[MR], high_sum[MR];
 #pragma GCC unroll 8
   for (int i = 0; i < m; i++) low_sum[i] = high_sum[i] = _mm512_setzero_ps();
-  for (int64_t p = 0; p < k_groups; p++) {
-    const int32_t* starts = a;
-    const float *scales = (const float*)a + HEAD, *columns = (const float*)b;
-    a += 2 * HEAD;
-    b += NR;
-    __m512i low[MR], high[MR];
-#pragma GCC unroll 8
-    for (int i = 0; i < m; i++) low[i] = high[i] = _mm512_set1_epi32(starts[i]);
-    for (int64_t k = 0; k < lanes; k++, a += MR, b += NR) {
-      __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 16);
-#pragma GCC unroll 8
-      for (int i = 0; i < m; i++) {
-        __m512i x = _mm512_set1_epi32(a[i]);
-        low[i] = _mm512_dpbusd_epi32(low[i], b0, x);
-        high[i] = _mm512_dpbusd_epi32(high[i], b1, x);
-        IN_REGISTER(low[i]);
-        IN_REGISTER(high[i]);
-      }
-    }
+  for (int64_t p = 0; p < s->k_groups; p++, heads += 2 * MR, columns += NR) {
+    const float* scales = (const float*)(heads + MR);
+    __m512 low[MR], high[MR];
+    multiply_group(m, lanes, heads, a, b, low, high);
+    a += lanes * MR;
+    b += lanes * NR;
     __m512 low_scale = _mm512_loadu_ps(columns), high_scale = _mm512_loadu_ps(columns + 16);
 #pragma GCC unroll 8
     for (int i = 0; i < m; i++) {
       __m512 scale = _mm512_set1_ps(scales[i]);
-      low_sum[i] =
-          _mm512_fmadd_ps(_mm512_mul_ps(scale, low_scale), _mm512_cvtepi32_ps(low[i]), low_sum[i]);
-      high_sum[i] = _mm512_fmadd_ps(_mm512_mul_ps(scale, high_scale), _mm512_cvtepi32_ps(high[i]),
-                                    high_sum[i]);
+      low_sum[i] = _mm512_fmadd_ps(_mm512_mul_ps(scale, low_scale), low[i], low_sum[i]);
+      high_sum[i] = _mm512_fmadd_ps(_mm512_mul_ps(scale, high_scale), high[i], high_sum[i]);
     }
   }
 #pragma GCC unroll 8
@@ -280,12 +317,60 @@ HY__INLINE void multiply_rows(int m, int64_t k_groups, int64_t lanes, const int3
   }
 }
 
-static void multiply(int64_t k, int64_t k_group, const void* tile, const void* packed, int m,
-                     float* sums) {
-  int64_t k_groups = k / k_group, lanes = k_group / 4;
-  switch (m) {
-#define AS_CASE(rows) \
-  case rows: multiply_rows(rows, k_groups, lanes, tile, packed, sums); return;
+// Scales of weights that several k groups share: the scales of x are applied first, which saves the
+// products of scales. Registers do not hold both kinds of sums; the outer ones are in L1.
+HY__INLINE void multiply_shared(int m, int64_t lanes, const tile_shape* s, const int32_t* a,
+                                const int32_t* b, float* sums) {
+  const int32_t* heads = a + s->k_groups * lanes * MR;
+  const float* columns = (const float*)(b + s->k_groups * lanes * NR);
+#pragma GCC unroll 16
+  for (int i = 0; i < 2 * m; i++) _mm512_store_ps(sums + 16 * i, _mm512_setzero_ps());
+  for (int64_t p = 0; p < s->k_groups; p += s->shared, columns += NR) {
+    __m512 low_sum[MR], high_sum[MR];
+#pragma GCC unroll 8
+    for (int i = 0; i < m; i++) low_sum[i] = high_sum[i] = _mm512_setzero_ps();
+    for (int64_t q = 0; q < s->shared; q++, heads += 2 * MR) {
+      const float* scales = (const float*)(heads + MR);
+      __m512 low[MR], high[MR];
+      multiply_group(m, lanes, heads, a, b, low, high);
+      a += lanes * MR;
+      b += lanes * NR;
+#pragma GCC unroll 8
+      for (int i = 0; i < m; i++) {
+        __m512 scale = _mm512_set1_ps(scales[i]);
+        low_sum[i] = _mm512_fmadd_ps(low[i], scale, low_sum[i]);
+        high_sum[i] = _mm512_fmadd_ps(high[i], scale, high_sum[i]);
+        IN_REGISTER(low_sum[i]);
+        IN_REGISTER(high_sum[i]);
+      }
+    }
+    // Otherwise GCC keeps the outer sums in registers that it lacks, and spills them twice.
+    __asm__ volatile("" ::: "memory");
+    __m512 low_scale = _mm512_loadu_ps(columns), high_scale = _mm512_loadu_ps(columns + 16);
+#pragma GCC unroll 8
+    for (int i = 0; i < m; i++) {
+      float* to = sums + i * NR;
+      _mm512_store_ps(to, _mm512_fmadd_ps(low_sum[i], low_scale, _mm512_load_ps(to)));
+      _mm512_store_ps(to + 16, _mm512_fmadd_ps(high_sum[i], high_scale, _mm512_load_ps(to + 16)));
+    }
+  }
+}
+
+static void multiply(const hy__quantized* w, int64_t k_group, const void* tile, const void* packed,
+                     int m, float* sums) {
+  const tile_shape s = {w->k / k_group, k_group / 4, w->group / k_group};
+  // Groups of 32, whose lanes are unrolled.
+  if (m == MR && s.lanes == CHUNK / 4) {
+    if (s.shared > 1)
+      multiply_shared(MR, CHUNK / 4, &s, tile, packed, sums);
+    else
+      multiply_rows(MR, CHUNK / 4, &s, tile, packed, sums);
+    return;
+  }
+  switch (m + (s.shared > 1 ? MR : 0)) {
+#define AS_CASE(rows)                                                      \
+  case rows: multiply_rows(rows, s.lanes, &s, tile, packed, sums); return; \
+  case MR + (rows): multiply_shared(rows, s.lanes, &s, tile, packed, sums); return;
     AS_CASE(1)
     AS_CASE(2)
     AS_CASE(3)
