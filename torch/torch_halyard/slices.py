@@ -18,7 +18,7 @@ ATTENTION = aten._scaled_dot_product_fused_attention_overrideable.default
 PRODUCTS = (aten.mm.default, aten.addmm.default)
 NORMS = (aten._fused_rms_norm.default, aten.native_layer_norm.default)
 VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
-ELEMENTWISE = (aten._to_copy.default, aten.clone.default, torch.ops.halyard.rope.default)
+ELEMENTWISE = (aten._to_copy.default, aten.clone.default)
 
 
 class Rows(NamedTuple):
@@ -154,9 +154,8 @@ def _operands(node, rows):
     if target is ATTENTION:
         return _of_attention(node, rows, place)
     if isinstance(target, torch._ops.OpOverload) and not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags:
-        if target is torch.ops.halyard.rope.default and dim == len(shape) - 1:
-            return None
-        if target in ELEMENTWISE or torch.Tag.pointwise in target.tags:
+        rope = str(target) == "halyard.rope.default"  # pairs of numbers are turned along the last dimension
+        if target in ELEMENTWISE or torch.Tag.pointwise in target.tags or rope and dim < len(shape) - 1:
             return _aligned(node, rows, dict.fromkeys(node.all_input_nodes))
     return None
 
