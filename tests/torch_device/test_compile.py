@@ -398,13 +398,18 @@ def decoder_layer(x, weights, causal, seen=None):
     return norm(x + F.linear(gated, weights[6]))
 
 
-def result_rows(op):
-    """The sizes but the last of what the op's calls give, in order."""
+def calls_of(op):
+    """The op's calls in the one hy_graph that was captured."""
     from torch_halyard.compile import _compiled
 
     graph, = (reference() for reference in _compiled)
     text, = (torch.ops.halyard.graph_describe(step.number) for plan in graph.plans.values() for step in plan.steps if step.number is not None)
-    shapes = [re.search(r"\[([\d, ]+)\]", line).group(1) for line in text.splitlines() if f"= {op}(" in line]
+    return [line for line in text.splitlines() if f"= {op}(" in line]
+
+
+def result_rows(op):
+    """The sizes but the last of what the op's calls give, in order."""
+    shapes = [re.search(r"\[([\d, ]+)\]", line).group(1) for line in calls_of(op)]
     return [math.prod(map(int, shape.split(", ")[:-1])) for shape in shapes]
 
 
@@ -426,6 +431,26 @@ def test_rows_that_are_sliced_away_are_not_computed(pick, causal, masked, querie
     taken = want[..., 0].numel()
     assert sorted(result_rows("linear")) == sorted([18, 18] + [2 * queries] + [taken] * 4)
     assert [count // 4 for count in result_rows("sdpa")] == [queries]
+
+
+@pytest.mark.parametrize("pick, last", [(lambda x: x[:, -1:], True), (lambda x: x[:, 0], False)])
+def test_dynamic_lengths_are_sliced_before_the_work(pick, last):
+    """One row of a length that is not known; its causal mask is known at each shape alone, and hides nothing from the last row."""
+    def layer(x, weights):
+        place = torch.arange(x.shape[1], device=x.device)
+        mask = torch.where(place[None] <= place[:, None], 0.0, torch.finfo(x.dtype).min)[None, None]
+        return pick(decoder_layer(x, weights, False, mask))
+
+    weights, fast = layer_weights(), compiled(layer)
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(2, 9, 16, device="npu")
+            torch._dynamo.mark_dynamic(x, 1)
+            torch.testing.assert_close(fast(x, weights), layer(x, weights), rtol=1e-4, atol=1e-5)
+        x = torch.randn(2, 5, 16, device="npu")
+        torch.testing.assert_close(fast(x, weights), layer(x, weights), rtol=1e-4, atol=1e-5)
+    assert sorted(result_rows("linear")) == [2] * 5 + [18] * 2
+    assert ("none)" in calls_of("sdpa")[0]) == last
 
 
 def test_rows_that_are_used_elsewhere_are_computed():

@@ -45,7 +45,7 @@ def clear_compile_report():
 def _run(node, values, causal=()):
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
     if node in causal:
-        args = patterns.without_mask(args)
+        args = patterns.without_mask(args, causal=args[0].shape[-2] == args[1].shape[-2])  # nothing is hidden from the last query
     result = node.target(*args, **kwargs)
     return _conformed(result, node.meta.get("val")) if _makes(node) else result
 

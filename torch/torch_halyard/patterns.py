@@ -237,11 +237,11 @@ def _constant(node):
 
 
 def _hides_the_future(added):
-    """Whether a mask adds nothing below and on the diagonal, and hides all above it."""
+    """Whether a mask adds nothing below and on the diagonal, and hides all above it; or is the last row of such a mask."""
     shape = added.shape
-    if not added.dtype.is_floating_point or shape[-2] != shape[-1] or shape.numel() > LARGEST_MASK:
+    if not added.dtype.is_floating_point or shape[-2] not in (1, shape[-1]) or shape.numel() > LARGEST_MASK:
         return False
-    below = torch.ones(shape[-2:], dtype=torch.bool).tril()  # for every sequence and head that the mask has
+    below = torch.ones(shape[-2:], dtype=torch.bool).tril(shape[-1] - shape[-2])  # for every sequence and head that the mask has
     return bool(torch.where(below, added == 0, added <= torch.finfo(added.dtype).min).all())
 
 
@@ -258,9 +258,9 @@ def _mask_of(node):
     return mask if isinstance(mask, torch.fx.Node) else None
 
 
-def without_mask(args):
+def without_mask(args, causal=True):
     """The arguments of an attention that leaves out by itself what its mask would hide."""
-    return *args[:3], None, 0.0, True
+    return *args[:3], None, 0.0, causal
 
 
 def _causal_mask(attention, known):
@@ -283,7 +283,7 @@ def causal_at(nodes, values):
     known, found = {}, set()
     for node in nodes:
         mask = _mask_of(node)
-        if mask is None or not values[node.args[0]].shape[-2] == values[node.args[1]].shape[-2] == values[mask].shape[-1]:
+        if mask is None or values[node.args[0]].shape[-2] not in (1, values[node.args[1]].shape[-2]):
             continue
         if mask not in known:
             known[mask] = _needed(mask, is_size) is not None and values[mask].numel() <= LARGEST_MASK and _hides_the_future(values[mask].cpu())

@@ -2,7 +2,7 @@
 
 Logits of a prompt's last token, or a classifier on the first, need one row of the last layer: its queries, attention, norms and products
 are made for that row alone, its keys and values for all. A node is narrowed where all its users want the same rows of it; where that
-ends, the rows are taken by a slice. Graphs with dynamic shapes stay as they are.
+ends, the rows are taken by a slice. Along a dynamic dimension that holds for one row, the last or one that is counted from the first.
 """
 
 import math
@@ -10,6 +10,7 @@ import operator
 from typing import NamedTuple
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.fx.node import map_arg
 
 aten = torch.ops.aten
@@ -17,17 +18,25 @@ ATTENTION = aten._scaled_dot_product_fused_attention_overrideable.default
 PRODUCTS = (aten.mm.default, aten.addmm.default)
 NORMS = (aten._fused_rms_norm.default, aten.native_layer_norm.default)
 VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
-ELEMENTWISE = (aten._to_copy.default, aten.clone.default, torch.ops.halyard.rope.default)
+ELEMENTWISE = (aten._to_copy.default, aten.clone.default)
 
 
 class Rows(NamedTuple):
-    """A tensor's elements from `begin` to `end` along the middle of [before, size, behind], which no view of the tensor changes."""
+    """`count` elements of a tensor, x[:, begin:end], x being [before, size, behind], which no view of the tensor changes. Sizes may be symbolic."""
 
     before: int
     size: int
     behind: int
     begin: int
     end: int
+    count: int
+
+    def along(self, shape, dim, outer=1, inner=1):
+        """The same rows in a dimension that is [outer, size, inner]."""
+        return self._replace(before=math.prod(shape[:dim]) * outer, behind=math.prod(shape[dim + 1:]) * inner)
+
+    def same(self, other):
+        return other is not None and all(map(_equal, self, other))
 
 
 def push_down(graph):
@@ -42,34 +51,37 @@ def push_down(graph):
         _rebuild(graph, taken)
 
 
+def _equal(a, b):
+    """Without a guard: symbolic sizes are equal where that is known."""
+    return statically_known_true(a == b)
+
+
 def _shape(node):
-    """None of what is no tensor or has a symbolic size."""
+    """None of what is no tensor."""
     value = node.meta.get("val")
     value = value[0] if isinstance(value, (list, tuple)) and value else value
-    shape = list(value.shape) if isinstance(value, torch.Tensor) else None
-    return shape if shape is not None and all(isinstance(size, int) for size in shape) else None
+    return list(value.shape) if isinstance(value, torch.Tensor) else None
 
 
-def _rows_at(shape, dim, begin, end, outer=1, inner=1):
-    size = shape[dim] // (outer * inner)
-    return Rows(math.prod(shape[:dim]) * outer, size, math.prod(shape[dim + 1:]) * inner, begin, end)
+def _quotient(a, b):
+    """None where it is not known to be whole."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if b and a % b == 0 else None
+    return 1 if _equal(a, b) else None
 
 
 def _place(rows, shape):
     """(dim, outer, inner): the dimension that has the rows in it, as [outer, size, inner]; None where they are in no single one."""
-    before = 1
     for dim, size in enumerate(shape):
-        if before and rows.before % before == 0:
-            outer = rows.before // before
-            if outer * rows.size and size % (outer * rows.size) == 0 and rows == _rows_at(shape, dim, rows.begin, rows.end, outer, size // (outer * rows.size)):
-                return dim, outer, size // (outer * rows.size)
-        before *= size
+        outer, inner = _quotient(rows.before, math.prod(shape[:dim])), _quotient(rows.behind, math.prod(shape[dim + 1:]))
+        if outer is not None and inner is not None and _equal(size, outer * rows.size * inner):
+            return dim, outer, inner
     return None
 
 
 def _narrow_shape(rows, shape):
     dim, outer, inner = _place(rows, shape)
-    return [*shape[:dim], outer * (rows.end - rows.begin) * inner, *shape[dim + 1:]]
+    return [*shape[:dim], outer * rows.count * inner, *shape[dim + 1:]]
 
 
 def _start(node):
@@ -79,10 +91,14 @@ def _start(node):
     shape, (dim, begin, *end) = _shape(node.args[0]), node.args[1:]
     if shape is None or not all(isinstance(number, int) for number in (dim, begin, *end)):
         return None
-    size = shape[dim]
-    begin = max(begin + size if begin < 0 else begin, 0)
-    end = begin + 1 if not end else min(end[0] + size if end[0] < 0 else end[0], size)
-    return _rows_at(shape, dim % len(shape), begin, end) if 0 < end - begin <= size // 2 else None
+    dim, size, largest = dim % len(shape), shape[dim], torch.iinfo(torch.int64).max
+    end = end[0] if end else begin + 1 if begin != -1 else largest
+    if isinstance(size, int):
+        begin, end = (max(min(place + size if place < 0 else place, size), 0) for place in (begin, end))
+        count = end - begin if 0 < end - begin <= size // 2 else 0
+    else:
+        count = int(begin == -1 and end == largest or node.target is aten.select.int and begin >= 0)
+    return Rows(1, size, 1, begin, end, count).along(shape, dim) if count else None
 
 
 def _wanted(node, taken):
@@ -90,8 +106,8 @@ def _wanted(node, taken):
     def asked(user):
         return taken[user][1].get(node) if user in taken else _start(user) if user.args and user.args[0] is node else None
 
-    found = {asked(user) for user in node.users}
-    return found.pop() if len(found) == 1 else None
+    first, *others = [asked(user) for user in node.users] or [None]
+    return first if first is not None and all(map(first.same, others)) else None
 
 
 def _aligned(node, rows, operands):
@@ -104,9 +120,9 @@ def _aligned(node, rows, operands):
         if sizes is None or len(sizes) > len(shape):
             return None
         here = dim - len(shape) + len(sizes)
-        if here >= 0 and sizes[here] == shape[dim]:
-            found[operand] = _rows_at(sizes, here, rows.begin, rows.end, outer, inner)
-        elif here >= 0 and sizes[here] != 1:
+        if here >= 0 and _equal(sizes[here], shape[dim]):
+            found[operand] = rows.along(sizes, here, outer, inner)
+        elif here >= 0 and not _equal(sizes[here], 1):
             return None
     return found
 
@@ -115,7 +131,7 @@ def _operands(node, rows):
     """{operand: rows} of the operands that the node's rows take rows of; None where the op cannot be narrowed to them."""
     shape, target = _shape(node), node.target
     place = _place(rows, shape) if shape is not None else None
-    if place is None or map_arg(node.kwargs, lambda used: None) != node.kwargs:
+    if place is None or not isinstance(place[1] * place[2], int) or map_arg(node.kwargs, lambda used: None) != node.kwargs:
         return None
     if target is operator.getitem:
         made = node.args[0]
@@ -126,29 +142,28 @@ def _operands(node, rows):
     if target in VIEWS or target is aten.unsqueeze.default:
         return {first: rows} if _place(rows, _shape(first)) else None
     if target is aten.permute.default:
-        return {first: _rows_at(_shape(first), node.args[1][dim] % len(shape), rows.begin, rows.end, *place[1:])}
+        return {first: rows.along(_shape(first), node.args[1][dim] % len(shape), *place[1:])}
     if target in PRODUCTS:
         left, right = node.args[-2:]
         if dim != 0 or left is right:
             return None
         summand = _aligned(node, rows, node.args[:-2])
-        return None if summand is None or right in summand else {**summand, left: _rows_at(_shape(left), 0, rows.begin, rows.end, *place[1:])}
+        return None if summand is None or right in summand else {**summand, left: rows.along(_shape(left), 0, *place[1:])}
     if target in NORMS:
         return {first: rows} if dim < len(shape) - len(node.args[1]) else None
     if target is ATTENTION:
         return _of_attention(node, rows, place)
     if isinstance(target, torch._ops.OpOverload) and not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags:
-        if target is torch.ops.halyard.rope.default and dim == len(shape) - 1:
-            return None
-        if target in ELEMENTWISE or torch.Tag.pointwise in target.tags:
+        rope = str(target) == "halyard.rope.default"  # pairs of numbers are turned along the last dimension
+        if target in ELEMENTWISE or torch.Tag.pointwise in target.tags or rope and dim < len(shape) - 1:
             return _aligned(node, rows, dict.fromkeys(node.all_input_nodes))
     return None
 
 
 def _is_last_causal(node, rows):
     """Of a causal attention, the last query: no key is hidden from it."""
-    keys = _shape(node.args[1])
-    return rows.begin == rows.size - 1 and keys is not None and keys[-2] == rows.size
+    last = rows.begin == (rows.size - 1 if isinstance(rows.size, int) else -1)
+    return last and _equal(_shape(node.args[1])[-2], rows.size)
 
 
 def _of_attention(node, rows, place):
@@ -156,7 +171,7 @@ def _of_attention(node, rows, place):
     if place != (2, 1, 1) or len(_shape(node)) != 4 or query in (key, value) or dropout or causal and not _is_last_causal(node, rows):
         return None
     found = _aligned(node, rows, [mask] if mask is not None else [])
-    return None if found is None else {**found, query: _rows_at(_shape(query), 2, rows.begin, rows.end)}
+    return None if found is None else {**found, query: rows.along(_shape(query), 2)}
 
 
 def _rebuild(graph, taken):
@@ -165,9 +180,10 @@ def _rebuild(graph, taken):
     def narrowed(node, rows):
         if node in taken:
             return made[node]
-        if (node, rows) not in cut:
-            cut[node, rows] = _cut(graph, node, rows)
-        return cut[node, rows]
+        key = node, rows.begin, rows.end, _place(rows, _shape(node))
+        if key not in cut:
+            cut[key] = _cut(graph, node, rows)
+        return cut[key]
 
     for node in list(graph.nodes):
         if node in taken:
@@ -176,7 +192,8 @@ def _rebuild(graph, taken):
                 args = list(map_arg(node.args, lambda used: narrowed(used, operands[used]) if used in operands else used))
                 target = node.target
                 if target in VIEWS:
-                    target, args[1] = aten.reshape.default, _narrow_shape(rows, _shape(node))
+                    dim = _place(rows, _shape(node))[0]
+                    target, args[1] = aten.reshape.default, [*args[1][:dim], _narrow_shape(rows, _shape(node))[dim], *args[1][dim + 1:]]
                 elif target is ATTENTION and len(args) > 5:
                     args[5] = False
                 made[node] = graph.call_function(target, tuple(args), node.kwargs)
@@ -195,11 +212,10 @@ def _rebuild(graph, taken):
 
 def _cut(graph, node, rows):
     """A slice of a node that stays whole."""
-    shape = _shape(node)
-    dim, outer, inner = _place(rows, shape)
+    dim, outer, inner = _place(rows, _shape(node))
     steps = [(aten.slice.Tensor, (dim, rows.begin, rows.end))] if outer == inner == 1 else [
         (aten.reshape.default, ([rows.before, rows.size, rows.behind],)), (aten.slice.Tensor, (1, rows.begin, rows.end)),
-        (aten.reshape.default, (_narrow_shape(rows, shape),))]
+        (aten.reshape.default, (_narrow_shape(rows, _shape(node)),))]
     for target, args in steps:
         value = target(node.meta["val"], *args)
         node = graph.call_function(target, (node, *args))
@@ -217,7 +233,8 @@ def _narrow_value(rows, node):
 
 def _narrow_fake(rows, whole):
     shape, strides, step = _narrow_shape(rows, list(whole.shape)), [0] * whole.dim(), 1
-    for dim in sorted(range(whole.dim()), key=lambda dim: (whole.stride(dim), -dim)):
+    steps = [step if isinstance(step, int) else step.node.hint for step in whole.stride()]
+    for dim in sorted(range(whole.dim()), key=lambda dim: (steps[dim], -dim)):
         strides[dim] = step
         step *= shape[dim]
     return whole.new_empty_strided(shape, strides)
