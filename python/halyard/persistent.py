@@ -18,7 +18,7 @@ class GenerateOptions(ctypes.Structure):
 class Options(ctypes.Structure):
     _fields_ = [("mode", c_int), ("backend", c_char_p), ("fallback_backends", ctypes.POINTER(c_char_p)), ("n_fallback_backends", c_int32),
                 ("world_size", c_int32), ("rank", c_int32), ("tokens", c_int64), ("positions", c_int64), ("weights", c_int),
-                ("sampling", GenerateOptions)]
+                ("sampling", GenerateOptions), ("comm", c_void_p)]
 
 
 class Stats(ctypes.Structure):
@@ -49,6 +49,9 @@ class PersistentKernel:
     mode="decode": begin(prompt), then decode(steps). mode="prefill": prefill(prompt), with prompts of `tokens` tokens. `backend` is a selector,
     None for the default device, and `fallback_backends` are tried after it; `reasons` tells why one was passed over. Sampling is greedy unless
     `temperature` is given, with top_k, top_p, min_p, repetition_penalty and seed. One thread may use it at a time.
+
+    With `world_size` processes that mpirun started, `rank` being this one's number, the model is shared among them (tensor parallel): all make
+    the same calls and get the same tokens.
     """
 
     def __init__(self, model_folder, *, mode="decode", backend=None, fallback_backends=(), world_size=1, rank=0, tokens=0, positions=4096,
