@@ -170,11 +170,11 @@ def test_persistent_kernel_of_two_ranks(model_folder, launcher):
     model, folder = model_folder
     prompt = [5, 9, 31, 77, 12]
     want = model.generate(torch.tensor([prompt]), max_new_tokens=8, min_new_tokens=8, do_sample=False, eos_token_id=[])[0, len(prompt):].tolist()
-    code = f"""import halyard, os
+    code = f"""import halyard, os, sys
 rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")))
 with halyard.PersistentKernel({str(folder)!r}, backend="cpu", positions=64, weights="f32", world_size=2, rank=rank) as kernel:
     kernel.begin({prompt})
-    print(rank, kernel.decode(8))
+    sys.stdout.write(str(rank) + " " + str(kernel.decode(8)) + chr(10))
 """
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                    "OMPI_MCA_rmaps_base_oversubscribe": "1", "HALYARD_THREADS": "1"}
