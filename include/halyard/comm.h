@@ -63,6 +63,9 @@ HY_API hy_status hy_comm_abort(hy_comm* comm);
 // HY_OK, or the first failure since it was made, with its message. From any thread; does not wait.
 HY_API hy_status hy_comm_async_error(hy_comm* comm);
 
+// Collectives on a stream that captures become nodes of its graph (graph.h) and are made by its
+// launches; messages are refused there.
+//
 // Buffers are contiguous memory of the communicator's device, `count` is in elements. Reductions
 // take floating-point and integer types, HY_REDUCE_AVG floating-point ones; what only moves takes
 // every type of whole bytes. Buffers are the same where "in place" says so, or do not overlap.
@@ -94,6 +97,8 @@ HY_API hy_status hy_comm_recv(hy_comm* comm, hy_stream* stream, void* buffer, in
                               hy_dtype dtype, int peer);
 // Work behind it on the stream begins when every rank's stream has come here.
 HY_API hy_status hy_comm_barrier(hy_comm* comm, hy_stream* stream);
+
+HY_API const char* hy_collective_name(hy_collective_kind kind);  // "all_reduce"
 
 // What the calling thread starts on this device between the two proceeds together when the group
 // ends, so that messages in any order, such as two ranks that send to one another, do not wait for

@@ -5,9 +5,16 @@
 // data and not run. The backend captures it too where it can, and a launch is then one piece of
 // work for the device; elsewhere a launch replays the calls, without checking or choosing again.
 //
+// Collectives (comm.h) are nodes where launches replay calls. Passes keep all of them in the order
+// of the capture, so that ranks whose graphs differ in the rest still agree. At the first launch
+// the ranks compare their lists; where these differ, that launch is an error on each of them, and
+// what its other nodes compute is left as it was. The communicator outlives the graph. A rank whose
+// launch fails leaves the others to hy_comm_abort and the communicator's time limit.
+//
 // What cannot be part of a graph is refused where it is tried, with the reason: copies to and from
-// the host, waiting, events, calls that would fall back to the cpu, launches of other graphs. Such
-// a refusal spoils the capture: hy_capture_end then returns it. The stream is usable afterwards.
+// the host, waiting, events, calls that would fall back to the cpu, launches of other graphs,
+// messages between ranks, and collectives where the device captures graphs of its own. Such a
+// refusal spoils the capture: hy_capture_end then returns it. The stream is usable afterwards.
 //
 // Memory: what the stream allocates during the capture belongs to the graph. hy_free gives it back
 // to the graph (a later allocation of the same capture may get it), and only hy_graph_destroy gives
@@ -36,6 +43,10 @@ HY_API hy_status hy_capture_end(hy_stream* stream, hy_graph** graph);
 // Enqueues the graph on a stream of its device. Where it is replayed by calls, a failure leaves the
 // nodes before it run.
 HY_API hy_status hy_graph_launch(hy_graph* graph, hy_stream* stream);
+// Compares the graph's collectives (kind, type, count, op and root, in order) with those of the
+// other ranks, as its first launch does unless this was called: HY_INVALID_ARGUMENT on every rank
+// where they differ. All ranks call it; without collectives it does nothing. Waits.
+HY_API hy_status hy_graph_agree(hy_graph* graph, hy_stream* stream);
 // Waits for its launches; NULL is fine. Before hy_shutdown.
 HY_API void hy_graph_destroy(hy_graph* graph);
 
@@ -137,14 +148,16 @@ typedef struct hy_optimize_report {
 // after HY_PASS_ALL on random inputs, in memory of its own, before it is timed; what is chosen is
 // never slower than that in the last measurement of both. Decisions are kept in $HALYARD_CACHE_DIR
 // by graph, device and version. Without seconds, in deterministic mode, and of a graph with
-// compiled kernels: HY_PASS_ALL, or with no seconds what is kept. `report` may be NULL.
+// compiled kernels or collectives: HY_PASS_ALL, or with no seconds what is kept. `report` may be
+// NULL.
 HY_API hy_status hy_graph_optimize(hy_graph* graph, double seconds, hy_optimize_report* report);
 
 // ---- Files ----
 
 // JSON with a version: values, calls, copies and sets; constants by their bytes. Memory from before
 // a capture becomes an input, called by its name or "memory_0", "memory_1" ... HY_UNSUPPORTED for a
-// graph with launches of compiled kernels or with fused nodes: save it before the passes.
+// graph with launches of compiled kernels, with collectives, or with fused nodes: save it before
+// the passes.
 HY_API hy_status hy_graph_save(const hy_graph* graph, const char* path);
 // A finished graph with its arguments to be set. Files are checked as calls are: HY_FORMAT, or what
 // the op table says, for a file that is not a graph. At most HY_GRAPH_FILE_LIMIT bytes.

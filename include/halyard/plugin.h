@@ -237,13 +237,15 @@ typedef struct hy_async_error {
 // ---- Types of the optional functions ----
 
 // What a graph holds: one per call of hy_provider.run, hy_provider.run_chain, copy, set or
-// kernel_launch made on the capturing stream, in that order. Owns nothing.
+// kernel_launch made on the capturing stream, in that order. Owns nothing. A backend that captures
+// sees no COLLECTIVE: such graphs are replayed by calls.
 typedef enum hy_node_kind {
   HY_NODE_CALL = 0,
   HY_NODE_COPY = 1,
   HY_NODE_SET = 2,
   HY_NODE_LAUNCH = 3,
   HY_NODE_CHAIN = 4,
+  HY_NODE_COLLECTIVE = 5,
 } hy_node_kind;
 
 // One argument of a kernel compiled at run time, passed by value.
@@ -262,19 +264,6 @@ typedef struct hy_launch {
   int32_t reserved;
 } hy_launch;
 
-typedef struct hy_graph_node {
-  size_t size;
-  hy_node_kind kind;
-  int32_t value;            // SET: the byte
-  const hy_call* call;      // CALL
-  void* dst;                // COPY, SET
-  const void* src;          // COPY
-  uint64_t bytes;           // COPY, SET
-  void* kernel;             // LAUNCH: the backend's handle
-  const hy_launch* launch;  // LAUNCH
-  const hy_chain* chain;    // CHAIN
-} hy_graph_node;
-
 typedef enum hy_reduce_op {
   HY_REDUCE_SUM = 0,
   HY_REDUCE_PROD = 1,
@@ -282,6 +271,41 @@ typedef enum hy_reduce_op {
   HY_REDUCE_MAX = 3,
   HY_REDUCE_AVG = 4,  // the sum divided by the number of ranks; floating point only
 } hy_reduce_op;
+
+typedef enum hy_collective_kind {
+  HY_COLLECTIVE_ALL_REDUCE = 0,
+  HY_COLLECTIVE_ALL_GATHER = 1,
+  HY_COLLECTIVE_REDUCE_SCATTER = 2,
+  HY_COLLECTIVE_BROADCAST = 3,
+  HY_COLLECTIVE_BARRIER = 6,
+} hy_collective_kind;
+
+// A collective as comm.h has it, as plain data.
+typedef struct hy_collective {
+  size_t size;
+  struct hy_comm* comm;  // the caller's, which outlives the graph
+  hy_collective_kind kind;
+  hy_dtype dtype;
+  hy_reduce_op op;   // ALL_REDUCE, REDUCE_SCATTER
+  int32_t root;      // BROADCAST
+  int64_t count;     // of elements
+  const void* send;  // NULL in a BROADCAST, whose buffer is `recv`
+  void* recv;
+} hy_collective;
+
+typedef struct hy_graph_node {
+  size_t size;
+  hy_node_kind kind;
+  int32_t value;                    // SET: the byte
+  const hy_call* call;              // CALL
+  void* dst;                        // COPY, SET
+  const void* src;                  // COPY
+  uint64_t bytes;                   // COPY, SET
+  void* kernel;                     // LAUNCH: the backend's handle
+  const hy_launch* launch;          // LAUNCH
+  const hy_chain* chain;            // CHAIN
+  const hy_collective* collective;  // COLLECTIVE
+} hy_graph_node;
 
 // What rank 0 makes and every rank needs to find the others; sent by the caller's own means. As
 // large as the largest vendor's.

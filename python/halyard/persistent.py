@@ -1,6 +1,8 @@
 """PersistentKernel: a decoding or prefill step of a model, compiled to one launch. See include/halyard/persistent.h."""
 
+import atexit
 import ctypes
+import sys
 from ctypes import c_bool, c_char_p, c_double, c_int, c_int32, c_int64, c_uint64, c_void_p
 
 from halyard._library import check, decoded, encoded, lib
@@ -18,7 +20,7 @@ class GenerateOptions(ctypes.Structure):
 class Options(ctypes.Structure):
     _fields_ = [("mode", c_int), ("backend", c_char_p), ("fallback_backends", ctypes.POINTER(c_char_p)), ("n_fallback_backends", c_int32),
                 ("world_size", c_int32), ("rank", c_int32), ("tokens", c_int64), ("positions", c_int64), ("weights", c_int),
-                ("sampling", GenerateOptions)]
+                ("sampling", GenerateOptions), ("comm", c_void_p)]
 
 
 class Stats(ctypes.Structure):
@@ -37,6 +39,17 @@ for _name in ("device", "reasons"):
     getattr(lib, f"hy_persistent_kernel_{_name}").restype = c_char_p
 
 
+lib.hy_shutdown.argtypes, lib.hy_shutdown.restype = [], None
+_shared = set()  # handles of open kernels that other ranks have a part of
+
+
+def _leave_world():
+    """mpirun expects MPI to be finalized. Not where a kernel is open still, since the others may wait for it; nor under torch_halyard, whose
+    tensors outlive this."""
+    if not _shared and "torch_halyard" not in sys.modules:
+        lib.hy_shutdown()
+
+
 def _number(names, name, what):
     if name not in names:
         raise ValueError(f"{what} is one of {', '.join(names)}, not {name!r}")
@@ -49,6 +62,9 @@ class PersistentKernel:
     mode="decode": begin(prompt), then decode(steps). mode="prefill": prefill(prompt), with prompts of `tokens` tokens. `backend` is a selector,
     None for the default device, and `fallback_backends` are tried after it; `reasons` tells why one was passed over. Sampling is greedy unless
     `temperature` is given, with top_k, top_p, min_p, repetition_penalty and seed. One thread may use it at a time.
+
+    With `world_size` processes that mpirun started, `rank` being this one's number, the model is shared among them (tensor parallel): all make
+    the same calls and get the same tokens.
     """
 
     def __init__(self, model_folder, *, mode="decode", backend=None, fallback_backends=(), world_size=1, rank=0, tokens=0, positions=4096,
@@ -68,6 +84,10 @@ class PersistentKernel:
         handle = c_void_p()
         check(lib.hy_persistent_kernel_create(encoded(model_folder), ctypes.byref(options), ctypes.byref(handle)))
         self._handle, self._tokens = handle, options.tokens
+        if world_size > 1:
+            atexit.unregister(_leave_world)
+            atexit.register(_leave_world)
+            _shared.add(handle.value)
 
     @property
     def device(self):
@@ -107,6 +127,8 @@ class PersistentKernel:
     def close(self):
         """Gives its memory and threads back; also done where it is no longer referred to."""
         handle, self._handle = self._handle, None
+        if handle is not None:
+            _shared.discard(handle.value)
         lib.hy_persistent_kernel_destroy(handle)
 
     def _open(self):

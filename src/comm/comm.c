@@ -23,6 +23,10 @@ const char* hy__comm_kind_name(hy__comm_kind kind) {
   return names[kind];
 }
 
+const char* hy_collective_name(hy_collective_kind kind) {
+  return (unsigned)kind <= HY__BARRIER ? hy__comm_kind_name((hy__comm_kind)kind) : "?";
+}
+
 hy_status hy__comm_timeout(double* seconds) {
   const char* text = hy__env("HALYARD_COMM_TIMEOUT");
   char* end = NULL;
@@ -172,8 +176,6 @@ static hy_status check_stream(const hy_comm* comm, hy_stream* stream, const char
   if (!hy__same_device(comm->device, stream->device))
     return hy_fail(HY_INVALID_ARGUMENT, "%s: the communicator is of %s, the stream of %s", name,
                    comm->device->selector, stream->device->selector);
-  if (stream->capture)
-    return hy__capture_refuse(stream, name, "a graph would replay it on this rank alone");
   return hy__stream_check(stream);
 }
 
@@ -225,7 +227,24 @@ static hy_status check_rank(const hy_comm* comm, const char* name, const char* w
   return HY_OK;
 }
 
-static hy_status run(const hy_comm* comm, const hy__comm_call* call) {
+// A node of a graph: a launch makes the collective in its place.
+static hy_status record(hy_comm* comm, const hy__comm_call* call) {
+  const hy_collective collective = {.size = sizeof collective,
+                                    .comm = comm,
+                                    .kind = (hy_collective_kind)call->kind,
+                                    .dtype = call->dtype,
+                                    .op = call->op,
+                                    .root = call->peer,
+                                    .count = (int64_t)call->count,
+                                    .send = call->send,
+                                    .recv = call->recv};
+  return call->stream->capture->work(call->stream, &(hy_graph_node){.size = sizeof(hy_graph_node),
+                                                                    .kind = HY_NODE_COLLECTIVE,
+                                                                    .collective = &collective});
+}
+
+static hy_status run(hy_comm* comm, const hy__comm_call* call) {
+  if (call->stream->capture) return record(comm, call);
   return comm->provider->run(comm->device, comm->handle, call);
 }
 
@@ -287,7 +306,11 @@ hy_status hy_comm_broadcast(hy_comm* comm, hy_stream* stream, void* buffer, int6
                                     .stream = stream});
 }
 
-static hy_status check_peer(const hy_comm* comm, const char* name, int peer) {
+static hy_status check_peer(const hy_comm* comm, hy_stream* stream, const char* name, int peer) {
+  if (stream && stream->capture)
+    return hy__capture_refuse(stream, name,
+                              "ranks compare what their graphs say to one another, and messages "
+                              "differ by rank");
   HY_TRY(check_rank(comm, name, "peer", peer));
   if (comm && peer == comm->rank)
     return hy_fail(HY_INVALID_ARGUMENT, "%s: the peer is rank %d itself; hy_memcpy copies", name,
@@ -297,7 +320,7 @@ static hy_status check_peer(const hy_comm* comm, const char* name, int peer) {
 
 hy_status hy_comm_send(hy_comm* comm, hy_stream* stream, const void* buffer, int64_t count,
                        hy_dtype dtype, int peer) {
-  HY_TRY(check_peer(comm, "send", peer));
+  HY_TRY(check_peer(comm, stream, "send", peer));
   HY_TRY(check(comm, stream, &(transfer){"send", buffer, NULL, 1, 0, count, dtype, MOVABLE}));
   if (count == 0) return HY_OK;
   return run(comm, &(hy__comm_call){.kind = HY__SEND,
@@ -310,7 +333,7 @@ hy_status hy_comm_send(hy_comm* comm, hy_stream* stream, const void* buffer, int
 
 hy_status hy_comm_recv(hy_comm* comm, hy_stream* stream, void* buffer, int64_t count,
                        hy_dtype dtype, int peer) {
-  HY_TRY(check_peer(comm, "recv", peer));
+  HY_TRY(check_peer(comm, stream, "recv", peer));
   HY_TRY(check(comm, stream, &(transfer){"recv", NULL, buffer, 0, 1, count, dtype, MOVABLE}));
   if (count == 0) return HY_OK;
   return run(comm, &(hy__comm_call){.kind = HY__RECV,

@@ -8,14 +8,15 @@
 #include "core/internal.h"
 #include "halyard/comm.h"
 
+// The collectives of plugin.h, and messages.
 typedef enum hy__comm_kind {
-  HY__ALL_REDUCE = 0,
-  HY__ALL_GATHER = 1,
-  HY__REDUCE_SCATTER = 2,
-  HY__BROADCAST = 3,
+  HY__ALL_REDUCE = HY_COLLECTIVE_ALL_REDUCE,
+  HY__ALL_GATHER = HY_COLLECTIVE_ALL_GATHER,
+  HY__REDUCE_SCATTER = HY_COLLECTIVE_REDUCE_SCATTER,
+  HY__BROADCAST = HY_COLLECTIVE_BROADCAST,
   HY__SEND = 4,
   HY__RECV = 5,
-  HY__BARRIER = 6,
+  HY__BARRIER = HY_COLLECTIVE_BARRIER,
 } hy__comm_kind;
 
 // One collective or message, as plain data. `recv` is the buffer of a broadcast.

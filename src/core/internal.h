@@ -82,7 +82,7 @@ static inline bool hy__same_device(const hy_device* a, const hy_device* b) {
 typedef struct hy__capture {
   // `provider` runs the call; NULL: the reference on a host device.
   hy_status (*call)(hy_stream* stream, const hy_call* call, const hy_provider* provider);
-  hy_status (*work)(hy_stream* stream, const hy_graph_node* node);  // COPY, SET, LAUNCH
+  hy_status (*work)(hy_stream* stream, const hy_graph_node* node);  // all but calls and chains
   // Memory of the capture's private cache that is taken, or given back; under the allocator's
   // mutex.
   void (*memory)(struct hy__capture* capture, void* address, size_t bytes, bool taken);

@@ -42,6 +42,9 @@ static hy_status record_call(hy_stream* stream, const hy_call* call, const hy_pr
 }
 
 static hy_status record_work(hy_stream* stream, const hy_graph_node* node) {
+  if (node->kind == HY_NODE_COLLECTIVE && graph_of(stream)->native)
+    return hy__capture_refuse(stream, hy_collective_name(node->collective->kind),
+                              "the device captures graphs of its own, which hold no collectives");
   return record(stream, node, NULL);
 }
 

@@ -66,6 +66,7 @@ static const char* title(const hy__graph_node* node, char* text, size_t size) {
     case HY_NODE_COPY: return "copy";
     case HY_NODE_SET: return "set";
     case HY_NODE_LAUNCH: return "kernel";
+    case HY_NODE_COLLECTIVE: return hy_collective_name(node->collective.kind);
     case HY_NODE_CHAIN:
       for (int i = 0; i < node->chain.n_steps && used < size; i++)
         used += (size_t)snprintf(text + used, size - used, "%s%s", i ? " " : "",
@@ -79,7 +80,11 @@ static const char* result(const hy__graph_node* node, char* text, size_t size) {
   if (node->as.kind == HY_NODE_CALL && node->call.n_out > 0)
     return hy_tensor_describe(&node->call.out[0], text, size);
   if (node->as.kind == HY_NODE_CHAIN) return hy_tensor_describe(&node->chain.out[0], text, size);
-  snprintf(text, size, "%llu bytes", (unsigned long long)node->as.bytes);
+  if (node->as.kind == HY_NODE_COLLECTIVE)
+    snprintf(text, size, "%lld %s, %d ranks", (long long)node->collective.count,
+             hy_dtype_name(node->collective.dtype), hy_comm_size(node->collective.comm));
+  else
+    snprintf(text, size, "%llu bytes", (unsigned long long)node->as.bytes);
   return text;
 }
 

@@ -9,6 +9,7 @@
 #define HALYARD_GRAPH_GRAPH_H_
 
 #include "core/internal.h"
+#include "halyard/comm.h"
 #include "halyard/graph.h"
 
 // An address in a node that bindings may change.
@@ -29,10 +30,11 @@ typedef struct hy__graph_node {
   bool named;                   // an integer of its attributes has a name
   int32_t n_operands;
   hy__operand* operands;
-  hy_call call;        // CALL
-  hy_launch launch;    // LAUNCH
-  hy_chain chain;      // CHAIN
-  max_align_t data[];  // operands, then tensors, steps or arguments
+  hy_call call;              // CALL
+  hy_launch launch;          // LAUNCH
+  hy_chain chain;            // CHAIN
+  hy_collective collective;  // COLLECTIVE
+  max_align_t data[];        // operands, then tensors, steps or arguments
 } hy__graph_node;
 
 // Memory of the graph's own.
@@ -91,6 +93,8 @@ struct hy_graph {
   bool native;      // the backend captures too
   void* handle;     // the backend's; NULL: replayed by calls, or to be captured at the launch
   bool stale;       // some node is
+  bool talks;       // some node is a collective
+  bool agreed;      // the ranks have compared their collectives
   hy_event* done;   // of the last launch; NULL on a host device
   hy_stream* last;  // of the last launch; only compared
 };

@@ -1,5 +1,5 @@
-// Nodes of a graph: deep copies of calls, chains, copies, memsets and kernel launches, each one
-// allocation.
+// Nodes of a graph: deep copies of calls, chains, copies, memsets, kernel launches and collectives,
+// each one allocation.
 #include <string.h>
 
 #include "graph/graph.h"
@@ -95,6 +95,22 @@ static hy__graph_node* copy_copy(const hy_graph_node* from) {
   return node;
 }
 
+// A broadcast's buffer is read on one rank and written on the others; the graph is the same on all.
+static hy__graph_node* copy_collective(const hy_collective* from) {
+  hy__graph_node* node = node_new(2, 0);
+  if (!node) return NULL;
+  hy_collective* c = &node->collective;
+  *c = *from;
+  node->as.collective = c;
+  int64_t part = c->count * (int64_t)hy_dtype_size(c->dtype), all = part * hy_comm_size(c->comm);
+  bool scatters = c->kind == HY_COLLECTIVE_REDUCE_SCATTER;
+  bool gathers = c->kind == HY_COLLECTIVE_ALL_GATHER;
+  if (c->send) add_operand(node, (void**)&c->send, 0, scatters ? all : part, READS);
+  if (c->recv)
+    add_operand(node, &c->recv, 0, gathers ? all : part, c->send ? WRITES : READS | WRITES);
+  return node;
+}
+
 hy_status hy__graph_node_create(const hy_graph_node* from, const hy_provider* provider,
                                 hy__graph_node** node) {
   switch (from->kind) {
@@ -103,6 +119,7 @@ hy_status hy__graph_node_create(const hy_graph_node* from, const hy_provider* pr
     case HY_NODE_CHAIN: *node = copy_chain(from->chain); break;
     case HY_NODE_COPY:
     case HY_NODE_SET: *node = copy_copy(from); break;
+    case HY_NODE_COLLECTIVE: *node = copy_collective(from->collective); break;
   }
   if (!*node) return HY_OUT_OF_MEMORY;
   (*node)->as.size = sizeof(hy_graph_node);
@@ -131,6 +148,7 @@ hy_status hy__graph_append(hy_graph* graph, hy__graph_node* node) {
       hy__graph_grow((void**)&graph->nodes, graph->count, &graph->capacity, sizeof *graph->nodes);
   if (status == HY_OK) {
     graph->nodes[graph->count++] = node;
+    graph->talks |= node->as.kind == HY_NODE_COLLECTIVE;
   } else {
     hy__graph_node_destroy(node);
   }

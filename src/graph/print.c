@@ -54,6 +54,17 @@ static void append_variant(text* t, const hy__graph_node* node) {
   if (node->variant) append(t, ", variant %d", (int)node->variant);
 }
 
+static void append_collective(text* t, const hy_graph* graph, const hy_collective* c) {
+  if (c->recv)
+    append(t, "%%%d %s[%lld] = ", number_of(graph, c->recv), hy_dtype_name(c->dtype),
+           (long long)c->count * (c->kind == HY_COLLECTIVE_ALL_GATHER ? hy_comm_size(c->comm) : 1));
+  append(t, "%s(", hy_collective_name(c->kind));
+  if (c->send) append(t, "%%%d", number_of(graph, c->send));
+  if (c->kind == HY_COLLECTIVE_BROADCAST)
+    append(t, "%%%d of rank %d", number_of(graph, c->recv), (int)c->root);
+  append(t, ") by %d ranks", hy_comm_size(c->comm));
+}
+
 static void append_node(text* t, const hy_graph* graph, const hy__graph_node* node) {
   const hy_graph_node* as = &node->as;
   switch (as->kind) {
@@ -82,6 +93,7 @@ static void append_node(text* t, const hy_graph* graph, const hy__graph_node* no
       append(t, ") by %s", node->provider->name);
       append_variant(t, node);
       break;
+    case HY_NODE_COLLECTIVE: append_collective(t, graph, as->collective); break;
     case HY_NODE_LAUNCH:
       append(t, "launch of %u x %u x %u blocks with %d arguments", as->launch->grid[0],
              as->launch->grid[1], as->launch->grid[2], as->launch->n_args);

@@ -2,6 +2,22 @@
 #include "graph/graph.h"
 #include "ops/internal.h"
 
+// Checked as any, since buffers may have been bound elsewhere.
+static hy_status make_collective(hy_stream* stream, const hy_collective* c) {
+  switch (c->kind) {
+    case HY_COLLECTIVE_ALL_REDUCE:
+      return hy_comm_all_reduce(c->comm, stream, c->send, c->recv, c->count, c->dtype, c->op);
+    case HY_COLLECTIVE_ALL_GATHER:
+      return hy_comm_all_gather(c->comm, stream, c->send, c->recv, c->count, c->dtype);
+    case HY_COLLECTIVE_REDUCE_SCATTER:
+      return hy_comm_reduce_scatter(c->comm, stream, c->send, c->recv, c->count, c->dtype, c->op);
+    case HY_COLLECTIVE_BROADCAST:
+      return hy_comm_broadcast(c->comm, stream, c->recv, c->count, c->dtype, c->root);
+    case HY_COLLECTIVE_BARRIER: return hy_comm_barrier(c->comm, stream);
+  }
+  return hy_fail(HY_INTERNAL, "a graph has a collective of kind %d", (int)c->kind);
+}
+
 hy_status hy__graph_node_submit(const hy_device* device, void* stream, const hy__graph_node* node) {
   const hy_graph_node* as = &node->as;
   const hy_backend* backend = device->backend;
@@ -17,6 +33,7 @@ hy_status hy__graph_node_submit(const hy_device* device, void* stream, const hy_
     case HY_NODE_CHAIN: return node->provider->run_chain(device->handle, stream, as->chain);
     case HY_NODE_LAUNCH:
       return backend->kernel_launch(device->handle, stream, as->kernel, as->launch);
+    case HY_NODE_COLLECTIVE: break;  // of replays, and not of backends
   }
   return hy_fail(HY_INTERNAL, "a graph has a node of kind %d", (int)as->kind);
 }
@@ -37,13 +54,17 @@ static hy_status replay(const hy_graph* graph, hy_stream* stream) {
                      device->selector);
     }
     int64_t begin = hy__trace_begin();
-    hy_status status = hy__graph_node_submit(device, stream->handle, node);
-    bool chain = node->as.kind == HY_NODE_CHAIN;
-    hy__trace_end(begin, &(hy__trace_event){.kind = chain ? HY__TRACE_OP : HY__TRACE_COPY,
-                                            .name = chain ? "chain" : "graph node",
-                                            .provider = chain ? node->provider->name : NULL,
-                                            .device = device,
-                                            .bytes = node->as.bytes});
+    bool chain = node->as.kind == HY_NODE_CHAIN, talks = node->as.kind == HY_NODE_COLLECTIVE;
+    hy_status status = talks ? make_collective(stream, node->as.collective)
+                             : hy__graph_node_submit(device, stream->handle, node);
+    hy__trace_end(begin,
+                  &(hy__trace_event){.kind = chain ? HY__TRACE_OP : HY__TRACE_COPY,
+                                     .name = chain   ? "chain"
+                                             : talks ? hy_collective_name(node->collective.kind)
+                                                     : "graph node",
+                                     .provider = chain ? node->provider->name : NULL,
+                                     .device = device,
+                                     .bytes = node->as.bytes});
     HY_TRY(status);
   }
   return HY_OK;
@@ -145,6 +166,7 @@ hy_status hy_graph_launch(hy_graph* graph, hy_stream* stream) {
   }
   HY_TRY(check_ready(graph));
   HY_TRY(hy__stream_check(stream));
+  if (!graph->agreed && graph->talks) HY_TRY(hy_graph_agree(graph, stream));
   if (!graph->done) return replay(graph, stream);
   if (graph->last && graph->last != stream) HY_TRY(hy_stream_wait_event(stream, graph->done));
   hy_status status = graph->native ? launch_whole(graph, stream) : replay(graph, stream);

@@ -203,6 +203,12 @@ static hy_status write_node(saving* s, int index) {
       write_place(s, operand_of(node, (void**)&node->as.src));
       json_end_object(&s->j);
       break;
+    case HY_NODE_COLLECTIVE:
+      return hy_fail(
+          HY_UNSUPPORTED,
+          "hy_graph_save: node %d is %s, whose communicator exists only in this process; "
+          "capture it again where it is needed",
+          index, hy_collective_name(node->collective.kind));
     default:
       return hy_fail(HY_UNSUPPORTED,
                      "hy_graph_save: node %d is a compiled kernel or a fused chain, which exist "

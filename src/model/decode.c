@@ -89,8 +89,12 @@ static hy_status allocate(hy__decoder* d) {
 // One step: the tokens chosen become those to run, and every sequence is one longer. A token of -1,
 // which says that there was no choice, is replaced: the host sees it and stops.
 static void step(hy_scope* s, hy__decoder* d) {
+  const hy__shard* shard = &d->model->transformer.shard;
   hy_array* logits = hy__decode_logits(s, &d->model->transformer, &d->state);
-  hy_array* ids = hy__sampler_apply(s, d->sampler, logits, d->how, d->row, d->batch);
+  hy_array* ids = shard->comm && !d->draws && !d->stateful
+                      ? hy__shard_argmax(s, shard, logits)
+                      : hy__sampler_apply(s, d->sampler, hy__shard_gather(s, shard, logits), d->how,
+                                          d->row, d->batch);
   d->chosen = hy_scope_give(s, ids);
   hy_array* zero = hy_s_slice(s, d->state.starts, 0, 0, 1, 1);
   hy_s_apply_into(s, HY_OP_maximum, (hy_array*[]){ids, zero}, 2, NULL, d->state.tokens);

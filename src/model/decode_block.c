@@ -21,9 +21,10 @@ static bool is_adapted(const hy__tf_block* b) {
          b->up.lora.a || b->down.lora.a;
 }
 
-// Whether every block is Llama's, without adapters and with its projections in one matrix.
+// Whether every block is Llama's and all here, without adapters and with its projections in one
+// matrix.
 static bool is_plain(const hy__transformer* model) {
-  if (model->config.arch->block != hy__tf_decoder_block) return false;
+  if (model->shard.comm || model->config.arch->block != hy__tf_decoder_block) return false;
   for (int64_t i = 0; i < model->config.n_layers; i++) {
     const hy__tf_block* b = &model->blocks[i];
     if (b->q_norm || is_adapted(b) || !b->qkv.weight || !b->gate_up.weight) return false;

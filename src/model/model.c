@@ -59,8 +59,9 @@ static hy_status load(hy_model* model, hy_device* device, const char* folder,
     HY_TRY(hy__pipeline_load(model, folder, o));
   else
     HY_TRY(hy__model_load_layers(model, device, folder, o, NULL));
-  // No graph has collectives, or work of two devices.
-  if (model->transformer.shard.comm || model->next) model->captures = HY__CAPTURES_NOT;
+  // No graph has work of two devices, and collectives only those that are replayed by calls.
+  bool talks = model->transformer.shard.comm != NULL;
+  if (model->next || (talks && !hy_device_is_host(device))) model->captures = HY__CAPTURES_NOT;
   HY_TRY(hy__join_path(folder, "tokenizer.json", path, sizeof path));
   if (hy__file_exists(path)) HY_TRY(hy__tokenizer_load(path, &model->tokenizer));
   HY_TRY(read_ends(model, folder, "generation_config.json"));

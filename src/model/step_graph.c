@@ -214,10 +214,17 @@ static hy_array* forward(hy_scope* s, const hy__step_graph* g, hy_array* slots) 
   return hy__logits(s, &model->transformer, hidden);
 }
 
-static void choose(hy_scope* s, const hy__step_graph* g, hy_array* logits) {
+// Of a part of the vocabulary, on every rank the same token.
+static hy_array* sample(hy_scope* s, const hy__step_graph* g, hy_array* logits) {
+  const hy__shard* shard = &g->model->transformer.shard;
+  if (shard->comm && !(g->options.temperature > 0)) return hy__shard_argmax(s, shard, logits);
   hy_array* last = hy_s_index_select(s, g->pass.positions, g->pass.last, 0);
   hy_array* draws = hy_s_index_select(s, g->draw_of, last, 0);
-  hy_s_copy_into(s, g->chosen, hy_s_sample(s, logits, g->settings, draws, NULL));
+  return hy_s_sample(s, hy__shard_gather(s, shard, logits), g->settings, draws, NULL);
+}
+
+static void choose(hy_scope* s, const hy__step_graph* g, hy_array* logits) {
+  hy_s_copy_into(s, g->chosen, sample(s, g, logits));
 }
 
 static hy_status step(hy__step_graph* g) {

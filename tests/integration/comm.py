@@ -3,6 +3,7 @@
     agree     conformance, order of sums, crossing messages, parts of the world; 2 to 4 ranks, on the cpu and staged
     differ    every way in which ranks disagree, abort, leave or come too late: an error on each, and no hang
     kills     ranks killed at random moments: the others end within 10 seconds and say why
+    persistent PersistentKernel of several ranks: tokens of one process, ranks that disagree, fail or are killed
     libraries libraries that are missing, no MPI, too old, or not the launcher's; the id by a file
     bench     halyard bench comm
 
@@ -71,8 +72,8 @@ def run(launcher, ranks, *command, **environment):
     return process.returncode, said
 
 
-def cases_hold(launcher, ranks, cases, *device, **environment):
-    code, said = run(launcher, ranks, rank_program, cases, *device, **environment)
+def cases_hold(launcher, ranks, cases, *device, program=rank_program, **environment):
+    code, said = run(launcher, ranks, program, cases, *device, **environment)
     expect(code == 0, f"{launcher[0]}, {ranks} ranks, {cases}: ends with {code}:\n{said}")
     for name in cases.split(","):
         for rank in range(ranks):
@@ -113,9 +114,9 @@ def lives(pid):
     return now is not None and now[0] not in "ZX"
 
 
-def kill_one(launcher, ranks, draw, alone):
+def kill_one(launcher, ranks, draw, alone, *command):
     """Kills a rank; `alone`: mpirun is stopped meanwhile, so that the others have to find out by themselves."""
-    process = start(launcher, ranks, rank_program, "forever")
+    process = start(launcher, ranks, *command)
     pids = {}
     said = ""
     while len(pids) < ranks:
@@ -164,12 +165,30 @@ def kills():
     for launcher in launchers():
         for turn in range(10):
             alone = turn % 5 > 1
-            victim, pids, said, taken = kill_one(launcher, 2 if turn % 2 == 0 else 4, draw, alone)
+            victim, pids, said, taken = kill_one(launcher, 2 if turn % 2 == 0 else 4, draw, alone, rank_program, "forever")
             slowest = max(slowest, taken)
             if alone:
                 others_say_why(victim, pids, said)
     print(f"the slowest took {slowest:.2f} s to end")
     expect(slowest < 10, f"{slowest:.1f} s to end after a kill")
+
+
+def persistent():
+    program = str(pathlib.Path(rank_program).with_name("persistent_rank"))
+    with tempfile.TemporaryDirectory() as scratch:
+        models = [f"{scratch}/{layers}" for layers in (2, 3)]
+        for layers, model in zip((2, 3), models, strict=True):
+            os.mkdir(model)
+            subprocess.run([program, "make", model, str(layers)], env=ENVIRONMENT, check=True, stdout=subprocess.DEVNULL)
+        for launcher in launchers()[:1] if quick else launchers():
+            cases_hold(launcher, 2, "tokens,prefill,given,fallback,models_differ,a_model_is_missing,sizes_differ,a_step_fails",
+                       *models, program=program)
+            if quick:
+                continue
+            cases_hold(launcher, 4, "tokens,models_differ", *models, program=program)
+            victim, pids, said, taken = kill_one(launcher, 2, random.Random(14), True, program, "forever", *models)
+            others_say_why(victim, pids, said)
+            expect(taken < 10, f"{taken:.1f} s to end after a kill")
 
 
 def run_tolerant(launcher, **environment):
@@ -216,4 +235,4 @@ if not launchers():
     sys.exit(1 if required else 77)
 if required:
     expect({"openmpi", "mpich"} <= {name for name, _, _ in launchers()}, "Open MPI and MPICH are both required")
-{"agree": agree, "differ": differ, "kills": kills, "libraries": libraries, "bench": bench}[part]()
+{"agree": agree, "differ": differ, "kills": kills, "persistent": persistent, "libraries": libraries, "bench": bench}[part]()

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -153,13 +154,32 @@ def test_persistent_kernel_backends_and_errors(model_folder):
             kernel.decode(1000)  # beyond its positions
     with pytest.raises(halyard.Error) as error:
         halyard.PersistentKernel(folder, backend="cpu", world_size=2)
-    assert error.value.status == "UNSUPPORTED"
+    assert error.value.status == "INVALID_ARGUMENT" and "launcher" in str(error.value)
     with pytest.raises(halyard.Error):
         halyard.PersistentKernel(folder + "/nothing", backend="cpu")
     with pytest.raises(ValueError, match="decode, prefill"):
         halyard.PersistentKernel(folder, mode="train")
     with pytest.raises(TypeError, match="no option"):
         halyard.PersistentKernel(folder, heat=1)
+
+
+@pytest.mark.parametrize("launcher", ["mpirun.openmpi", "mpirun.mpich"])
+def test_persistent_kernel_of_two_ranks(model_folder, launcher):
+    if not shutil.which(launcher):
+        pytest.skip(f"{launcher} is not here")
+    model, folder = model_folder
+    prompt = [5, 9, 31, 77, 12]
+    want = model.generate(torch.tensor([prompt]), max_new_tokens=8, min_new_tokens=8, do_sample=False, eos_token_id=[])[0, len(prompt):].tolist()
+    code = f"""import halyard, os, sys
+rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")))
+with halyard.PersistentKernel({str(folder)!r}, backend="cpu", positions=64, weights="f32", world_size=2, rank=rank) as kernel:
+    kernel.begin({prompt})
+    sys.stdout.write(str(rank) + " " + str(kernel.decode(8)) + chr(10))
+"""
+    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                   "OMPI_MCA_rmaps_base_oversubscribe": "1", "HALYARD_THREADS": "1"}
+    run = subprocess.run([launcher, "-n", "2", sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0 and sorted(run.stdout.splitlines()) == [f"{rank} {want}" for rank in range(2)], run.stdout + run.stderr
 
 
 def test_echo_npu():

@@ -120,6 +120,17 @@ AT(hy_graph_node, bytes, 40);
 AT(hy_graph_node, kernel, 48);
 AT(hy_graph_node, launch, 56);
 AT(hy_graph_node, chain, 64);
+AT(hy_graph_node, collective, 72);
+
+AT(hy_collective, size, 0);
+AT(hy_collective, comm, 8);
+AT(hy_collective, kind, 16);
+AT(hy_collective, dtype, 20);
+AT(hy_collective, op, 24);
+AT(hy_collective, root, 28);
+AT(hy_collective, count, 32);
+AT(hy_collective, send, 40);
+AT(hy_collective, recv, 48);
 
 AT(hy_backend, size, 0);
 AT(hy_backend, abi, 8);
@@ -231,6 +242,8 @@ static void enumerators_keep_their_values(void** state) {
   assert_int_equal(HY_BACKEND_HOST_MEMORY, 1);
   assert_int_equal(HY_BACKEND_NARROW_RANGE, 4);
   assert_int_equal(HY_NODE_LAUNCH, 3);
+  assert_int_equal(HY_NODE_COLLECTIVE, 5);
+  assert_int_equal(HY_COLLECTIVE_BARRIER, 6);
   assert_int_equal(HY_REDUCE_SUM, 0);
   assert_int_equal(HY_REDUCE_AVG, 4);
   assert_int_equal(HY_OP_copy, 1);

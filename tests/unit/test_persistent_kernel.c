@@ -155,7 +155,10 @@ static void test_falling_down_the_list(void** state) {
   assert_non_null(strstr(hy_last_error(), "nowhere"));
   options = options_for(0);
   options.world_size = 2;
-  CHECK_FAILS(HY_UNSUPPORTED, "a world has one rank",
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "as rank 0 of 2: this is rank 0 of 1 by the launcher",
+              hy_persistent_kernel_create(folder, &options, &kernel));
+  options.rank = 2;
+  CHECK_FAILS(HY_INVALID_ARGUMENT, "rank 2 of 2; ranks are numbered from 0",
               hy_persistent_kernel_create(folder, &options, &kernel));
   CHECK_FAILS(HY_IO, "/nowhere/at/all",
               hy_persistent_kernel_create("/nowhere/at/all",

@@ -127,7 +127,8 @@ static hy_status submit(hy__echo_stream* s, const node* n) {
     case HY_NODE_SET:
       return hy__echo_stream_result(s, echoNpuMemsetAsync(as->dst, as->value, as->bytes, s->queue),
                                     "a memset");
-    case HY_NODE_LAUNCH: break;
+    case HY_NODE_LAUNCH:
+    case HY_NODE_COLLECTIVE: break;
   }
   return hy__backend_host->fail(HY_UNSUPPORTED, "echo: a graph with a compiled kernel");
 }

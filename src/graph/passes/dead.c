@@ -1,8 +1,9 @@
-// Dead code: from the end, a node stays if it writes somebody's memory or what a later one reads.
+// Dead code: from the end, a node stays if it writes somebody's memory or what a later one reads,
+// or has an effect.
 #include "graph/passes/passes.h"
 
 static bool is_needed(const hy__graph_node* node, const bool* wanted) {
-  if (node->as.kind == HY_NODE_LAUNCH) return true;
+  if (hy__node_has_effect(node)) return true;
   for (int k = 0; k < node->n_operands; k++) {
     const hy__operand* o = &node->operands[k];
     if (o->writes && (o->value < 0 || wanted[o->value])) return true;

@@ -34,6 +34,10 @@ hy__operand* hy__output_operand(const hy__graph_node* node, int k);
 bool hy__same_view(const hy_tensor* a, const hy_tensor* b);  // all but the address
 bool hy__same_attrs(const hy_call* a, const hy_call* b);     // of calls of one op
 
+// Whether it does more than write its operands: a compiled kernel, whose reach is not known, and
+// what other ranks wait for.
+bool hy__node_has_effect(const hy__graph_node* node);
+
 // Takes out the nodes that are NULL in the list.
 void hy__graph_compact(hy_graph* graph);
 

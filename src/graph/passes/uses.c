@@ -30,9 +30,19 @@ bool hy__operands_meet(const hy_graph* graph, const hy__operand* a, const hy__op
          b->captured + b->first < a->captured + a->last;
 }
 
+bool hy__node_has_effect(const hy__graph_node* node) {
+  return node->as.kind == HY_NODE_LAUNCH || node->as.kind == HY_NODE_COLLECTIVE;
+}
+
+// Nothing passes it: where a compiled kernel writes is not known, nor what ranks do with memory
+// that they share before and behind a barrier.
+static bool is_fence(const hy__graph_node* node) {
+  return node->as.kind == HY_NODE_LAUNCH ||
+         (node->as.kind == HY_NODE_COLLECTIVE && node->collective.kind == HY_COLLECTIVE_BARRIER);
+}
+
 bool hy__node_writes(const hy_graph* graph, const hy__graph_node* node, const hy__operand* o) {
-  // Where a compiled kernel writes is not known.
-  if (node->as.kind == HY_NODE_LAUNCH) return true;
+  if (is_fence(node)) return true;
   for (int k = 0; k < node->n_operands; k++) {
     if (node->operands[k].writes && hy__operands_meet(graph, &node->operands[k], o)) return true;
   }
@@ -41,7 +51,9 @@ bool hy__node_writes(const hy_graph* graph, const hy__graph_node* node, const hy
 
 bool hy__nodes_depend(const hy_graph* graph, const hy__graph_node* before,
                       const hy__graph_node* after) {
-  if (before->as.kind == HY_NODE_LAUNCH || after->as.kind == HY_NODE_LAUNCH) return true;
+  if (is_fence(before) || is_fence(after)) return true;
+  // Ranks make their collectives in one order, whatever else differs between their graphs.
+  if (before->as.kind == HY_NODE_COLLECTIVE && after->as.kind == HY_NODE_COLLECTIVE) return true;
   for (int k = 0; k < before->n_operands; k++) {
     for (int j = 0; j < after->n_operands; j++) {
       const hy__operand *a = &before->operands[k], *b = &after->operands[j];

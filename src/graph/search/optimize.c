@@ -199,9 +199,10 @@ static hy_status check_cached(search* s, const hy__decision* d, bool* good) {
   return status == HY_UNSUPPORTED ? HY_OK : status;
 }
 
-static bool has_kernels(const hy_graph* graph) {
+// Copies of it cannot be tried on this rank alone, or on other memory.
+static bool has_effects(const hy_graph* graph) {
   for (int i = 0; i < graph->count; i++) {
-    if (graph->nodes[i]->as.kind == HY_NODE_LAUNCH) return true;
+    if (hy__node_has_effect(graph->nodes[i])) return true;
   }
   return false;
 }
@@ -247,7 +248,7 @@ hy_status hy_graph_optimize(hy_graph* graph, double seconds, hy_optimize_report*
   *report = (hy_optimize_report){.size = sizeof *report};
   if (graph->done) HY_TRY(hy_event_sync(graph->done));
   hy__decision decision = {.passes = HY_PASS_ALL};
-  if (!hy_deterministic() && !has_kernels(graph)) HY_TRY(decide(graph, seconds, report, &decision));
+  if (!hy_deterministic() && !has_effects(graph)) HY_TRY(decide(graph, seconds, report, &decision));
   report->seconds_before = decision.before;
   report->seconds_after = decision.after;
   HY_TRY(hy__decision_apply(&decision, graph, NULL, &report->passes));

@@ -70,7 +70,8 @@ static node* node_copy(const hy_graph_node* from) {
     case HY_NODE_LAUNCH: return copy_launch(from);
     case HY_NODE_COPY:
     case HY_NODE_SET: return node_new(from, 0);
-    case HY_NODE_CHAIN: break;  // of providers that run chains
+    case HY_NODE_CHAIN:  // of providers that run chains
+    case HY_NODE_COLLECTIVE: break;
   }
   guarded_host->fail(HY_INVALID_ARGUMENT, "guarded: %d is no kind of node", (int)from->kind);
   return NULL;
@@ -185,7 +186,8 @@ static hy_status localize(guarded_device* device, node* n) {
       n->as.src = at;
       break;
     case HY_NODE_SET:
-    case HY_NODE_CHAIN: break;
+    case HY_NODE_CHAIN:
+    case HY_NODE_COLLECTIVE: break;
   }
   HY_TRY(guarded_memory_reach(memory, n->as.dst, n->as.bytes, &at));
   n->as.dst = at;
@@ -198,7 +200,8 @@ static hy_status run(const node* n) {
     case HY_NODE_LAUNCH: guarded_launch_run(&n->local); break;
     case HY_NODE_COPY: memmove(n->as.dst, n->as.src, n->as.bytes); break;
     case HY_NODE_SET: memset(n->as.dst, n->as.value, n->as.bytes); break;
-    case HY_NODE_CHAIN: break;
+    case HY_NODE_CHAIN:
+    case HY_NODE_COLLECTIVE: break;
   }
   return HY_OK;
 }
