@@ -33,6 +33,9 @@ typedef struct hy__int8_kernel {
   // ---- tiles: all NULL or 0 where the instruction set has none ----
   int mr, nr;
   int multiple;  // of which k groups are
+  // NULL, or what a thread does before its first `multiply` of a task and after its last.
+  void (*begin)(int64_t k_group);
+  void (*end)(void);
   // Bytes of a packed tile of `mr` rows and of a panel of weights, multiples of 64.
   int64_t (*tile_bytes)(int64_t k, int64_t k_group), (*panel_bytes)(int64_t k, int64_t k_group);
   void (*pack_rows)(const hy__int8_rows* x, hy_dtype weights, int64_t first, int m, int64_t k_group,
