@@ -1,5 +1,5 @@
 // GEMV, skinny GEMM or packed GEMM, by shape: up to 16 rows of A against rows of weights read the
-// weights once and in place; everything else is packed.
+// weights once and in place, and up to 64 of f32 do, 16 at a time; everything else is packed.
 #include <limits.h>
 
 #include "backends/cpu/gemm/kernels.h"
@@ -14,7 +14,7 @@ enum { SHORT_TASK = 48 << 10 };  // bytes of weights that are read in less than 
 
 // Short rows are taken twice as many at a time, where there are enough for every thread.
 static int rows_of_task(const hy__gemm* g) {
-  int rows = task_rows[g->tiles];
+  int rows = task_rows[g->m > HY__GEMV_MAX_M && g->tiles == 0 ? 1 : g->tiles];
   size_t bytes = (size_t)rows * (size_t)g->k * hy_dtype_size(g->b.dtype);
   bool is_short = g->tiles == 0 && bytes <= SHORT_TASK;
   return is_short && g->n >= 4 * rows * (int64_t)hy__pool_threads() ? 2 * rows : rows;
@@ -98,9 +98,16 @@ static bool run_gemv(const hy__gemm_kernels* kernels, const hy__gemm* g) {
   return true;
 }
 
+// Packing weights costs what multiplying 24 rows does. In place a task's weights stay in L2 for its
+// next 16 rows. The number of threads has no say: sums must not depend on it.
+static bool suits_gemv(const hy__gemm_kernels* kernels, const hy__gemm* g) {
+  bool floats = g->a.dtype == HY_F32 && g->b.dtype == HY_F32;
+  int most = floats ? kernels->gemv_f32_rows : HY__GEMV_MAX_M;
+  return g->m <= most && g->b.row == 1 && g->k > 0 && !g->pack_b;
+}
+
 bool hy__gemm_any(const hy__gemm_kernels* kernels, const hy__gemm* g) {
-  bool few = g->m <= HY__GEMV_MAX_M && g->b.row == 1 && g->k > 0 && !g->pack_b;
-  if (few) return run_gemv(kernels, g);
+  if (suits_gemv(kernels, g)) return run_gemv(kernels, g);
   bool halves = g->a.dtype == HY_BF16 && g->b.dtype == HY_BF16 && !g->pack_b;
   return hy__gemm_run(halves && kernels->bf16 ? kernels->bf16 : kernels->f32, g);
 }

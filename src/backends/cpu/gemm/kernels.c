@@ -7,6 +7,7 @@ void hy__gemm_kernels_init(hy__gemm_kernels* k, uint32_t isa) {
   *k = (hy__gemm_kernels){.f32 = &hy__sgemm_generic,
                           .int8 = &hy__gemm_int8_generic,
                           .gemv = hy__gemv_generic,
+                          .gemv_f32_rows = HY__GEMV_MAX_M,
                           .epilogue = hy__epilogue_generic,
                           .widen = hy__widen_generic};
 #if defined(__aarch64__)
@@ -28,6 +29,7 @@ void hy__gemm_kernels_init(hy__gemm_kernels* k, uint32_t isa) {
     k->f32 = &hy__sgemm_avx512;
     k->indirect_f32 = &hy__indirect_f32_avx512;
     k->gemv = hy__gemv_avx512;
+    k->gemv_f32_rows = 64;
     k->epilogue = hy__epilogue_avx512;
     k->widen = hy__widen_avx512;
   }

@@ -28,6 +28,7 @@ typedef struct hy__gemm_kernels {
   // NULL where no instructions do better than packing for the two above.
   const hy__indirect_kernel *indirect_f32, *indirect_bf16;
   hy__gemv* gemv;
+  int gemv_f32_rows;         // up to which it is faster than packing weights of f32
   hy__gemv_bf16* gemv_bf16;  // NULL where no instructions are made for it
   hy__epilogue* epilogue;
   hy__widen* widen;

@@ -33,11 +33,15 @@ typedef struct hy__int8_kernel {
   // ---- tiles: all NULL or 0 where the instruction set has none ----
   int mr, nr;
   int multiple;  // of which k groups are
+  // NULL, or what a thread does before its first `multiply` of a task and after its last.
+  void (*begin)(int64_t k_group);
+  void (*end)(void);
   // Bytes of a packed tile of `mr` rows and of a panel of weights, multiples of 64.
-  int64_t (*tile_bytes)(int64_t k, int64_t k_group), (*panel_bytes)(const hy__quantized* w);
+  int64_t (*tile_bytes)(int64_t k, int64_t k_group),
+      (*panel_bytes)(const hy__quantized* w, int64_t k_group);
   void (*pack_rows)(const hy__int8_rows* x, hy_dtype weights, int64_t first, int m, int64_t k_group,
                     void* tile);
-  void (*pack_weights)(const hy__quantized* w, int64_t first, int n, void* packed);
+  void (*pack_weights)(const hy__quantized* w, int64_t first, int n, int64_t k_group, void* packed);
   // sums[i * nr + j] for m rows; sums is aligned to 64 bytes and has room for the whole tile.
   void (*multiply)(const hy__quantized* w, int64_t k_group, const void* tile, const void* packed,
                    int m, float* sums);

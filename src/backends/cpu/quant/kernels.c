@@ -22,5 +22,9 @@ void hy__quant_kernels_init(hy__quant_kernels* k, uint32_t isa) {
   }
   if (isa & HY__ISA_AVX512_VNNI) k->int8 = &hy__int8_vnni;
 #endif
+  k->int8_tiles = k->int8;
+#if defined(__x86_64__)
+  if (isa & HY__ISA_AMX_INT8) k->int8_tiles = &hy__int8_amx;
+#endif
   (void)isa;
 }

@@ -13,6 +13,7 @@ typedef struct hy__quant_kernels {
   hy__quantize* quantize;
   const hy__quantized_gemv* gemv[HY__MAX_QUANTIZED_GEMV];  // the fastest first, then NULL
   const hy__int8_kernel* int8;
+  const hy__int8_kernel* int8_tiles;  // of which only the tiles are used
 } hy__quant_kernels;
 
 // The best for those feature bits (runtime/isa.h), which must be there when the kernels run.
@@ -22,6 +23,7 @@ hy__dequantize hy__dequantize_generic, hy__dequantize_avx512;
 hy__quantize hy__quantize_generic, hy__quantize_avx512;
 extern const hy__quantized_gemv hy__quantized_gemv_avx512, hy__quantized_gemv_fp8_vbmi,
     hy__quantized_gemv_i4_vnni;
-extern const hy__int8_kernel hy__int8_generic, hy__int8_neon, hy__int8_avx2, hy__int8_vnni;
+extern const hy__int8_kernel hy__int8_generic, hy__int8_neon, hy__int8_avx2, hy__int8_vnni,
+    hy__int8_amx;
 
 #endif  // HALYARD_CPU_QUANT_KERNELS_H_

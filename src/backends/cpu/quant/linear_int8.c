@@ -28,13 +28,14 @@ typedef struct job {
   hy__quantized w;
   hy__matrix out, bias;  // bias.data is NULL where there is none
   int64_t k_group;
-  int task_rows;
+  int task_rows;  // of weights
   // Dot products.
   const char* lines;
   int64_t row_bytes;
   // Tiles.
   char* tiles;
   int64_t tile_bytes, panel_bytes;
+  int64_t parts, part_lines;  // the rows of x divided among tasks, and those of one part
   atomic_bool no_memory;
 } job;
 
@@ -148,42 +149,65 @@ static void prefetch_panel(const job* j, int64_t first, int64_t part, int64_t pa
                 parts);
 }
 
-static void multiply_panel(const job* j, int64_t first, char* packed) {
+static void multiply_panel(const job* j, int64_t begin, int64_t end, int64_t first, char* packed) {
   const hy__int8_kernel* kernel = j->kernel;
   float sums[MAX_TILE] __attribute__((aligned(64)));
   int n = (int)min_i64(kernel->nr, j->w.n - first);
-  kernel->pack_weights(&j->w, first, n, packed);
-  int64_t tiles = ceil_div(j->x.m, kernel->mr);
-  for (int64_t line = 0, tile = 0; line < j->x.m; line += kernel->mr, tile++) {
-    int m = (int)min_i64(kernel->mr, j->x.m - line);
-    prefetch_panel(j, first + kernel->nr, tile, tiles);
-    kernel->multiply(&j->w, j->k_group, j->tiles + tile * j->tile_bytes, packed, m, sums);
+  kernel->pack_weights(&j->w, first, n, j->k_group, packed);
+  const char* tile = j->tiles + begin / kernel->mr * j->tile_bytes;
+  int64_t tiles = ceil_div(end - begin, kernel->mr);
+  for (int64_t line = begin; line < end; line += kernel->mr, tile += j->tile_bytes) {
+    int m = (int)min_i64(kernel->mr, end - line);
+    prefetch_panel(j, first + kernel->nr, (line - begin) / kernel->mr, tiles);
+    kernel->multiply(&j->w, j->k_group, tile, packed, m, sums);
     finish(j, line, first, m, n, sums, kernel->nr);
   }
 }
 
 static void multiply_panels(void* context, int64_t task) {
   job* j = context;
-  int64_t begin = task * j->task_rows, end = min_i64(begin + j->task_rows, j->w.n);
+  const hy__int8_kernel* kernel = j->kernel;
+  int64_t row = task / j->parts * j->task_rows, row_end = min_i64(row + j->task_rows, j->w.n);
+  int64_t line = task % j->parts * j->part_lines, line_end = min_i64(line + j->part_lines, j->x.m);
   char* packed = hy__scratch_get(HY__SCRATCH_GEMM_B, (size_t)j->panel_bytes);
   if (!packed) {
     atomic_store(&j->no_memory, true);
     return;
   }
-  for (int64_t first = begin; first < end; first += j->kernel->nr) multiply_panel(j, first, packed);
+  if (kernel->begin) kernel->begin(j->k_group);
+  for (int64_t first = row; first < row_end; first += kernel->nr)
+    multiply_panel(j, line, line_end, first, packed);
+  if (kernel->end) kernel->end();
+}
+
+// Tasks such that the thread with the most of them is done soonest: panels of weights, and where
+// those do not come out even, parts of the rows of x too. Packing a panel, again for each part,
+// costs about what PACKING tiles do.
+static void divide(job* j) {
+  enum { PACKING = 3 };
+  int64_t threads = hy__pool_threads(), soonest = INT64_MAX;
+  int64_t panels = ceil_div(j->w.n, j->kernel->nr), tiles = ceil_div(j->x.m, j->kernel->mr);
+  for (int64_t parts = 1; parts <= min_i64(threads, tiles); parts++) {
+    int64_t part = ceil_div(tiles, parts);
+    int64_t takes = ceil_div(panels * ceil_div(tiles, part), threads) * (part + PACKING);
+    if (takes >= soonest) continue;
+    soonest = takes;
+    j->part_lines = part * j->kernel->mr;
+  }
+  j->parts = ceil_div(j->x.m, j->part_lines);
+  int64_t most = THREAD_TASKS * threads;
+  j->task_rows = (int)(ceil_div(panels * j->parts, most) * j->kernel->nr);
 }
 
 static bool run_tiles(job* j) {
   int64_t tiles = ceil_div(j->x.m, j->kernel->mr);
   j->tile_bytes = j->kernel->tile_bytes(j->x.k, j->k_group);
-  j->panel_bytes = j->kernel->panel_bytes(&j->w);
+  j->panel_bytes = j->kernel->panel_bytes(&j->w, j->k_group);
   j->tiles = hy__scratch_get(HY__SCRATCH_GEMM_A, (size_t)(tiles * j->tile_bytes));
   if (!j->tiles) return false;
   hy__pool_run(pack_tile, j, tiles);
-  int64_t panels = ceil_div(j->w.n, j->kernel->nr);
-  int64_t most = THREAD_TASKS * (int64_t)hy__pool_threads();
-  j->task_rows = (int)(ceil_div(panels, most) * j->kernel->nr);
-  hy__pool_run(multiply_panels, j, ceil_div(j->w.n, j->task_rows));
+  divide(j);
+  hy__pool_run(multiply_panels, j, ceil_div(j->w.n, j->task_rows) * j->parts);
   return !atomic_load(&j->no_memory);
 }
 
@@ -192,11 +216,11 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   describe(call, &j);
   if (j.x.m == 0 || j.w.n == 0) return HY_OK;
   j.kernels = kernels;
-  j.kernel = kernels->quant.int8;
-  bool dots = j.kernel->takes(&j.x, &j.w);
-  bool tiles = (j.x.m > HY__INT8_MAX_M || !dots) && j.kernel->mr > 0 && j.x.k > 0 &&
-               j.k_group % j.kernel->multiple == 0;
-  if (!tiles && !dots) j.kernel = &hy__int8_generic;
+  const hy__int8_kernel *few = kernels->quant.int8, *many = kernels->quant.int8_tiles;
+  bool dots = few->takes(&j.x, &j.w);
+  bool tiles = (j.x.m > HY__INT8_MAX_M || !dots) && many->mr > 0 && j.x.k > 0 &&
+               j.k_group % many->multiple == 0;
+  j.kernel = tiles ? many : dots ? few : &hy__int8_generic;
   return (tiles ? run_tiles(&j) : run_dots(&j)) ? HY_OK : hy__cpu_no_memory(call);
 }
 

@@ -29,17 +29,21 @@ typedef struct share {
   atomic_int members;  // of another library's team, numbered as they come
 } share;
 
+// A cache line of its own: what other threads write beside it would be waited for.
+#define OWN_LINE __attribute__((aligned(64)))
+
 typedef struct worker {
   pthread_t thread;
-  int own;        // its range
-  unsigned seen;  // the generation when it was started
+  int own;                      // its range
+  unsigned seen;                // the generation when it was started
+  atomic_bool inside OWN_LINE;  // the run, or looking whether it is open
 } worker;
 
-// A run is opened by clearing CLOSED in `inside` and raising `generation`. Workers enter by
-// counting themselves in `inside` and take tasks until there are none left. The caller
-// closes the run when no task is left and waits only for those that entered: one that the system
-// has not woken yet costs nothing.
-#define CLOSED (1 << 30)
+// A run is opened by setting `open` and raising `generation`. Workers enter by saying that they are
+// inside, then look whether it is open, and take tasks until there are none left. The caller closes
+// the run when no task is left and waits only for those that are inside: one that the system has
+// not woken yet costs nothing. Each worker says so in a line of its own: sixteen that count
+// themselves in one line wait for one another.
 static struct {
   pthread_mutex_t owner;  // held by the thread whose run it is
   pthread_mutex_t mutex;  // guards `sleeping` against lost wake-ups
@@ -50,20 +54,19 @@ static struct {
   bool fork_handler;
   atomic_int sleeping;
   atomic_bool stop;
-  atomic_uint generation;
-  atomic_int inside;
-  share tasks;
+  atomic_uint generation OWN_LINE;
+  atomic_bool open;
+  share tasks OWN_LINE;
   // The weights of the next run, an even part of it for each thread. Threads may see fields of two
   // of them.
   struct {
     atomic_uint number;
     atomic_uintptr_t data, beside;
     atomic_size_t part, beside_part;
-  } prefetch;
+  } prefetch OWN_LINE;
 } pool = {.owner = PTHREAD_MUTEX_INITIALIZER,
           .mutex = PTHREAD_MUTEX_INITIALIZER,
-          .wake = PTHREAD_COND_INITIALIZER,
-          .inside = CLOSED};
+          .wake = PTHREAD_COND_INITIALIZER};
 
 static _Thread_local bool inside_run;
 static _Thread_local hy__team team;  // NULL: the pool's own threads
@@ -173,12 +176,14 @@ static bool await_run(unsigned* seen, int own) {
 }
 
 static void* work(void* context) {
-  const worker* self = context;
+  worker* self = context;
   unsigned seen = self->seen;
   while (await_run(&seen, self->own)) {
-    int before = atomic_fetch_add_explicit(&pool.inside, 1, memory_order_acquire);
-    if (!(before & CLOSED)) take_tasks(&pool.tasks, self->own);
-    atomic_fetch_sub_explicit(&pool.inside, 1, memory_order_release);
+    // Either this sees that the run is closed, or the caller sees this inside: neither of the two
+    // may be reordered.
+    atomic_store(&self->inside, true);
+    if (atomic_load(&pool.open)) take_tasks(&pool.tasks, self->own);
+    atomic_store_explicit(&self->inside, false, memory_order_release);
   }
   return NULL;
 }
@@ -208,7 +213,7 @@ static void forget_threads(void) {
   pool.n_workers = 0;
   atomic_store(&pool.sleeping, 0);
   atomic_store(&pool.stop, false);
-  atomic_store(&pool.inside, CLOSED);
+  atomic_store(&pool.open, false);
   inside_run = false;
 }
 
@@ -232,8 +237,18 @@ static void start_workers(void) {
     worker* w = &pool.workers[pool.n_workers];
     w->own = pool.n_workers + 1;
     w->seen = atomic_load(&pool.generation);
+    atomic_store(&w->inside, false);
     if (pthread_create(&w->thread, NULL, work, w) != 0) return;
     pool.n_workers++;
+  }
+}
+
+static void await_worker(const worker* w) {
+  for (int spins = 0; atomic_load(&w->inside); spins++) {
+    if (spins < SPINS)
+      prefetch_step(0);
+    else
+      sched_yield();
   }
 }
 
@@ -256,16 +271,11 @@ void hy__pool_run(hy__task task, void* context, int64_t count) {
     return;
   }
   share_tasks(&pool.tasks, task, context, count, pool.n_workers + 1);
-  atomic_fetch_and_explicit(&pool.inside, ~CLOSED, memory_order_release);
+  atomic_store(&pool.open, true);
   announce();
   take_tasks(&pool.tasks, 0);
-  atomic_fetch_or_explicit(&pool.inside, CLOSED, memory_order_relaxed);
-  for (int spins = 0; atomic_load_explicit(&pool.inside, memory_order_acquire) != CLOSED; spins++) {
-    if (spins < SPINS)
-      prefetch_step(0);
-    else
-      sched_yield();
-  }
+  atomic_store(&pool.open, false);
+  for (int i = 0; i < pool.n_workers; i++) await_worker(&pool.workers[i]);
   pthread_mutex_unlock(&pool.owner);
 }
 

@@ -144,6 +144,16 @@ HY__INLINE void step(int m, int vectors, const float* upper, const float* lower,
   }
 }
 
+// At step k, of each four one: asks for the rows that come after these of A in place, one and a
+// half lines, so that every line is asked for once in the sixteen steps that it lasts. They are in
+// the cache that the cores share or in memory, in streams too short for the hardware to find.
+HY__INLINE void prefetch_next_rows(const float* a, int64_t a_row, int k) {
+  int row = k / 4 % 4;
+  const float* next = a + MR * a_row;
+  _mm_prefetch((const char*)(next + row * a_row), _MM_HINT_T1);
+  if (row < MR - 4) _mm_prefetch((const char*)(next + (row + 4) * a_row), _MM_HINT_T1);
+}
+
 // c = (accumulate ? c : 0) + sum over k of a[i * a_row + k * a_column] * b[k * NR + j]. The
 // lines of C are asked for shortly before the sums are complete: earlier they would push B out.
 // Everything counts here that is no multiply-add: where another thread shares the core, it is
@@ -164,6 +174,7 @@ HY__INLINE void tile(int m, int vectors, int depth, const float* a, int64_t a_ro
 #pragma GCC unroll 4
     for (int u = 0; u < TOGETHER; u++)
       step(m, vectors, a + u * a_column, lower + u * a_column, a_row, b + u * NR, sums);
+    if (a_column == 1 && m == MR) prefetch_next_rows(a, a_row, k);
     a += TOGETHER * a_column;
     lower += TOGETHER * a_column;
     b += TOGETHER * NR;

@@ -150,7 +150,8 @@ static int64_t tile_bytes(int64_t k, int64_t k_group) {
   return (k / 4 * MR + k / k_group * 2 * MR + 15) / 16 * 64;
 }
 
-static int64_t panel_bytes(const hy__quantized* w) {
+static int64_t panel_bytes(const hy__quantized* w, int64_t k_group) {
+  (void)k_group;  // scales are those of the weights' own groups
   return (w->k / 4 + w->k / w->group) * NR * 4;
 }
 
@@ -249,7 +250,9 @@ HY__INLINE void pack_columns(hy_dtype dtype, const hy__quantized* w, int64_t fir
   }
 }
 
-static void pack_weights(const hy__quantized* w, int64_t first, int n, void* packed) {
+static void pack_weights(const hy__quantized* w, int64_t first, int n, int64_t k_group,
+                         void* packed) {
+  (void)k_group;
   for (int half = 0; half < NR; half += 16) {
     if (w->dtype == HY_I4)
       pack_columns(HY_I4, w, first + half, n - half, (float*)packed + half);
