@@ -120,8 +120,7 @@ void hy__devices_close(void) {
 
 // ---- The calling thread's device ----
 
-// So short that which cache lines its code is in shows: aligned, it is in one.
-__attribute__((aligned(64))) hy_status hy_set_current_device(hy_device* device) {
+hy_status hy_set_current_device(hy_device* device) {
   current.device = device;
   current.generation = atomic_load(&generation);
   return HY_OK;

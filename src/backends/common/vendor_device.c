@@ -129,13 +129,7 @@ hy_status hy__vendor_host_alloc(void* device, size_t bytes, void** address) {
   pinned* p = malloc(sizeof *p);
   if (!p) return hy__backend_host->fail(HY_OUT_OF_MEMORY, "%s: no host memory", d->vendor->name);
   bytes = bytes ? bytes : 1;
-  int before, error = hy__vendor_try_enter(d, &before);
-  if (!error) error = d->vendor->host_alloc(address, bytes);
-  hy__vendor_leave(d, before);
-  if (error) {
-    free(p);
-    return d->vendor->fail(error, "pinned memory");
-  }
+  HY__VENDOR_CALL_OR_FREE(d, "pinned memory", p, d->vendor->host_alloc(address, bytes));
   *p = (pinned){.memory = *address, .bytes = bytes};
   pthread_mutex_lock(&pinned_mutex);
   p->next = pinned_list;

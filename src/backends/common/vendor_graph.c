@@ -16,13 +16,7 @@ hy_status hy__vendor_capture_begin(void* device, void* stream) {
   hy__vendor_stream* s = stream;
   graph* g = calloc(1, sizeof *g);
   if (!g) return hy__backend_host->fail(HY_OUT_OF_MEMORY, "%s: no host memory", vendor->name);
-  int before, error = hy__vendor_try_enter(device, &before);
-  if (!error) error = vendor->capture_begin(s->queue);
-  hy__vendor_leave(device, before);
-  if (error) {
-    free(g);
-    return vendor->fail(error, "beginning a capture");
-  }
+  HY__VENDOR_CALL_OR_FREE(device, "beginning a capture", g, vendor->capture_begin(s->queue));
   g->arena = s->arena;
   memset(&s->arena, 0, sizeof s->arena);
   s->capturing = g;

@@ -7,6 +7,7 @@
 #define HALYARD_COMMON_VENDOR_RUNTIME_H_
 
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "backends/common/host.h"
 
@@ -83,13 +84,18 @@ int hy__vendor_enter(const hy__vendor_device* device);
 void hy__vendor_leave(const hy__vendor_device* device, int before);
 // Returns from the caller with the failure of `call`, an expression of the vendor's error, which is
 // evaluated with the device current.
-#define HY__VENDOR_CALL(device_, what, call)                        \
+#define HY__VENDOR_CALL(device_, what, call) HY__VENDOR_CALL_OR_FREE(device_, what, NULL, call)
+// The same, where `memory` is freed before a failure is returned.
+#define HY__VENDOR_CALL_OR_FREE(device_, what, memory, call)        \
   do {                                                              \
     const hy__vendor_device* entered_ = (const void*)(device_);     \
     int before_, error_ = hy__vendor_try_enter(entered_, &before_); \
     if (!error_) error_ = (call);                                   \
     hy__vendor_leave(entered_, before_);                            \
-    if (error_) return entered_->vendor->fail(error_, what);        \
+    if (error_) {                                                   \
+      free(memory);                                                 \
+      return entered_->vendor->fail(error_, what);                  \
+    }                                                               \
   } while (0)
 
 void hy__vendor_arena_reset(hy__vendor_arena* arena);  // all is free again

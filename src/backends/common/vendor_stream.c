@@ -141,13 +141,7 @@ hy_status hy__vendor_event_create(void* device, void** out) {
   const hy__vendor_device* d = device;
   event* e = calloc(1, sizeof *e);
   if (!e) return hy__backend_host->fail(HY_OUT_OF_MEMORY, "%s: no host memory", d->vendor->name);
-  int before, error = hy__vendor_try_enter(d, &before);
-  if (!error) error = d->vendor->event_create(&e->handle);
-  hy__vendor_leave(d, before);
-  if (error) {
-    free(e);
-    return d->vendor->fail(error, "a new event");
-  }
+  HY__VENDOR_CALL_OR_FREE(d, "a new event", e, d->vendor->event_create(&e->handle));
   *out = e;
   return HY_OK;
 }

@@ -74,6 +74,9 @@ typedef struct hy_gpu_cross_entropy {
   double smoothing;
   struct hy_gpu_fault* fault;
 } hy_gpu_cross_entropy;
+// Of cross_entropy_total: the threads of a block, and the lanes whose losses it adds.
+#define HY_GPU_TOTAL_THREADS 1024
+#define HY_GPU_TOTAL_LANES 16384
 
 // A norm over rows of contiguous memory. Parameters and statistics may be absent; `wide` says which
 // parameters have the type of computation instead of x's: bit 0 weight, 1 bias.

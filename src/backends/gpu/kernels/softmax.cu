@@ -339,10 +339,9 @@ KERNEL void __launch_bounds__(1024) cross_entropy_held(const hy_gpu_cross_entrop
   }
 }
 
-// The sum of losses, over that of weights for a mean. Blocks have TOTAL_EACH lanes each, and the
-// last of them to finish adds up what they left in `parts`; the counter is 0 before and after.
-enum { TOTAL_THREADS = 1024, TOTAL_EACH = 16384 };
-KERNEL void __launch_bounds__(TOTAL_THREADS)
+// The sum of losses, over that of weights for a mean. The last block to finish adds up what all left
+// in `parts`; the counter is 0 before and after.
+KERNEL void __launch_bounds__(HY_GPU_TOTAL_THREADS)
     cross_entropy_total(char* loss, int dtype, const M* losses, const M* weights, i64 lanes, int mean,
                         M* parts, u32* counter) {
   __shared__ M partial[32];
@@ -350,10 +349,10 @@ KERNEL void __launch_bounds__(TOTAL_THREADS)
   launch_dependents();
   wait_for_previous();
   M sum = 0, weight = 0;
-  const i64 first = (i64)blockIdx.x * TOTAL_EACH;
-  const i64 last = first + TOTAL_EACH < lanes ? first + TOTAL_EACH : lanes;
+  const i64 first = (i64)blockIdx.x * HY_GPU_TOTAL_LANES;
+  const i64 last = first + HY_GPU_TOTAL_LANES < lanes ? first + HY_GPU_TOTAL_LANES : lanes;
 #pragma unroll 4
-  for (i64 i = first + threadIdx.x; i < last; i += TOTAL_THREADS) {
+  for (i64 i = first + threadIdx.x; i < last; i += HY_GPU_TOTAL_THREADS) {
     sum += losses[i];
     weight += weights[i];
   }
@@ -370,7 +369,7 @@ KERNEL void __launch_bounds__(TOTAL_THREADS)
     if (arrived != gridDim.x - 1) return;
     __threadfence();
     sum = weight = 0;
-    for (u32 i = threadIdx.x; i < gridDim.x; i += TOTAL_THREADS) {
+    for (u32 i = threadIdx.x; i < gridDim.x; i += HY_GPU_TOTAL_THREADS) {
       sum += parts[2 * i];
       weight += parts[2 * i + 1];
     }

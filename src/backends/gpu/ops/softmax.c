@@ -150,16 +150,15 @@ static char* sum(hy__gpu_task* task, const void* data, hy_dtype dtype, int64_t n
 
 // The sum or the mean of the lanes' losses.
 static void total_loss(hy__gpu_task* task, const loss* s, const hy_tensor* out, bool is_mean) {
-  enum { TOTAL_THREADS = 1024, TOTAL_EACH = 16384 };  // as in softmax.cu
   int dtype = (int)out->dtype, mean = is_mean;
   void *to = out->data, *losses = s->e.lane_loss, *weights = s->e.lane_weight;
-  long long lanes = s->l.count, blocks = (lanes + TOTAL_EACH - 1) / TOTAL_EACH;
+  long long lanes = s->l.count, blocks = (lanes + HY_GPU_TOTAL_LANES - 1) / HY_GPU_TOTAL_LANES;
   if (blocks < 1) blocks = 1;
   uint64_t parts = hy__gpu_workspace(task, (size_t)blocks * 2 * hy_dtype_size(s->math));
   uint64_t counter = hy__gpu_counters(task);
   hy__gpu_launch_dependent(
       task, hy__gpu_kernel(task, "softmax", "cross_entropy_total", s->option),
-      hy__gpu_1d((unsigned)blocks), hy__gpu_1d(TOTAL_THREADS), 0,
+      hy__gpu_1d((unsigned)blocks), hy__gpu_1d(HY_GPU_TOTAL_THREADS), 0,
       HY__GPU_ARGS(&to, &dtype, &losses, &weights, &lanes, &mean, &parts, &counter));
 }
 

@@ -24,6 +24,14 @@ HY__INLINE void decode(hy_dtype dtype, const hy__quantized* w, int64_t row, int6
   for (int64_t done = 0; done < count; scale++, in_group = w->group) {
     int64_t end = count - done < in_group ? count : done + in_group;
     __m512 factor = _mm512_set1_ps(*scale);
+    // Not of nibbles: it is worth 4 % with 4 rows of x, and costs 2 % with 64.
+    for (; dtype != HY_I4 && done + 64 <= end; done += 64) {
+      hy__prefetch(data + first + done);
+#pragma GCC unroll 4
+      for (int i = 0; i < 64; i += 16)
+        _mm512_storeu_ps(out + done + i,
+                         _mm512_mul_ps(load_weights(dtype, data, first + done + i, 16), factor));
+    }
     for (; done + 16 <= end; done += 16)
       _mm512_storeu_ps(out + done,
                        _mm512_mul_ps(load_weights(dtype, data, first + done, 16), factor));
