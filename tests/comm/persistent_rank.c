@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "checks.h"
 #include "halyard/halyard.h"
 #include "halyard/persistent.h"
 #include "model/create.h"
@@ -17,24 +18,6 @@ enum { PROMPT = 9, TOKENS = 16 };
 static const char *folder, *other;  // of models; the other has one layer more
 static int32_t prompt[PROMPT];
 static int rank, n_ranks;
-
-#define TRY(call)                                                                           \
-  do {                                                                                      \
-    if ((call) != HY_OK) return hy_fail(HY_INTERNAL, "%s: %.300s", #call, hy_last_error()); \
-  } while (0)
-#define EXPECT(condition)                                                               \
-  do {                                                                                  \
-    if (!(condition)) return hy_fail(HY_INTERNAL, "line %d: %s", __LINE__, #condition); \
-  } while (0)
-
-// That status, with those words.
-static hy_status expect(hy_status got, hy_status want, const char* words) {
-  if (got == want && strstr(hy_last_error(), words)) return HY_OK;
-  char message[600];
-  snprintf(message, sizeof message, "%.500s", got == HY_OK ? "success" : hy_last_error());
-  return hy_fail(HY_INTERNAL, "%s, \"%s\" in place of %s, \"%s\"", hy_status_name(got), message,
-                 hy_status_name(want), words);
-}
 
 static hy_status make(const char* to, int layers) {
   demo_size size = demo_sizes[0];

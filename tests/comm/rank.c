@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "checks.h"
 #include "halyard/halyard.h"
 #include "verify/verify.h"
 
@@ -15,24 +16,6 @@ static hy_device* device;
 static hy_stream* stream;
 static hy_comm* comm;
 static int rank, n_ranks;
-
-#define TRY(call)                                                                           \
-  do {                                                                                      \
-    if ((call) != HY_OK) return hy_fail(HY_INTERNAL, "%s: %.300s", #call, hy_last_error()); \
-  } while (0)
-#define EXPECT(condition)                                                               \
-  do {                                                                                  \
-    if (!(condition)) return hy_fail(HY_INTERNAL, "line %d: %s", __LINE__, #condition); \
-  } while (0)
-
-// That status, with those words.
-static hy_status expect(hy_status got, hy_status want, const char* words) {
-  if (got == want && strstr(hy_last_error(), words)) return HY_OK;
-  char message[600];
-  snprintf(message, sizeof message, "%s", got == HY_OK ? "success" : hy_last_error());
-  return hy_fail(HY_INTERNAL, "%s, \"%s\" in place of %s, \"%s\"", hy_status_name(got), message,
-                 hy_status_name(want), words);
-}
 
 static hy_status put(const void* data, size_t bytes, void** address) {
   TRY(hy_alloc(stream, bytes, address));
