@@ -362,6 +362,38 @@ static void test_memory_stays_with_the_graph(void** state) {
   assert_int_equal(stats.reserved, 0);
 }
 
+// A device never holds what a capture took beside the arena that planning has in its place.
+static void test_planning_leaves_the_captures_memory_first(void** state) {
+  enum { LARGE = 8 << 20, STEPS = 4 };
+  const int64_t n = LARGE;
+  open_stream(*state);
+  hy_tensor t[STEPS + 1];
+  hy_graph* graph;
+  hy_memory_stats captured, planned;
+  for (int i = 0; i <= STEPS; i++) CHECK_OK(hy_tensor_init(&t[i], NULL, HY_F32, 1, &n));
+  CHECK_OK(hy_alloc(stream, LARGE * sizeof(float), &t[0].data));
+  CHECK_OK(hy_alloc(stream, LARGE * sizeof(float), &t[STEPS].data));
+  CHECK_OK(hy_capture_begin(stream));
+  for (int i = 1; i <= STEPS; i++) {
+    if (i < STEPS) CHECK_OK(hy_alloc(stream, LARGE * sizeof(float), &t[i].data));
+    CHECK_OK(hy_neg(stream, &t[i], &t[i - 1]));
+  }
+  for (int i = 1; i < STEPS; i++) CHECK_OK(hy_free(device, t[i].data));
+  CHECK_OK(hy_capture_end(stream, &graph));
+  CHECK_OK(hy_memory_get_stats(device, &captured));
+  CHECK_OK(hy_memory_reset_peak(device));
+  CHECK_OK(hy_graph_run_passes(graph, 0, NULL));
+  CHECK_OK(hy_memory_get_stats(device, &planned));
+  assert_true(planned.reserved < captured.reserved);
+  assert_true(planned.reserved_peak <= captured.reserved);
+  CHECK_OK(hy_memset(stream, t[0].data, 0, LARGE * sizeof(float)));
+  CHECK_OK(hy_graph_launch(graph, stream));
+  CHECK_OK(hy_stream_sync(stream));
+  hy_graph_destroy(graph);
+  CHECK_OK(hy_free(device, t[0].data));
+  CHECK_OK(hy_free(device, t[STEPS].data));
+}
+
 // What was allocated during the capture and not freed stays the caller's after the graph.
 static void test_results_outlive_the_graph(void** state) {
   open_stream(*state);
@@ -582,6 +614,7 @@ int main(void) {
       EVERYWHERE(test_compositions_are_captured),
       EVERYWHERE(test_memory_stays_with_the_graph),
       EVERYWHERE(test_results_outlive_the_graph),
+      ON_GUARDED(test_planning_leaves_the_captures_memory_first),
       EVERYWHERE(test_launches_are_ordered),
       EVERYWHERE(test_launch_on_another_device_is_an_error),
       ON_GUARDED(test_failures_name_the_op),

@@ -66,14 +66,30 @@ static uint64_t best_fit(const lifetime* list, int n_placed, const lifetime* now
   return best_gap == UINT64_MAX ? end : best;
 }
 
+// Gives back the memory that values are in until now. Much of a device's own goes back to the
+// backend at once: else the device would hold it beside the arena, in segments too small for that.
+static hy_status leave_memory(hy_graph* graph) {
+  enum { MUCH = 64 << 20 };
+  hy__allocator* allocator = graph->device->allocator;
+  uint64_t bytes = graph->arena_bytes;
+  if (graph->memory) bytes += hy__allocator_private_bytes(allocator, graph->memory);
+  hy__allocator_private_release(allocator, graph->memory);
+  hy_free(graph->device, graph->arena);
+  graph->memory = NULL;
+  graph->arena = NULL;
+  graph->arena_bytes = 0;
+  bool host = hy_device_is_host(graph->device);
+  return bytes >= MUCH && !host ? hy_empty_cache(graph->device) : HY_OK;
+}
+
 static hy_status assign(hy_graph* graph, const lifetime* list, int n, uint64_t bytes) {
   hy_stream* stream;
   void* arena = NULL;
+  HY_TRY(leave_memory(graph));
   if (bytes) {
     HY_TRY(hy__graph_stream(graph, &stream));
     HY_TRY(hy_alloc(stream, bytes, &arena));
   }
-  hy_free(graph->device, graph->arena);
   graph->arena = arena;
   graph->arena_bytes = bytes;
   for (int v = 0; v < graph->n_values; v++) graph->values[v].now = arena;
@@ -113,11 +129,6 @@ hy_status hy__pass_plan(hy_graph* graph, hy__plan* plan) {
   }
   result.lower_bound = hy__live_bytes(graph, uses);
   status = assign(graph, list, n, result.peak);
-  if (status == HY_OK && graph->memory) {
-    // What the capture allocated and gave back is used no longer.
-    hy__allocator_private_release(graph->device->allocator, graph->memory);
-    graph->memory = NULL;
-  }
   if (status == HY_OK && plan) *plan = result;
 done:
   hy__mfree(uses);
