@@ -226,10 +226,9 @@ static int first_pending(const hy__mpi_set* set) {
   return 0;
 }
 
-// Spins, then yields, then sleeps: ranks may be more than cores.
+// Passes of a wait: it spins, then yields, then sleeps, since ranks may be more than cores.
+enum { SPIN = 1000, YIELD = 20000 };
 static void pause_for(unsigned passes) {
-  enum { SPIN = 1000, YIELD = 20000 };
-  if (passes < SPIN) return;
   if (passes < YIELD)
     sched_yield();
   else
@@ -237,22 +236,25 @@ static void pause_for(unsigned passes) {
 }
 
 static hy_status wait_for_all(hy__mpi_set* set, const char* what) {
-  enum { LOOK_EVERY = 1024, LAST_PASSES = 64 };
+  // On a machine with more work than cores a thousand yields take seconds, so time counts as well.
+  enum { LOOK_EVERY = 1024, LOOK_NS = 100000000, LAST_PASSES = 64 };
   hy__mpi_comm* comm = set->comm;
   const char* lost = NULL;
   int lost_rank = 0, left = 0;
   unsigned passes_since_lost = 0;
-  int64_t begin = 0;
+  int64_t begin = 0, looked = 0;
   for (unsigned passes = 1;; passes++) {
     HY_TRY(test_all(set, what, &left));
     if (left == 0) return HY_OK;
     if (atomic_load_explicit(&comm->aborted, memory_order_relaxed))
       return gone(comm, comm->rank, "aborted", what);
     if (lost && ++passes_since_lost > LAST_PASSES) return gone(comm, lost_rank, lost, what);
-    if (passes % LOOK_EVERY == 0) {
+    if (passes < SPIN) continue;
+    int64_t now = hy__now_ns();
+    if (!begin) begin = looked = now;
+    if (passes % LOOK_EVERY == 0 || now - looked > LOOK_NS) {
+      looked = now;
       HY_TRY(look_around(set, what, &lost, &lost_rank));
-      int64_t now = hy__now_ns();
-      if (!begin) begin = now;
       if ((double)(now - begin) > 1e9 * hy__mpi.timeout)
         return hy_fail(HY_DEVICE_FAILED,
                        "%s on rank %d of %d waited %g s for rank %d (HALYARD_COMM_TIMEOUT)", what,
