@@ -39,7 +39,7 @@ def add_relu(folder):
 def on_the_chip(folder, *what):
     """A process of its own: a plugin is found when the device is first used."""
     environment = {**os.environ, "HALYARD_PLUGIN_PATH": str(folder), "HALYARD_BACKEND": NAME, "HALYARD_TORCH_WARN": "0", "HALYARD_LOG": "0"}
-    return subprocess.run([sys.executable, __file__, *what], env=environment, check=True, capture_output=True, text=True).stdout
+    return subprocess.run([sys.executable, __file__, *what], env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def train():
