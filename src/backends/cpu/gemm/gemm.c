@@ -238,7 +238,11 @@ bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {
   bool in_place = kernel->in_place && kernel->in_place(g);
   job j = {.kernel = kernel, .g = g, .source = in_place ? ROWS_IN_PLACE : SHARED_ROWS};
   // Blocks of k of about equal depth, each of as many whole words as any kernel aligns to.
-  int64_t blocks = ceil_div(g->k, (int64_t)kernel->kc / divisors[g->tiles].kc * kernel->unit);
+  // A kernel's depth is for rows in place. Where they must be packed, half of it lets a task have
+  // all panels of B beside rows of its own: f16 of 512 is 4% faster on two threads of a Zen 4.
+  bool packs = kernel->in_place && !in_place && kernel->unit == 1;
+  int64_t kc = kernel->kc / (packs ? 2 : 1) / divisors[g->tiles].kc;
+  int64_t blocks = ceil_div(g->k, kc * kernel->unit);
   int64_t whole = 16 * kernel->unit;
   j.depth = (int)(ceil_div(ceil_div(g->k, blocks), whole) * whole);
   int64_t pass = (int64_t)MAX_PASS * kernel->unit / j.depth * j.depth;
