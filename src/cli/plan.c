@@ -16,13 +16,13 @@ static const hy__plan_machine fitted = {.block = 10e-6, .latency = 5e-6};
 // Packed weights are unpacked while they are read.
 static double fitted_read(const hy__config* c, hy_weight_format format) {
   switch (format) {
-    case HY_WEIGHTS_Q8: return 17.9e9;
-    case HY_WEIGHTS_Q4: return 15.4e9;
+    case HY_WEIGHTS_Q8: return 29.6e9;
+    case HY_WEIGHTS_Q4: return 28.7e9;
     case HY_WEIGHTS_F32: return 24.8e9;
-    case HY_WEIGHTS_BF16: return 26.8e9;
+    case HY_WEIGHTS_BF16: return 29.0e9;
     case HY_WEIGHTS_AS_FILE: break;
   }
-  return c->dtype == HY_F32 ? 24.8e9 : 26.8e9;
+  return c->dtype == HY_F32 ? 24.8e9 : 29.0e9;
 }
 
 static const char* const names[HY__PLAN_SPLITS] = {"tensor", "pipeline", "data"};
