@@ -259,6 +259,19 @@ static void product(hy_dtype dtype, int64_t m, int64_t n, int64_t k, bool ta, bo
         2.0 * m * n * k, (double)hy_dtype_size(dtype) * (double)(m * k + n * k + m * n));
 }
 
+static void int_product(int64_t m, int64_t n, int64_t k, bool tb) {
+  char name[96];
+  snprintf(name, sizeof name, "int_mm m=%lld n=%lld k=%lld N%s", (long long)m, (long long)n,
+           (long long)k, tb ? "T" : "N");
+  if (!wanted(name)) return;
+  twin a = random_tensor(HY_I8, 2, (int64_t[]){m, k}, -128, 128);
+  twin b = random_tensor(HY_I8, 2, tb ? (int64_t[]){n, k} : (int64_t[]){k, n}, -128, 128);
+  if (tb) hy_transpose(&b.host, &b.host, 0, 1), hy_transpose(&b.device, &b.device, 0, 1);
+  hy_attrs none = {0};
+  check(name, HY_OP_int_mm, &none, 2, (twin[]){a, b}, 0, 2.0 * m * n * k,
+        (double)(m * k + n * k + 4 * m * n));
+}
+
 static void quantized(hy_dtype x, hy_dtype q, int64_t group, int64_t m, int64_t n, int64_t k) {
   char name[96];
   snprintf(name, sizeof name, "linear_quantized %s x %s/%lld m=%lld n=%lld k=%lld",
@@ -533,6 +546,11 @@ static void gate(hy_dtype dtype, int64_t m, int64_t n) {
 }
 
 static void correctness(void) {
+  int_product(40, 64, 96, false);
+  int_product(33, 48, 4096, true);
+  int_product(257, 272, 528, false);
+  int_product(200, 1008, 1024, true);
+  int_product(100, 100, 100, false);  // too odd for cuBLASLt
   static const hy_dtype halves[] = {HY_BF16, HY_F16};
   for (int i = 0; i < 2; i++) {
     hy_dtype h = halves[i];

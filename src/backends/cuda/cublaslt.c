@@ -1,5 +1,5 @@
 // cuBLASLt, bound at run time, as provider of matrix products: mm, bmm, addmm and linear in floats,
-// with a bias in the epilogue. f32 is computed in f32, not in TF32.
+// with a bias in the epilogue, and int_mm. f32 is computed in f32, not in TF32.
 //
 // cuBLASLt stores by columns: the row-major product out = a b is asked for as out' = b' a'. What
 // its heuristics answer is kept for each problem. Products of few rows are left to the backend's
@@ -17,9 +17,12 @@ enum {
   TYPE_F32 = 0,
   TYPE_F64 = 1,
   TYPE_F16 = 2,
+  TYPE_I8 = 3,
+  TYPE_I32 = 10,
   TYPE_BF16 = 14,
   COMPUTE_F32 = 68,
-  COMPUTE_F64 = 70
+  COMPUTE_F64 = 70,
+  COMPUTE_I32 = 72
 };
 enum { DESC_TRANSPOSE_A = 3, DESC_TRANSPOSE_B = 4, DESC_EPILOGUE = 7, DESC_BIAS = 8 };
 enum { LAYOUT_BATCH = 5, LAYOUT_STRIDE = 6, PREFERENCE_WORKSPACE = 1, EPILOGUE_BIAS = 4 };
@@ -64,7 +67,7 @@ typedef struct problem {
   int64_t m, n, k, batch, stride_a, stride_b, stride_c, stride_out;
   const void* bias;
   double alpha, beta;
-  hy_dtype dtype;
+  hy_dtype dtype, out_dtype;
 } problem;
 
 static bool matrix_of(const hy_tensor* t, matrix* m) {
@@ -110,6 +113,8 @@ static hy_support set_product(problem* p, const hy_tensor* a, const hy_tensor* b
   HY__GPU_NEED(matrix_of(a, &p->a) && matrix_of(b, &p->b) && matrix_of(out, &p->out), NO_LAYOUT);
   HY__GPU_NEED(p->out.by_rows, NO_LAYOUT);
   p->c = p->out;
+  p->dtype = a->dtype;
+  p->out_dtype = out->dtype;
   if (last == 2) {
     p->stride_a = a->stride[0];
     p->stride_b = b->stride[0];
@@ -118,16 +123,27 @@ static hy_support set_product(problem* p, const hy_tensor* a, const hy_tensor* b
   return HY_SUPPORT_YES;
 }
 
-static hy_support read_call(const hy_call* call, problem* p) {
+// Integer tensor cores take 16 bytes along k at a time; the product of bytes wraps as ours does.
+static hy_support read_int_mm(const hy_call* call, problem* p) {
+  hy_support answer = set_product(p, &call->in[0], &call->in[1], &call->out[0]);
+  if (answer != HY_SUPPORT_YES) return answer;
+  HY__GPU_NEED(p->m >= LEAST_ROWS && p->n % 16 == 0 && p->k % 16 == 0 && p->n > 0 && p->k > 0,
+               NO_SHAPE);
+  HY__GPU_NEED(p->a.by_rows && p->a.ld % 16 == 0 && p->out.ld % 4 == 0, NO_LAYOUT);
+  HY__GPU_NEED(p->b.by_rows || p->b.ld % 16 == 0, NO_LAYOUT);
+  return HY_SUPPORT_YES;
+}
+
+static hy_support read_floats(const hy_call* call, problem* p) {
+  const hy_tensor *in = call->in, *out = &call->out[0];
+  const hy_dtype dtype = in[0].dtype;
   HY__GPU_NEED(call->op == HY_OP_mm || call->op == HY_OP_bmm || call->op == HY_OP_addmm ||
                    call->op == HY_OP_linear,
                NO_OP);
-  *p = (problem){.alpha = 1, .dtype = call->in[0].dtype};
-  const hy_tensor *in = call->in, *out = &call->out[0];
-  HY__GPU_NEED(HY_DTYPE_BIT(p->dtype) & HY_FLOATS, NO_DTYPE);
+  HY__GPU_NEED(HY_DTYPE_BIT(dtype) & HY_FLOATS, NO_DTYPE);
   for (int i = 0; i < call->n_in; i++)
-    HY__GPU_NEED(!hy__gpu_present(&in[i]) || in[i].dtype == p->dtype, NO_DTYPE);
-  HY__GPU_NEED(out->dtype == p->dtype, NO_DTYPE);
+    HY__GPU_NEED(!hy__gpu_present(&in[i]) || in[i].dtype == dtype, NO_DTYPE);
+  HY__GPU_NEED(out->dtype == dtype, NO_DTYPE);
   hy_support answer = HY_SUPPORT_YES;
   if (call->op == HY_OP_mm || call->op == HY_OP_bmm) {
     answer = set_product(p, &in[0], &in[1], out);
@@ -154,7 +170,7 @@ static hy_support read_call(const hy_call* call, problem* p) {
       HY__GPU_NEED(hy_dtype_size(bias->dtype) > 2 ||
                        (weight->shape[0] % 8 == 0 && weight->shape[1] % 8 == 0),
                    NO_SHAPE);
-      HY__GPU_NEED(p->dtype != HY_F64, NO_DTYPE);
+      HY__GPU_NEED(dtype != HY_F64, NO_DTYPE);
       p->bias = bias->data;
     }
     answer = set_product(p, &x, &turned, &to);
@@ -163,6 +179,13 @@ static hy_support read_call(const hy_call* call, problem* p) {
   bool streams = p->a.by_rows && !p->b.by_rows;  // both run along k
   int64_t least = p->k >= LONG_K && !streams ? LEAST_SUMMED_ROWS : LEAST_ROWS;
   HY__GPU_NEED(p->m >= least && p->n > 1 && p->k > 1 && p->batch > 0, NO_SHAPE);
+  return HY_SUPPORT_YES;
+}
+
+static hy_support read_call(const hy_call* call, problem* p) {
+  *p = (problem){.alpha = 1};
+  hy_support answer = call->op == HY_OP_int_mm ? read_int_mm(call, p) : read_floats(call, p);
+  if (answer != HY_SUPPORT_YES) return answer;
   HY__GPU_NEED(p->m < INT32_MAX && p->n < INT32_MAX && p->k < INT32_MAX, NO_SHAPE);
   // Tensor cores load 16 bytes at a time.
   HY__GPU_NEED((((uintptr_t)p->a.data | (uintptr_t)p->b.data | (uintptr_t)p->out.data) & 15) == 0,
@@ -204,6 +227,8 @@ static int type_of(hy_dtype dtype) {
   return dtype == HY_F32   ? TYPE_F32
          : dtype == HY_F64 ? TYPE_F64
          : dtype == HY_F16 ? TYPE_F16
+         : dtype == HY_I8  ? TYPE_I8
+         : dtype == HY_I32 ? TYPE_I32
                            : TYPE_BF16;
 }
 
@@ -222,8 +247,12 @@ static int make_layout(void** layout, int type, const matrix* m, int64_t rows, i
 
 // out' [n, m] = b' [n, k] a' [k, m]: cuBLASLt's first operand is b, its second a.
 static int make_plan(const handle* h, const problem* p, plan* made) {
-  int type = type_of(p->dtype), scale = p->dtype == HY_F64 ? TYPE_F64 : TYPE_F32;
-  int error = lt.desc_create(&made->desc, p->dtype == HY_F64 ? COMPUTE_F64 : COMPUTE_F32, scale);
+  const int type = type_of(p->dtype), out_type = type_of(p->out_dtype);
+  const int computes = p->dtype == HY_F64  ? COMPUTE_F64
+                       : p->dtype == HY_I8 ? COMPUTE_I32
+                                           : COMPUTE_F32;
+  const int scale = p->dtype == HY_F64 || p->dtype == HY_I8 ? out_type : TYPE_F32;
+  int error = lt.desc_create(&made->desc, computes, scale);
   int32_t turn_b = !p->b.by_rows, turn_a = !p->a.by_rows, epilogue = EPILOGUE_BIAS;
   if (!error) error = lt.desc_set(made->desc, DESC_TRANSPOSE_A, &turn_b, sizeof turn_b);
   if (!error) error = lt.desc_set(made->desc, DESC_TRANSPOSE_B, &turn_a, sizeof turn_a);
@@ -231,8 +260,8 @@ static int make_plan(const handle* h, const problem* p, plan* made) {
   if (!error && p->bias) error = lt.desc_set(made->desc, DESC_BIAS, &p->bias, sizeof p->bias);
   if (!error) error = make_layout(&made->a, type, &p->a, p->m, p->k, p->batch, p->stride_a);
   if (!error) error = make_layout(&made->b, type, &p->b, p->k, p->n, p->batch, p->stride_b);
-  if (!error) error = make_layout(&made->c, type, &p->c, p->m, p->n, p->batch, p->stride_c);
-  if (!error) error = make_layout(&made->d, type, &p->out, p->m, p->n, p->batch, p->stride_out);
+  if (!error) error = make_layout(&made->c, out_type, &p->c, p->m, p->n, p->batch, p->stride_c);
+  if (!error) error = make_layout(&made->d, out_type, &p->out, p->m, p->n, p->batch, p->stride_out);
   void* preference = NULL;
   uint64_t most = WORKSPACE;
   int found = 0;
@@ -304,6 +333,18 @@ static handle* handle_of(hy__gpu_device* device, int* error) {
 
 // ---- Running ----
 
+// Integer tensor cores read both sides along k.
+static void store_b_along_k(hy__gpu_task* task, const hy_tensor* b, problem* p) {
+  hy_tensor by_columns = *b;
+  by_columns.shape[0] = b->shape[1];
+  by_columns.shape[1] = b->shape[0];
+  by_columns.stride[0] = b->stride[1];
+  by_columns.stride[1] = b->stride[0];
+  hy_tensor turned = hy__gpu_temporary(task, b->dtype, 2, by_columns.shape);
+  hy__gpu_copy(task, &turned, &by_columns);
+  p->b = (matrix){turned.data, turned.stride[0], false};
+}
+
 static hy_support multiply(hy__gpu_task* task, const hy_call* call) {
   problem p;
   hy_support answer = read_call(call, &p);
@@ -317,9 +358,12 @@ static hy_support multiply(hy__gpu_task* task, const hy_call* call) {
     hy__gpu_refuse(task, HY_DEVICE_FAILED, "cuBLASLt does not start");
     return HY_SUPPORT_YES;
   }
+  if (p.dtype == HY_I8 && p.b.by_rows) store_b_along_k(task, &call->in[1], &p);
   float alpha = (float)p.alpha, beta = (float)p.beta;
-  const void* scales[2] = {p.dtype == HY_F64 ? (void*)&p.alpha : &alpha,
-                           p.dtype == HY_F64 ? (void*)&p.beta : &beta};
+  const int32_t one = 1, none = 0;
+  const void* scales[2] = {&alpha, &beta};
+  if (p.dtype == HY_F64) scales[0] = &p.alpha, scales[1] = &p.beta;
+  if (p.dtype == HY_I8) scales[0] = &one, scales[1] = &none;
   pthread_mutex_lock(&h->mutex);  // a plan's bias is set for each call
   plan* best = find_plan(h, &p, &error);
   if (best && p.bias) error = lt.desc_set(best->desc, DESC_BIAS, &p.bias, sizeof p.bias);
