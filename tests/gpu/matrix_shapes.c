@@ -580,6 +580,15 @@ static void correctness(void) {
     attention(h, 1, 3, 1, 800, 800, 128, HY_CAUSAL_TOP_LEFT, 0, false);
     attention(h, 1, 2, 2, 801, 777, 128, HY_CAUSAL_NONE, 0, false);
     attention(h, 1, 2, 1, 800, 1100, 96, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
+    attention(h, 1, 4, 2, 800, 800, 64, HY_CAUSAL_TOP_LEFT, 0, true);  // parts by query head
+    attention(h, 1, 2, 2, 390, 500, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, true);
+    attention(h, 2, 1, 1, 900, 300, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, true);  // rows without keys
+    attention(h, 1, 2, 2, 300, 700, 40, HY_CAUSAL_NONE, 0, true);
+    attention(h, 1, 3, 1, 400, 400, 128, HY_CAUSAL_TOP_LEFT, 0, true);
+    attention(h, 1, 2, 2, 301, 277, 96, HY_CAUSAL_NONE, 0, true);
+    attention(h, 67, 8, 4, 200, 200, 64, HY_CAUSAL_TOP_LEFT, 0, true);  // a block for all heads
+    attention(h, 133, 14, 2, 130, 130, 64, HY_CAUSAL_TOP_LEFT, 0, true);
+    attention(h, 67, 6, 3, 140, 150, 128, HY_CAUSAL_BOTTOM_RIGHT, 0, true);
     for (int back = 0; back < 2; back++) {
       attention(h, 2, 4, 2, 150, 150, 64, HY_CAUSAL_TOP_LEFT, 0, back);
       attention(h, 1, 6, 2, 70, 200, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, back);

@@ -176,20 +176,8 @@ DEVICE void consume(const pipeline& p, const hy_attention& a, int row0, int head
     f32 sum = state.total[h] + SHFL_XOR(state.total[h], 1);
     sum += SHFL_XOR(sum, 2);
     f32 share = sum == 0 ? 0 : 1 / sum;
-    u16* to_row = head_row<u16>(a.out, batch, head, row);
-#pragma unroll
-    for (int g = 0; g < HEAD / 32; g++) {
-      u32 v[4];
-#pragma unroll
-      for (int j = 0; j < 4; j++) {
-        int at = 4 * (4 * g + j) + 2 * h;
-        v[j] = pack_pair(T(), out[at] * share, out[at + 1] * share);
-      }
-      transpose_quad(v);
-      int column = 8 * (4 * g + lane % 4);  // value_size is a multiple of 8
-      if (row < a.queries && column < a.value_size)
-        *(vec<u32, 4>*)(to_row + column) = vec<u32, 4>{{v[0], v[1], v[2], v[3]}};
-    }
+    store_row(T(), head_row<u16>(a.out, batch, head, row), row < a.queries, a.value_size, out, h,
+              share);
     if (a.lse && lane % 4 == 0 && row < a.queries)
       ((f32*)a.lse)[query_index(a, batch, head, row)] =
           sum == 0 ? -INF_F32 : (state.top[h] + log2f(sum)) * LN_2;
@@ -222,7 +210,7 @@ KERNEL void __launch_bounds__(THREADS, 1)
   const int row0 = (int)(gridDim.x - 1 - blockIdx.x) * ROWS, head = blockIdx.y, batch = blockIdx.z;
   const int group = threadIdx.x / 128;
   if (group == 0) {
-    fewer_registers<32>();
+    fewer_registers<CONSUMERS == 2 ? 24 : 32>();
     if (threadIdx.x == 0) produce(p, &q, &k, &v, a, row0, head, batch);
   } else {
     more_registers<CONSUMERS == 2 ? 240 : 160>();
