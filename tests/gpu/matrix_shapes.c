@@ -658,6 +658,13 @@ static void correctness(void) {
   quantized(HY_F32, HY_I8, 32, 5, 80, 160);
   attention(HY_F32, 1, 4, 2, 70, 100, 40, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
   attention(HY_F32, 1, 4, 2, 70, 100, 40, HY_CAUSAL_BOTTOM_RIGHT, 2, true);
+  for (int back = 0; back < 2; back++) {  // in tiles
+    attention(HY_F32, 2, 4, 2, 150, 150, 64, HY_CAUSAL_TOP_LEFT, 0, back);
+    attention(HY_F32, 1, 2, 2, 90, 200, 63, HY_CAUSAL_BOTTOM_RIGHT, 1, back);
+    attention(HY_F32, 1, 6, 2, 200, 70, 128, HY_CAUSAL_BOTTOM_RIGHT, 0, back);  // rows without keys
+    attention(HY_F32, 1, 2, 1, 130, 130, 96, HY_CAUSAL_NONE, 2, back);
+    attention(HY_F32, 90, 4, 2, 33, 129, 40, HY_CAUSAL_NONE, 0, back);
+  }
   paged(HY_F32, 2, 3, 100, 4, 2, 32, 16);
   sparse(HY_F16, 72, 96, 160);
   sparse(HY_BF16, 136, 256, 1024);

@@ -1,10 +1,11 @@
 // Scaled dot product attention and its gradient: FlashAttention for f16 and bf16 with heads of up
-// to 256, a warp for each row otherwise.
+// to 256, and for f32 with heads of up to 128; a warp for each row otherwise.
 #include <math.h>
 #include <stdio.h>
 
 #include "backends/gpu/gpu.h"
 #include "backends/gpu/kernels/params.h"
+#include "backends/gpu/ops/attention_f32.h"
 #include "backends/gpu/ops/attention_wgmma.h"
 #include "backends/gpu/ops/heads.h"
 #include "backends/gpu/ops/held.h"
@@ -156,16 +157,19 @@ hy_support hy__gpu_sdpa(hy__gpu_task* task, const hy_call* call) {
   int64_t rows = product(q, 0, q->ndim - 1);
   if (!task->stream || rows == 0) return HY_SUPPORT_YES;
   bool cores = on_tensor_cores(task, q->dtype, &a);
+  bool tiled = q->dtype == HY_F32 && hy__gpu_attention_f32_takes(task, &a, false);
   hy_tensor held, held_lse = hy__gpu_held(task, lse);
-  a.q = input_heads(task, &q[0], cores);
-  a.k = input_heads(task, &q[1], cores);
-  a.v = input_heads(task, &q[2], cores);
+  a.q = input_heads(task, &q[0], cores || tiled);
+  a.k = input_heads(task, &q[1], cores || tiled);
+  a.v = input_heads(task, &q[2], cores || tiled);
   a.out = output_heads(task, out, cores, &held);
   a.lse = hy__gpu_present(lse) ? held_lse.data : NULL;
   set_mask(task, &call->in[3], q, &a);
   bool done = cores && hy__gpu_attention_wgmma(task, &a, q->dtype);
   if (cores && !done) run_flash(task, &a, q->dtype);
-  if (!cores) launch_rows(task, "attention_rows", q->dtype, rows, a.size + a.value_size, &a);
+  if (tiled) hy__gpu_attention_f32(task, &a);
+  if (!cores && !tiled)
+    launch_rows(task, "attention_rows", q->dtype, rows, a.size + a.value_size, &a);
   hy__gpu_finish(task, out, &held);
   hy__gpu_finish(task, lse, &held_lse);
   return HY_SUPPORT_YES;
@@ -257,11 +261,12 @@ hy_support hy__gpu_sdpa_backward(hy__gpu_task* task, const hy_call* call) {
   if (!task->stream) return HY_SUPPORT_YES;
   int64_t rows = product(q, 0, q->ndim - 1), keys = product(k, 0, k->ndim - 1);
   bool cores = on_tensor_cores(task, q->dtype, &a) && backward_fits(task, &a);
+  bool tiled = q->dtype == HY_F32 && hy__gpu_attention_f32_takes(task, &a, true);
   hy_tensor held[3], lse = hy__gpu_contiguous(task, &in[5]);
-  a.dout = input_heads(task, &in[0], cores);
-  a.q = input_heads(task, &in[1], cores);
-  a.k = input_heads(task, &in[2], cores);
-  a.v = input_heads(task, &in[3], cores);
+  a.dout = input_heads(task, &in[0], cores || tiled);
+  a.q = input_heads(task, &in[1], cores || tiled);
+  a.k = input_heads(task, &in[2], cores || tiled);
+  a.v = input_heads(task, &in[3], cores || tiled);
   a.out = input_heads(task, &in[4], cores);
   a.dq = output_heads(task, &call->out[0], cores, &held[0]);
   a.dk = output_heads(task, &call->out[1], cores, &held[1]);
@@ -273,9 +278,11 @@ hy_support hy__gpu_sdpa_backward(hy__gpu_task* task, const hy_call* call) {
   } else {
     add_delta(task, &a, q->dtype, rows);
     if (rows > 0) launch_rows(task, "attention_delta", q->dtype, rows, 0, &a);
-    if (a.dq.data && rows > 0)
+    if (tiled)
+      hy__gpu_attention_f32_backward(task, &a, sums_by_query_head(task, &a, tiles(a.keys, 64)));
+    if (!tiled && a.dq.data && rows > 0)
       launch_rows(task, "attention_backward_query", q->dtype, rows, 2 * a.size + a.value_size, &a);
-    if ((a.dk.data || a.dv.data) && keys > 0)
+    if (!tiled && (a.dk.data || a.dv.data) && keys > 0)
       launch_rows(task, "attention_backward_key", q->dtype, keys,
                   2 * ((int64_t)a.size + a.value_size), &a);
   }
