@@ -580,6 +580,9 @@ static void correctness(void) {
     attention(h, 1, 3, 1, 800, 800, 128, HY_CAUSAL_TOP_LEFT, 0, false);
     attention(h, 1, 2, 2, 801, 777, 128, HY_CAUSAL_NONE, 0, false);
     attention(h, 1, 2, 1, 800, 1100, 96, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
+    attention(h, 20, 14, 2, 400, 400, 64, HY_CAUSAL_TOP_LEFT, 0, false);  // several tiles a block
+    attention(h, 40, 8, 8, 400, 100, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
+    attention(h, 20, 8, 2, 260, 300, 128, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
     attention(h, 1, 4, 2, 800, 800, 64, HY_CAUSAL_TOP_LEFT, 0, true);  // parts by query head
     attention(h, 1, 2, 2, 390, 500, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, true);
     attention(h, 2, 1, 1, 900, 300, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, true);  // rows without keys

@@ -41,12 +41,12 @@ bool hy__gpu_attention_wgmma(hy__gpu_task* task, const hy_attention* a, hy_dtype
   snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DCONSUMERS=%d", hy__gpu_type_name(dtype),
            head, consumers);
   hy_attention attention = *a;
-  size_t shared = (size_t)(rows + 2 * STAGES * KEYS) * (size_t)head * 2 + 1024;
-  hy__gpu_launch(
-      task, hy__gpu_kernel(task, "attention_wgmma", "attention_wgmma", options),
-      (hy__gpu_dim3){blocks_of(a->queries, rows), (unsigned)a->heads, (unsigned)a->batches},
-      (hy__gpu_dim3){(unsigned)(consumers + 1) * 128, 1, 1}, shared,
-      HY__GPU_ARGS(&q, &k, &v, &attention));
+  size_t shared = (size_t)(STAGES * (rows + 2 * KEYS)) * (size_t)head * 2 + 1024;
+  int64_t most = task->device->multiprocessors;
+  hy__gpu_launch(task, hy__gpu_kernel(task, "attention_wgmma", "attention_wgmma", options),
+                 (hy__gpu_dim3){(unsigned)(tiles < most ? tiles : most), 1, 1},
+                 (hy__gpu_dim3){(unsigned)(consumers + 1) * 128, 1, 1}, shared,
+                 HY__GPU_ARGS(&q, &k, &v, &attention));
   return true;
 }
 
