@@ -598,6 +598,18 @@ static void correctness(void) {
     attention(h, 1, 3, 1, 800, 800, 128, HY_CAUSAL_TOP_LEFT, 0, false);
     attention(h, 1, 2, 2, 801, 777, 128, HY_CAUSAL_NONE, 0, false);
     attention(h, 1, 2, 1, 800, 1100, 96, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
+    attention(h, 20, 14, 2, 400, 400, 64, HY_CAUSAL_TOP_LEFT, 0, false);  // several tiles a block
+    attention(h, 40, 8, 8, 400, 100, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
+    attention(h, 20, 8, 2, 260, 300, 128, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
+    attention(h, 1, 4, 2, 800, 800, 64, HY_CAUSAL_TOP_LEFT, 0, true);  // parts by query head
+    attention(h, 1, 2, 2, 390, 500, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, true);
+    attention(h, 2, 1, 1, 900, 300, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, true);  // rows without keys
+    attention(h, 1, 2, 2, 300, 700, 40, HY_CAUSAL_NONE, 0, true);
+    attention(h, 1, 3, 1, 400, 400, 128, HY_CAUSAL_TOP_LEFT, 0, true);
+    attention(h, 1, 2, 2, 301, 277, 96, HY_CAUSAL_NONE, 0, true);
+    attention(h, 67, 8, 4, 200, 200, 64, HY_CAUSAL_TOP_LEFT, 0, true);  // a block for all heads
+    attention(h, 133, 14, 2, 130, 130, 64, HY_CAUSAL_TOP_LEFT, 0, true);
+    attention(h, 67, 6, 3, 140, 150, 128, HY_CAUSAL_BOTTOM_RIGHT, 0, true);
     for (int back = 0; back < 2; back++) {
       attention(h, 2, 4, 2, 150, 150, 64, HY_CAUSAL_TOP_LEFT, 0, back);
       attention(h, 1, 6, 2, 70, 200, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, back);
@@ -667,6 +679,13 @@ static void correctness(void) {
   quantized(HY_F32, HY_I8, 32, 5, 80, 160);
   attention(HY_F32, 1, 4, 2, 70, 100, 40, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
   attention(HY_F32, 1, 4, 2, 70, 100, 40, HY_CAUSAL_BOTTOM_RIGHT, 2, true);
+  for (int back = 0; back < 2; back++) {  // in tiles
+    attention(HY_F32, 2, 4, 2, 150, 150, 64, HY_CAUSAL_TOP_LEFT, 0, back);
+    attention(HY_F32, 1, 2, 2, 90, 200, 63, HY_CAUSAL_BOTTOM_RIGHT, 1, back);
+    attention(HY_F32, 1, 6, 2, 200, 70, 128, HY_CAUSAL_BOTTOM_RIGHT, 0, back);  // rows without keys
+    attention(HY_F32, 1, 2, 1, 130, 130, 96, HY_CAUSAL_NONE, 2, back);
+    attention(HY_F32, 90, 4, 2, 33, 129, 40, HY_CAUSAL_NONE, 0, back);
+  }
   paged(HY_F32, 2, 3, 100, 4, 2, 32, 16);
   sparse(HY_F16, 72, 96, 160);
   sparse(HY_BF16, 136, 256, 1024);

@@ -72,6 +72,15 @@ DEVICE void tensor_load(void* to, const tensor_map* map, int x, int y, int z, in
       : "memory");
 }
 
+// `bytes` neighbours to shared memory, both at multiples of 16; arrives at b by its bytes.
+DEVICE void bulk_load(void* to, const void* from, int bytes, mbarrier* b) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+      "[%3];" ::"r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(b))
+      : "memory");
+}
+
 // ---- clusters ----
 
 DEVICE void cluster_arrive() {
@@ -130,6 +139,9 @@ DEVICE u64 tile_descriptor(const void* tile, int box) {
 #define WGMMA_8(d, i)                                                                       \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
+#define WGMMA_SET_8(d, i)                                                                   \
+  "=f"(d[i]), "=f"(d[i + 1]), "=f"(d[i + 2]), "=f"(d[i + 3]), "=f"(d[i + 4]), "=f"(d[i + 5]), \
+      "=f"(d[i + 6]), "=f"(d[i + 7])
 #define WGMMA_64                                                                               \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
   "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, " \
@@ -158,22 +170,42 @@ DEVICE u64 tile_descriptor(const void* tile, int box) {
         : WGMMA_8(d, 0), WGMMA_8(d, 8), WGMMA_8(d, 16), WGMMA_8(d, 24), WGMMA_8(d, 32),       \
           WGMMA_8(d, 40), WGMMA_8(d, 48), WGMMA_8(d, 56)                                      \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(b_rows));                   \
-  }                                                                                           \
-  template <int b_rows>                                                                       \
-  DEVICE void wgmma_left(type, f32(&d)[32], const u32(&a)[4], u64 b) {                        \
-    asm volatile(                                                                             \
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32." #type "." #type " " WGMMA_32            \
-        ", {%32, %33, %34, %35}, %36, 1, 1, 1, %37;\n"                                        \
-        : WGMMA_8(d, 0), WGMMA_8(d, 8), WGMMA_8(d, 16), WGMMA_8(d, 24)                        \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(b_rows));                   \
   }
+
 // wgmma_n128: d[64, 128] = a[64, 16] b[16, 128] (+ d where add), both from shared memory.
-// wgmma_left: d[64, 128 or 64] += a b with a in registers, as mma.sync takes it. a_rows, b_rows:
-// the operand runs along its rows. Lane l of warp w holds (16 w + l / 4, 8 j + 2 (l % 4)) and its
+// wgmma_left: d += a b with a in registers, as mma.sync takes it. a_rows, b_rows: the operand runs
+// along its rows. Lane l of warp w holds (16 w + l / 4, 8 j + 2 (l % 4)) and its
 // neighbour in d[4 j], d[4 j + 1], and the same 8 rows below in d[4 j + 2], d[4 j + 3].
 WGMMA(bf16)
 WGMMA(f16)
 #undef WGMMA
+
+// The same with 64 columns, wgmma_ by shared memory and wgmma_left_ by registers: d is set, so that
+// the compiler need not keep what was there, or added to.
+#define WGMMA_N64(type, set_or_add, out, scale)                                               \
+  template <int a_rows, int b_rows>                                                           \
+  DEVICE void wgmma_##set_or_add(type, f32(&d)[32], u64 a, u64 b) {                           \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." #type "." #type " " WGMMA_32   \
+                 ", %32, %33, " #scale ", 1, 1, %34, %35;\n"                                  \
+                 : out(d, 0), out(d, 8), out(d, 16), out(d, 24)                               \
+                 : "l"(a), "l"(b), "n"(a_rows), "n"(b_rows));                                 \
+  }                                                                                           \
+  template <int b_rows>                                                                       \
+  DEVICE void wgmma_left_##set_or_add(type, f32(&d)[32], const u32(&a)[4], u64 b) {           \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." #type "." #type " " WGMMA_32   \
+                 ", {%32, %33, %34, %35}, %36, " #scale ", 1, 1, %37;\n"                      \
+                 : out(d, 0), out(d, 8), out(d, 16), out(d, 24)                               \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(b_rows));          \
+  }
+WGMMA_N64(bf16, set, WGMMA_SET_8, 0)
+WGMMA_N64(bf16, add, WGMMA_8, 1)
+WGMMA_N64(f16, set, WGMMA_SET_8, 0)
+WGMMA_N64(f16, add, WGMMA_8, 1)
+#undef WGMMA_N64
+template <int b_rows, class T>
+DEVICE void wgmma_left(T type, f32 (&d)[32], const u32 (&a)[4], u64 b) {
+  wgmma_left_add<b_rows>(type, d, a, b);
+}
 
 // v[j] of the quad's lane t, a pair of the eight columns j, becomes the pair j of the columns t: a
 // lane then holds 16 bytes of neighbours.
@@ -194,6 +226,27 @@ DEVICE void transpose_quad(u32 (&v)[4]) {
       v[i] = other;
     else
       v[i + 2] = other;
+  }
+}
+
+// This lane's row (h 0) or the one 8 below (h 1) of a product, times `factor`, to `width` columns
+// of a tensor's row in steps of 16 bytes; width is a multiple of 8. All lanes take part, and those
+// whose row is not `there` store nothing.
+template <class T, int N>
+DEVICE void store_row(T, u16* row, bool there, int width, const f32 (&d)[N], int h, f32 factor) {
+  const int lane = threadIdx.x % 4;
+#pragma unroll
+  for (int g = 0; g < N / 16; g++) {
+    u32 v[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      int at = 4 * (4 * g + j) + 2 * h;
+      v[j] = pack_pair(T(), d[at] * factor, d[at + 1] * factor);
+    }
+    transpose_quad(v);
+    int column = 8 * (4 * g + lane);
+    if (there && column < width)
+      *(vec<u32, 4>*)(row + column) = vec<u32, 4>{{v[0], v[1], v[2], v[3]}};
   }
 }
 

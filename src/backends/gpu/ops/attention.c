@@ -1,10 +1,11 @@
 // Scaled dot product attention and its gradient: FlashAttention for f16 and bf16 with heads of up
-// to 256, a warp for each row otherwise.
+// to 256, and for f32 with heads of up to 128; a warp for each row otherwise.
 #include <math.h>
 #include <stdio.h>
 
 #include "backends/gpu/gpu.h"
 #include "backends/gpu/kernels/params.h"
+#include "backends/gpu/ops/attention_f32.h"
 #include "backends/gpu/ops/attention_wgmma.h"
 #include "backends/gpu/ops/heads.h"
 #include "backends/gpu/ops/held.h"
@@ -156,16 +157,19 @@ hy_support hy__gpu_sdpa(hy__gpu_task* task, const hy_call* call) {
   int64_t rows = product(q, 0, q->ndim - 1);
   if (!task->stream || rows == 0) return HY_SUPPORT_YES;
   bool cores = on_tensor_cores(task, q->dtype, &a);
+  bool tiled = q->dtype == HY_F32 && hy__gpu_attention_f32_takes(task, &a, false);
   hy_tensor held, held_lse = hy__gpu_held(task, lse);
-  a.q = input_heads(task, &q[0], cores);
-  a.k = input_heads(task, &q[1], cores);
-  a.v = input_heads(task, &q[2], cores);
+  a.q = input_heads(task, &q[0], cores || tiled);
+  a.k = input_heads(task, &q[1], cores || tiled);
+  a.v = input_heads(task, &q[2], cores || tiled);
   a.out = output_heads(task, out, cores, &held);
   a.lse = hy__gpu_present(lse) ? held_lse.data : NULL;
   set_mask(task, &call->in[3], q, &a);
   bool done = cores && hy__gpu_attention_wgmma(task, &a, q->dtype);
   if (cores && !done) run_flash(task, &a, q->dtype);
-  if (!cores) launch_rows(task, "attention_rows", q->dtype, rows, a.size + a.value_size, &a);
+  if (tiled) hy__gpu_attention_f32(task, &a);
+  if (!cores && !tiled)
+    launch_rows(task, "attention_rows", q->dtype, rows, a.size + a.value_size, &a);
   hy__gpu_finish(task, out, &held);
   hy__gpu_finish(task, lse, &held_lse);
   return HY_SUPPORT_YES;
@@ -200,6 +204,17 @@ static bool sums_by_query_head(const hy__gpu_task* task, const hy_attention* a,
          blocks < 4 * (int64_t)task->device->multiprocessors;
 }
 
+static void add_delta(hy__gpu_task* task, hy_attention* a, hy_dtype dtype, int64_t rows) {
+  a->delta = (void*)(uintptr_t)hy__gpu_workspace(task, (size_t)rows * (dtype == HY_F64 ? 8 : 4));
+}
+
+static void launch_backward(hy__gpu_task* task, hy_attention* a, const char* entry,
+                            const char* options, hy__gpu_dim3 grid, unsigned threads,
+                            size_t shared) {
+  hy__gpu_launch(task, hy__gpu_kernel(task, "attention_backward", entry, options), grid,
+                 (hy__gpu_dim3){threads, 1, 1}, shared, HY__GPU_ARGS(a));
+}
+
 static void run_flash_backward(hy__gpu_task* task, hy_attention* a, hy_dtype dtype,
                                int64_t all_rows) {
   backward_shape s = shape_of_backward(a);
@@ -208,34 +223,35 @@ static void run_flash_backward(hy__gpu_task* task, hy_attention* a, hy_dtype dty
   char options[96];
   snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DBQ=64 -DBKV=%d -DMASKED=%d",
            hy__gpu_type_name(dtype), s.head, s.keys, a->mask != NULL);
-  if (all_rows > 0)
-    hy__gpu_launch(task, hy__gpu_kernel(task, "attention_backward", "attention_delta", options),
-                   (hy__gpu_dim3){tiles(all_rows * (s.head / 8), 256), 1, 1},
-                   (hy__gpu_dim3){256, 1, 1}, 0, HY__GPU_ARGS(a));
+  hy__gpu_backward_wgmma hopper;
+  bool on_hopper = hy__gpu_backward_wgmma_begin(task, a, dtype, &hopper);
+  if (!on_hopper) add_delta(task, a, dtype, all_rows);
+  if (!on_hopper && all_rows > 0)
+    launch_backward(task, a, "attention_delta", options,
+                    (hy__gpu_dim3){tiles(all_rows * (s.head / 8), 256), 1, 1}, 256, 0);
   if (a->dk.data || a->dv.data) {
-    unsigned key_tiles = tiles(a->keys, 64) * parts, by_head = (unsigned)a->kv_heads;
+    unsigned key_tiles = tiles(a->keys, on_hopper ? 128 : 64) * parts;
     if (sums_by_query_head(task, a, key_tiles)) {
-      by_head = (unsigned)a->heads;
       size_t sums = (size_t)a->batches * (size_t)a->heads * (size_t)a->keys * (size_t)s.head;
       a->partial = (float*)(uintptr_t)hy__gpu_workspace(task, 2 * sums * sizeof(float));
     }
-    hy__gpu_launch(task,
-                   hy__gpu_kernel(task, "attention_backward", "attention_backward_key", options),
-                   (hy__gpu_dim3){key_tiles, by_head, (unsigned)a->batches},
-                   (hy__gpu_dim3){threads, 1, 1}, s.key_bytes, HY__GPU_ARGS(a));
+    unsigned heads = (unsigned)(a->partial ? a->heads : a->kv_heads);
+    if (on_hopper)
+      hy__gpu_backward_wgmma_key(task, a, &hopper);
+    else
+      launch_backward(task, a, "attention_backward_key", options,
+                      (hy__gpu_dim3){key_tiles, heads, (unsigned)a->batches}, threads, s.key_bytes);
     int64_t pairs = (int64_t)a->batches * a->kv_heads * a->keys * s.head;
     if (a->partial)
-      hy__gpu_launch(task,
-                     hy__gpu_kernel(task, "attention_backward", "attention_backward_sum", options),
-                     (hy__gpu_dim3){hy__gpu_blocks(task, pairs, 256, 1), 1, 1},
-                     (hy__gpu_dim3){256, 1, 1}, 0, HY__GPU_ARGS(a));
+      launch_backward(task, a, "attention_backward_sum", options,
+                      (hy__gpu_dim3){hy__gpu_blocks(task, pairs, 256, 1), 1, 1}, 256, 0);
   }
-  if (a->dq.data) {
-    hy__gpu_launch(task,
-                   hy__gpu_kernel(task, "attention_backward", "attention_backward_query", options),
-                   (hy__gpu_dim3){tiles(rows, 64), (unsigned)a->kv_heads, (unsigned)a->batches},
-                   (hy__gpu_dim3){threads, 1, 1}, s.query_bytes, HY__GPU_ARGS(a));
-  }
+  if (a->dq.data && on_hopper)
+    hy__gpu_backward_wgmma_query(task, a, &hopper);
+  else if (a->dq.data)
+    launch_backward(task, a, "attention_backward_query", options,
+                    (hy__gpu_dim3){tiles(rows, 64), (unsigned)a->kv_heads, (unsigned)a->batches},
+                    threads, s.query_bytes);
 }
 
 hy_support hy__gpu_sdpa_backward(hy__gpu_task* task, const hy_call* call) {
@@ -245,26 +261,28 @@ hy_support hy__gpu_sdpa_backward(hy__gpu_task* task, const hy_call* call) {
   if (!task->stream) return HY_SUPPORT_YES;
   int64_t rows = product(q, 0, q->ndim - 1), keys = product(k, 0, k->ndim - 1);
   bool cores = on_tensor_cores(task, q->dtype, &a) && backward_fits(task, &a);
+  bool tiled = q->dtype == HY_F32 && hy__gpu_attention_f32_takes(task, &a, true);
   hy_tensor held[3], lse = hy__gpu_contiguous(task, &in[5]);
-  a.dout = input_heads(task, &in[0], cores);
-  a.q = input_heads(task, &in[1], cores);
-  a.k = input_heads(task, &in[2], cores);
-  a.v = input_heads(task, &in[3], cores);
+  a.dout = input_heads(task, &in[0], cores || tiled);
+  a.q = input_heads(task, &in[1], cores || tiled);
+  a.k = input_heads(task, &in[2], cores || tiled);
+  a.v = input_heads(task, &in[3], cores || tiled);
   a.out = input_heads(task, &in[4], cores);
   a.dq = output_heads(task, &call->out[0], cores, &held[0]);
   a.dk = output_heads(task, &call->out[1], cores, &held[1]);
   a.dv = output_heads(task, &call->out[2], cores, &held[2]);
   a.lse = lse.data;
   set_mask(task, &in[6], q, &a);
-  size_t size = q->dtype == HY_F64 ? 8 : 4;
-  a.delta = (void*)(uintptr_t)hy__gpu_workspace(task, (size_t)rows * size);
   if (cores) {
     run_flash_backward(task, &a, q->dtype, rows);
   } else {
+    add_delta(task, &a, q->dtype, rows);
     if (rows > 0) launch_rows(task, "attention_delta", q->dtype, rows, 0, &a);
-    if (a.dq.data && rows > 0)
+    if (tiled)
+      hy__gpu_attention_f32_backward(task, &a, sums_by_query_head(task, &a, tiles(a.keys, 64)));
+    if (!tiled && a.dq.data && rows > 0)
       launch_rows(task, "attention_backward_query", q->dtype, rows, 2 * a.size + a.value_size, &a);
-    if ((a.dk.data || a.dv.data) && keys > 0)
+    if (!tiled && (a.dk.data || a.dv.data) && keys > 0)
       launch_rows(task, "attention_backward_key", q->dtype, keys,
                   2 * ((int64_t)a.size + a.value_size), &a);
   }

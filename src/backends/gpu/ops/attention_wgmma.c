@@ -1,4 +1,4 @@
-// FlashAttention forward by TMA and wgmma: which calls Hopper's kernel takes, and its launch.
+// FlashAttention by TMA and wgmma: which calls Hopper's kernels take, and their launches.
 #include "backends/gpu/ops/attention_wgmma.h"
 
 #include <stdio.h>
@@ -7,6 +7,14 @@
 
 #define KEYS 128
 #define STAGES 2
+// Of the gradient's kernels: lines that a block keeps and goes through, and stages of these.
+#define BACKWARD_OWN 128
+#define BACKWARD_STEP 64
+#define BACKWARD_STAGES 4
+
+static unsigned blocks_of(int64_t n, int each) {
+  return (unsigned)((n + each - 1) / each);
+}
 
 static bool map_heads(hy__gpu_task* task, hy__gpu_tensor_map* map, hy_dtype dtype,
                       const hy_heads* t, int size, int rows, int heads, int batches, int lines) {
@@ -17,7 +25,9 @@ static bool map_heads(hy__gpu_task* task, hy__gpu_tensor_map* map, hy_dtype dtyp
 
 bool hy__gpu_attention_wgmma(hy__gpu_task* task, const hy_attention* a, hy_dtype dtype) {
   int size = a->size > a->value_size ? a->size : a->value_size;
-  if (!hy__gpu_is_hopper(task) || a->mask || size > 128 || a->value_size % 8 != 0 || a->keys == 0)
+  // A scale below 0 would turn -inf, which hides keys there, around.
+  if (!hy__gpu_is_hopper(task) || a->mask || size > 128 || a->value_size % 8 != 0 ||
+      a->keys == 0 || a->scale < 0)
     return false;
   int head = size <= 64 ? 64 : 128, consumers = head == 64 ? 3 : 2, rows = 64 * consumers;
   // Short prompts leave such large tiles half empty; several together fill the device all the same.
@@ -33,11 +43,57 @@ bool hy__gpu_attention_wgmma(hy__gpu_task* task, const hy_attention* a, hy_dtype
   snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DCONSUMERS=%d", hy__gpu_type_name(dtype),
            head, consumers);
   hy_attention attention = *a;
-  size_t shared = (size_t)(rows + 2 * STAGES * KEYS) * (size_t)head * 2 + 1024;
+  size_t shared = (size_t)(STAGES * (rows + 2 * KEYS)) * (size_t)head * 2 + 1024;
+  int64_t most = task->device->multiprocessors;
   hy__gpu_launch(task, hy__gpu_kernel(task, "attention_wgmma", "attention_wgmma", options),
-                 (hy__gpu_dim3){(unsigned)((a->queries + rows - 1) / rows), (unsigned)a->heads,
-                                (unsigned)a->batches},
+                 (hy__gpu_dim3){(unsigned)(tiles < most ? tiles : most), 1, 1},
                  (hy__gpu_dim3){(unsigned)(consumers + 1) * 128, 1, 1}, shared,
                  HY__GPU_ARGS(&q, &k, &v, &attention));
   return true;
+}
+
+bool hy__gpu_backward_wgmma_begin(hy__gpu_task* task, hy_attention* a, hy_dtype dtype,
+                                  hy__gpu_backward_wgmma* b) {
+  int size = a->size > a->value_size ? a->size : a->value_size, step = BACKWARD_STEP;
+  if (!hy__gpu_is_hopper(task) || a->mask || size <= 32 || size > 128 || a->size % 8 != 0 ||
+      a->value_size % 8 != 0 || a->queries < BACKWARD_OWN || a->keys < BACKWARD_OWN ||
+      a->heads > 65535)
+    return false;
+  if (!map_heads(task, &b->q, dtype, &a->q, a->size, a->queries, a->heads, a->batches, step) ||
+      !map_heads(task, &b->k, dtype, &a->k, a->size, a->keys, a->kv_heads, a->batches, step) ||
+      !map_heads(task, &b->v, dtype, &a->v, a->value_size, a->keys, a->kv_heads, a->batches,
+                 step) ||
+      !map_heads(task, &b->dout, dtype, &a->dout, a->value_size, a->queries, a->heads, a->batches,
+                 step))
+    return false;
+  int head = size <= 64 ? 64 : 128;
+  snprintf(b->options, sizeof b->options, "-DT=%s -DHEAD=%d", hy__gpu_type_name(dtype), head);
+  b->shared = (size_t)(2 * BACKWARD_OWN) * (size_t)head * 2 +
+              BACKWARD_STAGES * ((size_t)(2 * step) * (size_t)head * 2 + (size_t)(2 * step) * 4) +
+              1024;
+  int64_t rows = (int64_t)a->batches * a->heads * blocks_of(a->queries, step) * step;
+  b->stats = hy__gpu_workspace(task, 2 * (size_t)rows * sizeof(float));
+  hy__gpu_launch(
+      task,
+      hy__gpu_kernel(task, "attention_backward_wgmma", "attention_backward_stats", b->options),
+      (hy__gpu_dim3){blocks_of(rows * (head / 8), 256), 1, 1}, (hy__gpu_dim3){256, 1, 1}, 0,
+      HY__GPU_ARGS(a, &b->stats));
+  return true;
+}
+
+static void launch_backward(hy__gpu_task* task, hy_attention* a, hy__gpu_backward_wgmma* b,
+                            const char* entry, unsigned tiles, unsigned heads) {
+  hy__gpu_launch(task, hy__gpu_kernel(task, "attention_backward_wgmma", entry, b->options),
+                 (hy__gpu_dim3){tiles, heads, (unsigned)a->batches}, (hy__gpu_dim3){384, 1, 1},
+                 b->shared, HY__GPU_ARGS(&b->q, &b->k, &b->v, &b->dout, a, &b->stats));
+}
+
+void hy__gpu_backward_wgmma_key(hy__gpu_task* task, hy_attention* a, hy__gpu_backward_wgmma* b) {
+  launch_backward(task, a, b, "attention_backward_key", blocks_of(a->keys, BACKWARD_OWN),
+                  (unsigned)(a->partial ? a->heads : a->kv_heads));
+}
+
+void hy__gpu_backward_wgmma_query(hy__gpu_task* task, hy_attention* a, hy__gpu_backward_wgmma* b) {
+  launch_backward(task, a, b, "attention_backward_query", blocks_of(a->queries, BACKWARD_OWN),
+                  (unsigned)a->heads);
 }
