@@ -26,8 +26,8 @@ static bool map_heads(hy__gpu_task* task, hy__gpu_tensor_map* map, hy_dtype dtyp
 bool hy__gpu_attention_wgmma(hy__gpu_task* task, const hy_attention* a, hy_dtype dtype) {
   int size = a->size > a->value_size ? a->size : a->value_size;
   // A scale below 0 would turn -inf, which hides keys there, around.
-  if (!hy__gpu_is_hopper(task) || a->mask || size > 128 || a->value_size % 8 != 0 ||
-      a->keys == 0 || a->scale < 0)
+  if (!hy__gpu_is_hopper(task) || a->mask || size > 128 || a->value_size % 8 != 0 || a->keys == 0 ||
+      a->scale < 0)
     return false;
   int head = size <= 64 ? 64 : 128, consumers = head == 64 ? 3 : 2, rows = 64 * consumers;
   // Short prompts leave such large tiles half empty; several together fill the device all the same.
