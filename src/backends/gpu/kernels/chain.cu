@@ -15,6 +15,9 @@
 #ifndef STEP2
 #define STEP2 0
 #endif
+#ifndef STEP3
+#define STEP3 0
+#endif
 
 typedef traits<T>::math M;
 enum { N = lanes16<T>::n };
@@ -30,7 +33,7 @@ DEVICE M apply(int op, M x, M y) {
 }
 
 KERNEL void chain(hy_chain_tensors c) {
-  constexpr int steps[] = {STEP0, STEP1, STEP2};
+  constexpr int steps[] = {STEP0, STEP1, STEP2, STEP3};
   GRID_STRIDE(i, c.n / N) {
     const i64 row = STRIDED ? i / c.columns : 0, column = STRIDED ? i % c.columns : i;
     V value[STEPS + INPUTS];  // results from the last to the first, then inputs
