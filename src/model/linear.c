@@ -49,6 +49,15 @@ static hy_array* drop_out(hy_scope* s, double dropout, hy_array* x, hy__draws* d
   return hy_s_dropout(s, NULL, x, draws->seed, offset, dropout);
 }
 
+// ys[i] becomes ys[i] + scaling * low_i bs[i]^T.
+static void add_low_rank(hy_scope* s, hy_array** ys, int n, hy_array* low, hy_array* const* bs,
+                         double scaling) {
+  hy_array* sums[HY_MAX_OUTPUTS] = {NULL};
+  if (s->status == HY_OK)
+    HY_SCOPE_TRY(s, hy_array_add_low_rank(s->tape, sums, ys, n, low, bs, scaling));
+  for (int i = 0; i < n; i++) ys[i] = hy_scope_keep(s, s->status, sums[i]);
+}
+
 // y + scaling * dropout(x) A^T B^T, in the type of the adapter, which may be float32 beside halves
 // outside of training.
 static hy_array* add_lora(hy_scope* s, const hy__lora* lora, hy_array* y, hy_array* x,
@@ -57,8 +66,10 @@ static hy_array* add_lora(hy_scope* s, const hy__lora* lora, hy_array* y, hy_arr
   hy_array *a = trained ? lora->train_a : lora->a, *b = trained ? lora->train_b : lora->b;
   hy_array* dropped = as_dtype(s, drop_out(s, lora->dropout, x, draws), dtype_of(a));
   hy_array* low = hy_s_linear(s, dropped, a, NULL);
-  if (trained && dtype_of(a) == dtype_of(x))
-    return hy_s_addmm(s, y, low, hy_s_transpose(s, b, 0, 1), hy_int(1), hy_float(lora->scaling));
+  if (trained && dtype_of(a) == dtype_of(x)) {
+    add_low_rank(s, &y, 1, low, &b, lora->scaling);
+    return y;
+  }
   hy_array* update = as_dtype(s, hy_s_linear(s, low, b, NULL), dtype_of(x));
   return hy_s_add(s, y, update, hy_float(lora->scaling));
 }
@@ -79,6 +90,16 @@ hy_array* hy__linear_apply_to(hy_scope* s, const hy__linear* layer, const hy__ac
   hy_array* y = multiply(s, layer, in, dtype_of(in->x));
   if (!layer->lora.a) return y;
   return hy_scope_pop(s, mark, add_lora(s, &layer->lora, y, in->x, draws));
+}
+
+void hy__linear_apply_joint(hy_scope* s, const hy__linear* const* layers, int n, hy_array* a,
+                            const hy__activations* in, hy_array** ys) {
+  hy_array* bs[HY_MAX_OUTPUTS];
+  for (int i = 0; i < n; i++) {
+    ys[i] = s->status == HY_OK ? multiply(s, layers[i], in, dtype_of(in->x)) : NULL;
+    bs[i] = layers[i]->lora.train_b;
+  }
+  add_low_rank(s, ys, n, hy_s_linear(s, in->x, a, NULL), bs, layers[0]->lora.scaling);
 }
 
 hy_array* hy__linear_apply(hy_scope* s, const hy__linear* layer, hy_array* x, hy__draws* draws) {
