@@ -174,17 +174,15 @@ static hy_status matrix_at(hy_array* vector, int64_t at, int64_t rows, int64_t c
   return status;
 }
 
-// A of q, k and v as one leaf, where the type of activations is theirs.
-static hy_status make_joint_leaf(hy__train_parameters* p, hy__tf_block* block, hy_dtype dtype) {
+// A of q, k and v as one leaf.
+static hy_status make_joint_leaf(hy__train_parameters* p, hy__tf_block* block) {
   hy_array* vector = p->copy ? p->copy : p->flat;
   const hy_tensor* all = hy_array_tensor(vector);
-  if (all->dtype != dtype || !trained_alike(&block->q, &block->k) ||
-      !trained_alike(&block->k, &block->v))
-    return HY_OK;
+  if (!trained_alike(&block->q, &block->k) || !trained_alike(&block->k, &block->v)) return HY_OK;
   const hy__linear* layers[] = {&block->q, &block->k, &block->v};
   const hy_tensor* first = hy_array_tensor(block->q.lora.train_a);
-  int64_t rows = 0,
-          at = ((const char*)first->data - (const char*)all->data) / (int64_t)hy_dtype_size(dtype);
+  int64_t rows = 0, at = ((const char*)first->data - (const char*)all->data) /
+                         (int64_t)hy_dtype_size(all->dtype);
   for (int i = 0; i < 3; i++) rows += hy_array_tensor(layers[i]->lora.train_a)->shape[0];
   HY_TRY(matrix_at(vector, at, rows, first->shape[1], &block->train_qkv_a));
   p->joint[p->n_joint++] = (hy__joint_leaf){hy_array_retain(block->train_qkv_a), at};
@@ -196,8 +194,7 @@ static hy_status make_joint_leaves(hy__train_parameters* p, hy__transformer* mod
   p->joint = hy__calloc((size_t)n, sizeof *p->joint);
   if (!p->joint)
     return hy_fail(HY_OUT_OF_MEMORY, "no memory for a list of %lld layers", (long long)n);
-  for (int64_t i = 0; i < n; i++)
-    HY_TRY(make_joint_leaf(p, &model->blocks[i], model->config.dtype));
+  for (int64_t i = 0; i < n; i++) HY_TRY(make_joint_leaf(p, &model->blocks[i]));
   return HY_OK;
 }
 
