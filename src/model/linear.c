@@ -77,12 +77,11 @@ static hy_array* multiply(hy_scope* s, const hy__linear* l, const hy__activation
   return hy_s_linear(s, in->x, l->weight, l->bias);
 }
 
-// With adapters in the type of x, of which `dropped` is what they read. The first layer comes last,
-// so that its product begins the gradient of x, and others are added to it.
+// With adapters in the type of x, of which `dropped` is what they read.
 static void apply_trained(hy_scope* s, const hy__linear* const* layers, int n, hy_array* a,
                           hy_array* dropped, const hy__activations* in, hy_array** ys) {
   hy_array *low = hy_s_linear(s, dropped, a, NULL), *bs[HY_MAX_OUTPUTS];
-  for (int i = n - 1; i >= 0; i--) {
+  for (int i = 0; i < n; i++) {
     ys[i] = s->status == HY_OK ? multiply(s, layers[i], in, dtype_of(in->x)) : NULL;
     bs[i] = layers[i]->lora.train_b;
   }

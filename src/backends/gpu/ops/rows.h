@@ -12,8 +12,8 @@ typedef struct hy__gpu_lines {
 // fewer where rows are too few to keep the device busy; false where a row is too long for a block.
 static inline bool hy__gpu_hold_rows(const hy__gpu_task* task, long long rows, long long vectors,
                                      int held, hy__gpu_lines* lines) {
-  enum { SHORT_BLOCK = 128 };              // threads of a block that has several rows
-  enum { MOST_SHARE = 256, BUSY = 1024 };  // threads of a row; of a multiprocessor
+  enum { SHORT_BLOCK = 128 };             // threads of a block that has several rows
+  enum { MOST_SHARE = 256, BUSY = 512 };  // threads of a row; of a multiprocessor
   long long warp = task->device->warp_size, threads = (vectors + held - 1) / held;
   threads = threads > 0 ? (threads + warp - 1) / warp * warp : warp;
   if (threads > 1024 || rows > INT32_MAX) return false;
