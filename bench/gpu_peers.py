@@ -6,7 +6,7 @@ Needs a GPU, torch of a CUDA build, transformers, and Halyard's build. Sections,
 
     decode     Qwen2.5-0.5B's shape in bf16, 1 and 64 sequences: transformers, eager and compiled (static cache, CUDA graphs)
     prefill    a prompt of 512: transformers, eager and compiled
-    train      LoRA of rank 16 on q, k, v and o, 8 x 512: a plain PyTorch step under torch.compile
+    train      LoRA of rank 16 on q, k, v and o, 8 x 512: transformers and a plain PyTorch model, both under torch.compile
     gemm       products: torch.matmul and linear (cuBLAS)
     attention  forward and backward: scaled_dot_product_attention by the faster of flash and cuDNN
     rows       norms, softmax, cross entropy, sums, elementwise ops: torch's
@@ -16,6 +16,7 @@ figures are those of `halyard bench --backend cuda:0`. PyTorch's npu device besi
 """
 
 import argparse
+import gc
 import json
 import os
 import subprocess
@@ -119,38 +120,56 @@ def prefill(options):
         say(row_of("prefill", f"1x{PROMPT}", ours, PROMPT / seconds, "tok/s", peer))
 
 
-def train(options):
+def step_rate(model, loss_of):
+    """Tokens a second of a step of LoRA on the model under torch.compile, and the most GB that it held."""
     import torch
-    import torch.nn.functional as F
-    from plain_qwen2 import SHAPE, PlainQwen2, add_lora
+    from plain_qwen2 import add_lora
 
-    ours = halyard_rows(options, "train")
-    torch.manual_seed(0)
-    with torch.device(DEVICE):
-        model = add_lora(PlainQwen2(24, SHAPE).to(torch.bfloat16), RANK)
+    gc.collect()  # a model that was measured before
+    if DEVICE == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    add_lora(model, RANK)
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, fused=DEVICE == "cuda")
     ids = torch.randint(0, VOCAB, (BATCH, LENGTH + 1), device=DEVICE)
-
-    @torch.compile
-    def loss_of(ids):
-        logits = model(ids[:, :-1])
-        return F.cross_entropy(logits.reshape(-1, VOCAB).float(), ids[:, 1:].reshape(-1))
+    compiled = torch.compile(lambda ids: loss_of(model, ids))
 
     def step():
-        loss_of(ids).backward()
+        compiled(ids).backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad()
 
     rate = BATCH * LENGTH / best_seconds(step)
-    memory = torch.cuda.max_memory_allocated() / 1e9 if DEVICE == "cuda" else None
-    for row in ours:
-        by = "captured" if "captured" in row["shape"] else "by calls"
-        theirs = {"train": rate, "train memory": memory}.get(row["name"])
-        if theirs:
-            say(row_of(row["name"], f"LoRA {RANK}, {BATCH}x{LENGTH}, {by}", row["value"], theirs, row["unit"],
-                       "torch.compile, plain PyTorch"))
+    return rate, torch.cuda.max_memory_allocated() / 1e9 if DEVICE == "cuda" else None
+
+
+def train(options):
+    import torch
+    import torch.nn.functional as F
+    from plain_qwen2 import SHAPE, PlainQwen2
+
+    def plain_model():
+        torch.manual_seed(0)
+        with torch.device(DEVICE):
+            return PlainQwen2(24, SHAPE).to(torch.bfloat16)
+
+    def loss_of_logits(logits, ids):
+        return F.cross_entropy(logits.reshape(-1, VOCAB).float(), ids[:, 1:].reshape(-1))
+
+    peers = {
+        "transformers, compiled": (lambda: transformers_model().train(),
+                                   lambda m, ids: loss_of_logits(m(ids[:, :-1], use_cache=False).logits, ids)),
+        "plain PyTorch, compiled": (plain_model, lambda m, ids: loss_of_logits(m(ids[:, :-1]), ids)),
+    }
+    ours = [row for row in halyard_rows(options, "train") if row["name"] in ("train", "train memory")]
+    for peer, (make, loss_of) in peers.items():
+        rate, memory = step_rate(make(), loss_of)
+        for row in ours:
+            by = "captured" if "captured" in row["shape"] else "by calls"
+            theirs = rate if row["name"] == "train" else memory
+            say(row_of(row["name"], f"LoRA {RANK}, {BATCH}x{LENGTH}, {by}", row["value"], theirs, row["unit"], peer))
+        torch.compiler.reset()
 
 
 # ---- single calls ----

@@ -71,7 +71,8 @@ static hy_status train_step(lenet* net, const float* pixels, const int64_t* labe
   hy_optimizer_zero_grad(net->optimizer);
   hy_array* wanted = hy_s_from_host(&s, HY_I64, 1, &batch, labels);
   hy_array* scores = forward(net, &s, upload_images(&s, pixels, batch));
-  hy_array* loss = hy_s_cross_entropy(&s, scores, wanted, NULL, -100, HY_REDUCTION_MEAN, 0);
+  hy_array* loss =
+      hy_s_cross_entropy(&s, scores, wanted, NULL, -100, HY_REDUCTION_MEAN, 0, HY_NONE);
   HY_SCOPE_TRY(&s, hy_backward(net->tape, loss, NULL));
   HY_SCOPE_TRY(&s, hy_optimizer_step(net->optimizer));
   HY_SCOPE_TRY(&s, hy_array_item(net->stream, loss, value));

@@ -146,6 +146,12 @@ HY_API hy_status hy_array_linear_cross_entropy(hy_tape* tape, hy_array** loss, h
                                                int64_t ignore_index, hy_reduction reduction,
                                                int64_t chunk_rows);
 
+// out[i] = ys[i] + scaling * low_i bs[i]^T for up to HY_MAX_OUTPUTS layers: low-rank updates of
+// layers that read one x. ys[i] [rows, outputs], bs[i] [outputs, rank]; low [rows, all ranks] has
+// the columns of one layer after the other, x times the layers' first factors.
+HY_API hy_status hy_array_add_low_rank(hy_tape* tape, hy_array** out, hy_array* const* ys, int n,
+                                       hy_array* low, hy_array* const* bs, double scaling);
+
 // ---- Views: no copies; they share memory and gradient. A NULL tape records nothing. ----
 
 HY_API hy_status hy_array_view(hy_tape* tape, hy_array** out, hy_array* x, int ndim,

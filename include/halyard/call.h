@@ -72,8 +72,10 @@ typedef enum hy_causal { HY_CAUSAL_NONE, HY_CAUSAL_TOP_LEFT, HY_CAUSAL_BOTTOM_RI
 #define HY_ATTRS_scan(F, K)           F(K, int64_t, dim) F(K, bool, reverse)
 #define HY_ATTRS_addmm(F, K)          F(K, hy_scalar, beta) F(K, hy_scalar, alpha)
 #define HY_ATTRS_equation(F, K)       F(K, hy_equation, equation)
+// dtype is the loss's: HY_NONE for that of the logits, or f32 where these are halves.
 #define HY_ATTRS_cross_entropy(F, K) \
-  F(K, int64_t, ignore_index) F(K, hy_reduction, reduction) F(K, double, label_smoothing)
+  F(K, int64_t, ignore_index) F(K, hy_reduction, reduction) F(K, double, label_smoothing) \
+  F(K, hy_dtype, dtype)
 #define HY_ATTRS_norm(F, K)           F(K, int64_t, norm_dims) F(K, double, eps)
 #define HY_ATTRS_batch_norm(F, K)     F(K, bool, training) F(K, double, momentum) F(K, double, eps)
 #define HY_ATTRS_attention(F, K)      F(K, double, scale) F(K, hy_causal, causal)

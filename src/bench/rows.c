@@ -122,7 +122,7 @@ static hy_status cross_entropy(bench b, int64_t classes, bool backward) {
   HY_TRY(add_tensor(&b, &b.out[0], b.dtype, backward ? 2 : 0, shape));
   b.reads = !backward;
   return finish(&b, backward ? HY_OP_cross_entropy_backward : HY_OP_cross_entropy, what,
-                (hy_attrs){.cross_entropy = {-100, HY_REDUCTION_MEAN, 0}});
+                (hy_attrs){.cross_entropy = {-100, HY_REDUCTION_MEAN, 0, HY_NONE}});
 }
 
 static hy_status softmax(bench b) {

@@ -49,17 +49,22 @@ static hy_array* drop_out(hy_scope* s, double dropout, hy_array* x, hy__draws* d
   return hy_s_dropout(s, NULL, x, draws->seed, offset, dropout);
 }
 
-// y + scaling * dropout(x) A^T B^T, in the type of the adapter, which may be float32 beside halves
-// outside of training.
+// ys[i] becomes ys[i] + scaling * low_i bs[i]^T.
+static void add_low_rank(hy_scope* s, hy_array** ys, int n, hy_array* low, hy_array* const* bs,
+                         double scaling) {
+  hy_array* sums[HY_MAX_OUTPUTS] = {NULL};
+  if (s->status == HY_OK)
+    HY_SCOPE_TRY(s, hy_array_add_low_rank(s->tape, sums, ys, n, low, bs, scaling));
+  for (int i = 0; i < n; i++) ys[i] = hy_scope_keep(s, s->status, sums[i]);
+}
+
+// y + scaling * dropout(x) A^T B^T, in the type of the adapter, which may be float32 beside
+// halves.
 static hy_array* add_lora(hy_scope* s, const hy__lora* lora, hy_array* y, hy_array* x,
                           hy__draws* draws) {
-  bool trained = draws && lora->train_a;
-  hy_array *a = trained ? lora->train_a : lora->a, *b = trained ? lora->train_b : lora->b;
-  hy_array* dropped = as_dtype(s, drop_out(s, lora->dropout, x, draws), dtype_of(a));
-  hy_array* low = hy_s_linear(s, dropped, a, NULL);
-  if (trained && dtype_of(a) == dtype_of(x))
-    return hy_s_addmm(s, y, low, hy_s_transpose(s, b, 0, 1), hy_int(1), hy_float(lora->scaling));
-  hy_array* update = as_dtype(s, hy_s_linear(s, low, b, NULL), dtype_of(x));
+  hy_array* dropped = as_dtype(s, drop_out(s, lora->dropout, x, draws), dtype_of(lora->a));
+  hy_array* low = hy_s_linear(s, dropped, lora->a, NULL);
+  hy_array* update = as_dtype(s, hy_s_linear(s, low, lora->b, NULL), dtype_of(x));
   return hy_s_add(s, y, update, hy_float(lora->scaling));
 }
 
@@ -72,13 +77,35 @@ static hy_array* multiply(hy_scope* s, const hy__linear* l, const hy__activation
   return hy_s_linear(s, in->x, l->weight, l->bias);
 }
 
+// With adapters in the type of x, of which `dropped` is what they read.
+static void apply_trained(hy_scope* s, const hy__linear* const* layers, int n, hy_array* a,
+                          hy_array* dropped, const hy__activations* in, hy_array** ys) {
+  hy_array *low = hy_s_linear(s, dropped, a, NULL), *bs[HY_MAX_OUTPUTS];
+  for (int i = 0; i < n; i++) {
+    ys[i] = s->status == HY_OK ? multiply(s, layers[i], in, dtype_of(in->x)) : NULL;
+    bs[i] = layers[i]->lora.train_b;
+  }
+  add_low_rank(s, ys, n, low, bs, layers[0]->lora.scaling);
+}
+
 hy_array* hy__linear_apply_to(hy_scope* s, const hy__linear* layer, const hy__activations* in,
                               hy__draws* draws) {
   if (s->status != HY_OK) return NULL;
+  const hy__lora* lora = &layer->lora;
   int mark = hy_scope_mark(s);
+  if (draws && lora->train_a) {
+    hy_array *x = drop_out(s, lora->dropout, in->x, draws), *y;
+    apply_trained(s, &layer, 1, lora->train_a, x, in, &y);
+    return hy_scope_pop(s, mark, y);
+  }
   hy_array* y = multiply(s, layer, in, dtype_of(in->x));
-  if (!layer->lora.a) return y;
-  return hy_scope_pop(s, mark, add_lora(s, &layer->lora, y, in->x, draws));
+  if (!lora->a) return y;
+  return hy_scope_pop(s, mark, add_lora(s, lora, y, in->x, draws));
+}
+
+void hy__linear_apply_joint(hy_scope* s, const hy__linear* const* layers, int n, hy_array* a,
+                            const hy__activations* in, hy_array** ys) {
+  apply_trained(s, layers, n, a, in->x, in, ys);
 }
 
 hy_array* hy__linear_apply(hy_scope* s, const hy__linear* layer, hy_array* x, hy__draws* draws) {

@@ -37,6 +37,10 @@ hy__activations hy__activations_for(hy_scope* s, const hy__linear* layer, hy_arr
 hy_array* hy__linear_apply(hy_scope* s, const hy__linear* layer, hy_array* x, hy__draws* draws);
 hy_array* hy__linear_apply_to(hy_scope* s, const hy__linear* layer, const hy__activations* x,
                               hy__draws* draws);
+// y of layers that read the same x and are trained together: `a` has the rows of their adapters' A,
+// one layer after the other (hy__tf_block).
+void hy__linear_apply_joint(hy_scope* s, const hy__linear* const* layers, int n, hy_array* a,
+                            const hy__activations* x, hy_array** ys);
 // In float32, whatever the weights' type: logits.
 hy_array* hy__linear_apply_f32(hy_scope* s, const hy__linear* layer, hy_array* x);
 

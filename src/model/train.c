@@ -325,16 +325,15 @@ static hy_status put(hy__trainer* t, const hy_array* array, const int32_t* value
   return status;
 }
 
-// What run_passes does, by one launch.
+// What run_passes does, by one launch. The loss is in t->mean when the device is done.
 static hy_status launch_pass(hy__trainer* t, const int32_t* tokens, const int32_t* targets,
-                             int64_t counted, double* loss) {
+                             int64_t counted) {
   float scale = (float)(1.0 / (double)counted);
   if (!t->graph) HY_TRY(capture_pass(t));
   HY_TRY(put(t, t->ids, tokens));
   HY_TRY(put(t, t->wanted, targets));
   HY_TRY(hy_upload(t->stream, hy_array_tensor(t->scale)->data, &scale, sizeof scale));
-  HY_TRY(hy_graph_launch(t->graph, t->stream));
-  return hy_array_item(t->stream, t->mean, loss);
+  return hy_graph_launch(t->graph, t->stream);
 }
 
 const hy_graph_report* hy__trainer_report(const hy__trainer* t) {
@@ -370,7 +369,7 @@ hy_status hy__trainer_step(hy__trainer* t, const int32_t* tokens, const int32_t*
   if (counted == 0)
     return hy_fail(HY_INVALID_ARGUMENT,
                    "none of the tokens of this step counts: there is nothing to learn from");
-  hy_status status = t->options.graph  ? launch_pass(t, tokens, targets, counted, loss)
+  hy_status status = t->options.graph  ? launch_pass(t, tokens, targets, counted)
                      : t->options.comm ? run_shared_passes(t, tokens, targets, counted, loss)
                                        : run_passes(t, true, tokens, targets, counted, loss);
   double norm = 0;
@@ -379,6 +378,8 @@ hy_status hy__trainer_step(hy__trainer* t, const int32_t* tokens, const int32_t*
     double bound = t->options.clip > 0 ? t->options.clip : INFINITY;
     status = hy_clip_grad_norm(t->stream, t->parameters.arrays, t->parameters.n, bound, &norm);
   }
+  // Not before: what the host prepares for clipping it does while the device computes.
+  if (status == HY_OK && t->options.graph) status = hy_array_item(t->stream, t->mean, loss);
   if (status == HY_OK && !(isfinite(*loss) && isfinite(norm)))
     status = hy_fail(
         HY_DEVICE_FAILED,

@@ -35,14 +35,23 @@ static hy_status take_any(void* context, const char* name, hy_array** slot, int 
   return add_parameter(context, name, *slot);
 }
 
-static hy_status take_adapter(void* context, const char* name, hy__linear* layer, int64_t out,
-                              int64_t in) {
+// All A come before all B, so that those of layers that read the same x are one matrix.
+static hy_status take_a(void* context, const char* name, hy__linear* layer, int64_t out,
+                        int64_t in) {
   char full[160];
   (void)out;
   (void)in;
   if (!layer->lora.a) return HY_OK;
   snprintf(full, sizeof full, "%s.lora_A", name);
-  HY_TRY(add_parameter(context, full, layer->lora.a));
+  return add_parameter(context, full, layer->lora.a);
+}
+
+static hy_status take_b(void* context, const char* name, hy__linear* layer, int64_t out,
+                        int64_t in) {
+  char full[160];
+  (void)out;
+  (void)in;
+  if (!layer->lora.b) return HY_OK;
   snprintf(full, sizeof full, "%s.lora_B", name);
   return add_parameter(context, full, layer->lora.b);
 }
@@ -136,11 +145,56 @@ static hy_status place_adapter(void* context, const char* name, hy__linear* laye
   (void)out;
   (void)in;
   if (!layer->lora.a) return HY_OK;
-  replace(&layer->lora.a, p->arrays[c->at]);
-  replace(&layer->lora.b, p->arrays[c->at + 1]);
-  replace(&layer->lora.train_a, p->leaves[c->at]);
-  replace(&layer->lora.train_b, p->leaves[c->at + 1]);
-  c->at += 2;
+  int a = c->at++, b = p->n / 2 + a;
+  replace(&layer->lora.a, p->arrays[a]);
+  replace(&layer->lora.b, p->arrays[b]);
+  replace(&layer->lora.train_a, p->leaves[a]);
+  replace(&layer->lora.train_b, p->leaves[b]);
+  return HY_OK;
+}
+
+// Whether one product of x serves the adapters of both layers, the second's A being behind the
+// first's.
+static bool trained_alike(const hy__linear* first, const hy__linear* second) {
+  const hy__lora *l = &first->lora, *m = &second->lora;
+  if (!l->train_a || !m->train_a || l->dropout > 0 || m->dropout > 0 || l->scaling != m->scaling)
+    return false;
+  const hy_tensor *a = hy_array_tensor(l->train_a), *b = hy_array_tensor(m->train_a);
+  return (const char*)a->data + hy_tensor_bytes(a) == (const char*)b->data &&
+         a->shape[1] == b->shape[1];
+}
+
+// The elements of all parameters from `at` on as a matrix.
+static hy_status matrix_at(hy_array* vector, int64_t at, int64_t rows, int64_t columns,
+                           hy_array** out) {
+  hy_array* piece;
+  HY_TRY(hy_array_slice(NULL, &piece, vector, 0, at, at + rows * columns, 1));
+  hy_status status = hy_array_view(NULL, out, piece, 2, (int64_t[]){rows, columns});
+  hy_array_release(piece);
+  return status;
+}
+
+// A of q, k and v as one leaf.
+static hy_status make_joint_leaf(hy__train_parameters* p, hy__tf_block* block) {
+  hy_array* vector = p->copy ? p->copy : p->flat;
+  const hy_tensor* all = hy_array_tensor(vector);
+  if (!trained_alike(&block->q, &block->k) || !trained_alike(&block->k, &block->v)) return HY_OK;
+  const hy__linear* layers[] = {&block->q, &block->k, &block->v};
+  const hy_tensor* first = hy_array_tensor(block->q.lora.train_a);
+  int64_t rows = 0, at = ((const char*)first->data - (const char*)all->data) /
+                         (int64_t)hy_dtype_size(all->dtype);
+  for (int i = 0; i < 3; i++) rows += hy_array_tensor(layers[i]->lora.train_a)->shape[0];
+  HY_TRY(matrix_at(vector, at, rows, first->shape[1], &block->train_qkv_a));
+  p->joint[p->n_joint++] = (hy__joint_leaf){hy_array_retain(block->train_qkv_a), at};
+  return hy_array_set_requires_grad(block->train_qkv_a, true);
+}
+
+static hy_status make_joint_leaves(hy__train_parameters* p, hy__transformer* model) {
+  int64_t n = model->config.n_layers;
+  p->joint = hy__calloc((size_t)n, sizeof *p->joint);
+  if (!p->joint)
+    return hy_fail(HY_OUT_OF_MEMORY, "no memory for a list of %lld layers", (long long)n);
+  for (int64_t i = 0; i < n; i++) HY_TRY(make_joint_leaf(p, &model->blocks[i]));
   return HY_OK;
 }
 
@@ -156,11 +210,13 @@ static hy_status forget_leaves(void* context, const char* name, hy__linear* laye
 }
 
 static hy_status take_adapters(hy__train_parameters* p, hy_tape* tape, hy__transformer* model) {
-  HY_TRY(hy__transformer_visit_linears(model, take_adapter, p));
+  HY_TRY(hy__transformer_visit_linears(model, take_a, p));
+  HY_TRY(hy__transformer_visit_linears(model, take_b, p));
   if (p->n == 0) return hy_fail(HY_INVALID_ARGUMENT, "the model has no adapters to train");
   HY_TRY(make_flat(p, tape));
   HY_TRY(make_leaves(p, tape, model->config.dtype));
-  return hy__transformer_visit_linears(model, place_adapter, &(placing){p, 0});
+  HY_TRY(hy__transformer_visit_linears(model, place_adapter, &(placing){p, 0}));
+  return make_joint_leaves(p, model);
 }
 
 static hy_status take_all(hy__train_parameters* p, hy_tape* tape, hy__transformer* model) {
@@ -197,6 +253,12 @@ static void release_list(hy_array** list, int n) {
 
 void hy__train_parameters_release(hy__train_parameters* p, hy__transformer* model) {
   hy__transformer_visit_linears(model, forget_leaves, NULL);
+  for (int64_t i = 0; i < model->config.n_layers; i++) replace(&model->blocks[i].train_qkv_a, NULL);
+  for (int i = 0; i < p->n_joint; i++) {
+    hy_array_set_requires_grad(p->joint[i].array, false);
+    hy_array_release(p->joint[i].array);
+  }
+  hy__mfree(p->joint);
   release_list(p->leaves, p->n);
   release_list(p->arrays, p->n);
   hy__mfree(p->names);
@@ -220,9 +282,24 @@ static hy_status set_grads(const hy__train_parameters* p, hy_array* const* array
   return HY_OK;
 }
 
+// Gradients of joint leaves are gathered where those of their parts are.
+static hy_status set_joint_grads(const hy__train_parameters* p) {
+  for (int i = 0; i < p->n_joint; i++) {
+    const hy__joint_leaf* j = &p->joint[i];
+    const hy_tensor* t = hy_array_tensor(j->array);
+    hy_array* part;
+    HY_TRY(matrix_at(p->pass, j->at, t->shape[0], t->shape[1], &part));
+    hy_status status = hy_array_set_grad(j->array, part);
+    hy_array_release(part);
+    HY_TRY(status);
+  }
+  return HY_OK;
+}
+
 void hy__train_parameters_begin_pass(hy_scope* s, hy__train_parameters* p) {
   hy_s_fill(s, p->pass, hy_int(0));
   HY_SCOPE_TRY(s, set_grads(p, p->leaves, p->pass));
+  HY_SCOPE_TRY(s, set_joint_grads(p));
 }
 
 void hy__train_parameters_add_pass(hy_scope* s, hy__train_parameters* p, hy_array* pass,

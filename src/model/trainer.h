@@ -4,11 +4,19 @@
 
 #include "model/train.h"
 
+// A matrix of several parameters that are consecutive, from element `at` of all of them on.
+typedef struct hy__joint_leaf {
+  hy_array* array;
+  int64_t at;
+} hy__joint_leaf;
+
 // What is trained. Adapters are consecutive in one array, and so are all gradients, so that
 // clearing, adding, clipping and stepping are one call each.
 typedef struct hy__train_parameters {
   hy_array** arrays;  // what is stepped and saved
   hy_array** leaves;  // what a pass reads: the arrays, or copies of them in the activations' type
+  hy__joint_leaf* joint;  // what a pass reads in place of some leaves
+  int n_joint;
   char (*names)[160];
   int n, capacity;
   hy_array* flat;  // adapters: the memory of `arrays`

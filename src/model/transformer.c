@@ -67,24 +67,34 @@ static qkv project_fused(const hy__tf_pass* p, const hy__tf_block* b, const hy__
                some_heads(p, all, v, end)};
 }
 
-// x as heads (N, heads, E), normed by head where there is a norm.
-static hy_array* project_heads(const hy__tf_pass* p, const hy__linear* layer,
-                               const hy__activations* in, hy_array* norm) {
-  hy_array* flat = hy__linear_apply_to(p->s, layer, in, p->draws);
+// A projection as heads (N, heads, E), normed by head where there is a norm.
+static hy_array* as_heads(const hy__tf_pass* p, hy_array* flat, hy_array* norm) {
   hy_array* heads =
       hy_s_view(p->s, flat, HY_SIZES(hy_s_size(p->s, flat, 0), -1, p->model->config.head_dim));
   return norm ? hy__tf_norm(p, heads, norm) : heads;
+}
+
+// With adapters that are trained: x meets their A in one product.
+static qkv project_joint(const hy__tf_pass* p, const hy__tf_block* b, const hy__activations* in) {
+  hy_array* ys[3];
+  hy__linear_apply_joint(p->s, (const hy__linear*[]){&b->q, &b->k, &b->v}, 3, b->train_qkv_a, in,
+                         ys);
+  return (qkv){rotate(p, as_heads(p, ys[0], b->q_norm)), rotate(p, as_heads(p, ys[1], b->k_norm)),
+               as_heads(p, ys[2], NULL)};
 }
 
 static qkv project(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x) {
   hy__activations in = hy__activations_for(p->s, &b->q, x, p->draws);
   if (use_fused(p, &b->qkv, (const hy__linear*[]){&b->q, &b->k, &b->v}, 3, x))
     return project_fused(p, b, &in);
+  if (p->draws && b->train_qkv_a) return project_joint(p, b, &in);
   int mark = hy_scope_mark(p->s);
-  hy_array* q = hy_scope_pop(p->s, mark, rotate(p, project_heads(p, &b->q, &in, b->q_norm)));
+  hy_array* q = hy__linear_apply_to(p->s, &b->q, &in, p->draws);
+  q = hy_scope_pop(p->s, mark, rotate(p, as_heads(p, q, b->q_norm)));
   mark = hy_scope_mark(p->s);
-  hy_array* k = hy_scope_pop(p->s, mark, rotate(p, project_heads(p, &b->k, &in, b->k_norm)));
-  return (qkv){q, k, project_heads(p, &b->v, &in, NULL)};
+  hy_array* k = hy__linear_apply_to(p->s, &b->k, &in, p->draws);
+  k = hy_scope_pop(p->s, mark, rotate(p, as_heads(p, k, b->k_norm)));
+  return (qkv){q, k, as_heads(p, hy__linear_apply_to(p->s, &b->v, &in, p->draws), NULL)};
 }
 
 hy_array* hy__tf_attend(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x) {

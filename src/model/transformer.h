@@ -21,6 +21,9 @@ typedef struct hy__tf_block {
   // Where the memory of q, k and v, and of gate and up, is contiguous (hy__transformer_fuse): for a
   // single token one product is faster than several.
   hy__linear qkv, gate_up;
+  // The A of q, k and v as one matrix, which passes of a trainer read where all three are trained
+  // alike; else NULL.
+  hy_array* train_qkv_a;
 } hy__tf_block;
 
 typedef struct hy__transformer {

@@ -240,6 +240,8 @@ static void add_cross_entropy(hy__case* c, int ndim, const int64_t* shape, const
   c->call.attrs.cross_entropy.reduction = (hy_reduction)hy__draw_int(c, 0, HY_REDUCTION_SUM);
   if (c->flavour == HY__FLAVOUR_GAPS) c->call.attrs.cross_entropy.reduction = HY_REDUCTION_NONE;
   c->call.attrs.cross_entropy.label_smoothing = hy__draw_bool(c) ? 0 : hy__draw_real(c, 0, 0.5);
+  bool half = hy_dtype_size(c->dtype) == 2;
+  c->call.attrs.cross_entropy.dtype = half && hy__draw_bool(c) ? HY_F32 : HY_NONE;
   if (hy_tensor_numel(labels) > 2)
     hy__store_i(HY_I64, hy__element(labels, 1), c->call.attrs.cross_entropy.ignore_index);
   hy_tensor* weight = add_maybe(c, 1, &classes);

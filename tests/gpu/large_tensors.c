@@ -142,7 +142,7 @@ static void vocabulary(void) {
             sums = MAKE(HY_F32, ROWS);
   float value = 0, each[ROWS];
   hy_attrs zero = {.value = {hy_int(5)}}, rows = {.reduce = {hy_one_dim(1), false}};
-  hy_attrs mean = {.cross_entropy = {-100, HY_REDUCTION_MEAN, 0}}, last = {.dim = {-1}};
+  hy_attrs mean = {.cross_entropy = {-100, HY_REDUCTION_MEAN, 0, HY_NONE}}, last = {.dim = {-1}};
   run(HY_OP_fill, 0, NULL, 1, &target, &zero);
   fill(&logits, 0.5);
   run(HY_OP_cross_entropy, 3, (hy_tensor[]){logits, target, hy_tensor_absent()}, 1, &loss, &mean);

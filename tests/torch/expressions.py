@@ -129,7 +129,9 @@ def arange(c):
 
 
 def cross_entropy(c, logits=None):
-    return F.cross_entropy(c.x[0] if logits is None else logits, c.x[1].long(), c.x[2],
+    logits = c.x[0] if logits is None else logits
+    loss = DTYPE.get(c.a.dtype, logits.dtype)
+    return F.cross_entropy(logits.to(loss), c.x[1].long(), None if c.x[2] is None else c.x[2].to(loss),
                            ignore_index=c.a.ignore_index, reduction=REDUCTION[c.a.reduction],
                            label_smoothing=c.a.label_smoothing)
 

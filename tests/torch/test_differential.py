@@ -386,7 +386,8 @@ def cross_entropy(name, d):
     target = indices(d, [n], c)
     weight = Operand(d, d.values([c], dtype).abs() + 0.1) if d.random() < 0.5 else None
     return [Operand(d, d.values([n, c], dtype) * d.choice([1, 30])), target, weight], {
-        "ignore_index": d.choice([-100, 0]), "reduction": d.randint(0, 2), "label_smoothing": d.choice([0.0, 0.1, 0.9])}
+        "ignore_index": d.choice([-100, 0]), "reduction": d.randint(0, 2), "label_smoothing": d.choice([0.0, 0.1, 0.9]),
+        "dtype": NAMES[0]}
 
 
 def convolution(name, d):

@@ -124,7 +124,8 @@ static void chunked_loss_equals_the_plain_one(void** state) {
         CHECK_OK(hy_array_linear_cross_entropy(b.tape, &l, x, w, target, -1, reduction, 3));
       } else {
         CHECK_OK(hy_array_linear(b.tape, &logits, x, w, NULL));
-        CHECK_OK(hy_array_cross_entropy(b.tape, &l, logits, target, NULL, -1, reduction, 0));
+        CHECK_OK(
+            hy_array_cross_entropy(b.tape, &l, logits, target, NULL, -1, reduction, 0, HY_NONE));
       }
       CHECK_OK(hy_array_mul_scalar(b.tape, &twice, l, hy_float(2)));
       CHECK_OK(hy_backward(b.tape, twice, NULL));

@@ -1,4 +1,6 @@
 // Cross entropy: reductions, weights, smoothing, ignored and wrong targets.
+#include <math.h>
+
 #include "reference_call.h"
 #include "support/check.h"
 
@@ -34,18 +36,18 @@ static void reduces_as_asked(void** state) {
   (void)state;
   float loss[2];
   hy_tensor none = hy_tensor_absent();
-  CHECK_OK(loss_of(loss, (hy_attrs_cross_entropy){-100, HY_REDUCTION_NONE, 0}, none));
+  CHECK_OK(loss_of(loss, (hy_attrs_cross_entropy){-100, HY_REDUCTION_NONE, 0, HY_NONE}, none));
   assert_floats(loss, log_2, 2 * log_2);
-  CHECK_OK(loss_of(loss, (hy_attrs_cross_entropy){-100, HY_REDUCTION_SUM, 0}, none));
+  CHECK_OK(loss_of(loss, (hy_attrs_cross_entropy){-100, HY_REDUCTION_SUM, 0, HY_NONE}, none));
   assert_floats(loss, 3 * log_2);
-  CHECK_OK(loss_of(loss, (hy_attrs_cross_entropy){-100, HY_REDUCTION_MEAN, 0}, none));
+  CHECK_OK(loss_of(loss, (hy_attrs_cross_entropy){-100, HY_REDUCTION_MEAN, 0, HY_NONE}, none));
   assert_floats(loss, 1.5f * log_2);
 }
 
 static void the_mean_is_weighted(void** state) {
   (void)state;
   float loss[1], weight[3] = {1, 3, 1};
-  CHECK_OK(loss_of(loss, (hy_attrs_cross_entropy){-100, HY_REDUCTION_MEAN, 0},
+  CHECK_OK(loss_of(loss, (hy_attrs_cross_entropy){-100, HY_REDUCTION_MEAN, 0, HY_NONE},
                    tensor(weight, HY_F32, 3)));
   assert_floats(loss, (log_2 + 3 * 2 * log_2) / 4);
 }
@@ -53,8 +55,8 @@ static void the_mean_is_weighted(void** state) {
 static void smoothing_mixes_all_classes(void** state) {
   (void)state;
   float loss[2];
-  CHECK_OK(
-      loss_of(loss, (hy_attrs_cross_entropy){-100, HY_REDUCTION_NONE, 0.3}, hy_tensor_absent()));
+  CHECK_OK(loss_of(loss, (hy_attrs_cross_entropy){-100, HY_REDUCTION_NONE, 0.3, HY_NONE},
+                   hy_tensor_absent()));
   assert_floats(loss, (0.7f + 0.1f * 5) * log_2, (0.7f * 2 + 0.1f * 5) * log_2);
 }
 
@@ -62,7 +64,7 @@ static void ignored_targets_count_for_nothing(void** state) {
   (void)state;
   float loss[1], slope[6], one = 1;
   target[0] = -100;
-  hy_attrs_cross_entropy mean = {-100, HY_REDUCTION_MEAN, 0};
+  hy_attrs_cross_entropy mean = {-100, HY_REDUCTION_MEAN, 0, HY_NONE};
   CHECK_OK(loss_of(loss, mean, hy_tensor_absent()));
   assert_floats(loss, 2 * log_2);
   CHECK_OK(slope_of(slope, mean, &one));
@@ -77,7 +79,7 @@ static void ignored_targets_count_for_nothing(void** state) {
 static void the_slope_is_probability_less_target(void** state) {
   (void)state;
   float slope[6], two = 2;
-  CHECK_OK(slope_of(slope, (hy_attrs_cross_entropy){-100, HY_REDUCTION_MEAN, 0}, &two));
+  CHECK_OK(slope_of(slope, (hy_attrs_cross_entropy){-100, HY_REDUCTION_MEAN, 0, HY_NONE}, &two));
   assert_floats(slope, 0.25f, 0.25f, -0.5f, 0.5f, -0.75f, 0.25f);
 }
 
@@ -86,7 +88,7 @@ static void classes_may_lie_in_the_middle(void** state) {
   // The rows of the set-up as columns of [1, 3, 2], and one of them alone as [3].
   float columns[6], loss[2];
   for (int i = 0; i < 6; i++) columns[i % 3 * 2 + i / 3] = logits[i];
-  hy_attrs attrs = ATTRS(.cross_entropy = {-100, HY_REDUCTION_NONE, 0});
+  hy_attrs attrs = ATTRS(.cross_entropy = {-100, HY_REDUCTION_NONE, 0, HY_NONE});
   hy_tensor none = hy_tensor_absent();
   CHECK_OK(run(HY_OP_cross_entropy, attrs, OUTPUTS(tensor(loss, HY_F32, 1, 2)),
                tensor(columns, HY_F32, 1, 3, 2), tensor(target, HY_I64, 1, 2), none));
@@ -99,7 +101,7 @@ static void classes_may_lie_in_the_middle(void** state) {
 static void refuses_targets_outside_the_classes(void** state) {
   (void)state;
   float loss[2] = {7, 7};
-  hy_attrs_cross_entropy attrs = {-100, HY_REDUCTION_NONE, 0};
+  hy_attrs_cross_entropy attrs = {-100, HY_REDUCTION_NONE, 0, HY_NONE};
   target[1] = 3;
   CHECK_FAILS(HY_INDEX, "target 3 is none of the 3", loss_of(loss, attrs, hy_tensor_absent()));
   target[1] = -1;
@@ -107,6 +109,22 @@ static void refuses_targets_outside_the_classes(void** state) {
   assert_floats(loss, 7, 7);
   attrs.label_smoothing = 2;
   CHECK_FAILS(HY_INVALID_ARGUMENT, "label_smoothing", loss_of(loss, attrs, hy_tensor_absent()));
+}
+
+// bf16 would have rounded log(3) = 1.0986 to 1.1016.
+static void a_loss_of_halves_may_be_f32(void** state) {
+  (void)state;
+  uint16_t zeros[3] = {0};
+  int64_t first = 0;
+  float loss = 0;
+  hy_attrs attrs = ATTRS(.cross_entropy = {-100, HY_REDUCTION_SUM, 0, HY_F32});
+  CHECK_OK(run(HY_OP_cross_entropy, attrs, OUTPUTS(scalar(&loss, HY_F32)),
+               tensor(zeros, HY_BF16, 3), scalar(&first, HY_I64), hy_tensor_absent()));
+  assert_true(fabsf(loss - 1.0986123f) < 1e-6f);
+  attrs.cross_entropy.dtype = HY_F16;
+  CHECK_FAILS(HY_DTYPE, "cannot be f16",
+              run(HY_OP_cross_entropy, attrs, OUTPUTS(scalar(&loss, HY_F16)),
+                  tensor(zeros, HY_BF16, 3), scalar(&first, HY_I64), hy_tensor_absent()));
 }
 
 int main(void) {
@@ -117,6 +135,7 @@ int main(void) {
       cmocka_unit_test_setup(ignored_targets_count_for_nothing, set_up),
       cmocka_unit_test_setup(the_slope_is_probability_less_target, set_up),
       cmocka_unit_test_setup(classes_may_lie_in_the_middle, set_up),
+      cmocka_unit_test_setup(a_loss_of_halves_may_be_f32, set_up),
       cmocka_unit_test_setup(refuses_targets_outside_the_classes, set_up),
   };
   return cmocka_run_group_tests_name("cross entropy", tests, NULL, NULL);

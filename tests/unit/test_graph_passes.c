@@ -190,6 +190,13 @@ static void test_fuse(void** state) {
   t = call(&b, HY_OP_softmax, 1, &t, (hy_attrs){.dim = {1}});
   y = unary(&b, HY_OP_log, unary(&b, HY_OP_neg, t));
   assert_int_equal(nodes_after(&b, &y, HY_PASS_FUSE, NULL), 3);
+  b = begin();  // two that read the same, for a softmax each
+  t = unary(&b, HY_OP_exp, b.x);
+  y = unary(&b, HY_OP_neg, b.x);
+  t = call(&b, HY_OP_softmax, 1, &t, (hy_attrs){.dim = {1}});
+  y = call(&b, HY_OP_softmax, 1, &y, (hy_attrs){.dim = {1}});
+  y = add(&b, t, y);
+  assert_int_equal(nodes_after(&b, &y, HY_PASS_FUSE, NULL), 4);
 }
 
 // Chains of sizes around the blocks they run in, with every way of broadcasting, on all threads.

@@ -1,8 +1,9 @@
 // Fusion: elementwise calls that feed one another become one chain, at the place of the last.
 //
-// A chain grows downwards from its first call. A call joins if it reads the result of a member and
-// the provider says that it runs the longer chain; the chain ends before the first other node that
-// depends on a member, since members move down past the nodes in between.
+// A chain grows downwards from its first call. A call joins if it reads the result of a member, or
+// what a member reads too, and the provider says that it runs the longer chain; the chain ends
+// before the first other node that depends on a member, since members move down past the nodes in
+// between.
 #include <string.h>
 
 #include "graph/passes/passes.h"
@@ -48,14 +49,23 @@ static int made_by(const growing* g, const hy__operand* o, const hy_tensor* t) {
   return -1;
 }
 
+// Whether the chain's input i, or any, is exactly this tensor.
+static bool is_input(const growing* g, int i, const hy__operand* o, const hy_tensor* t) {
+  return same_place(g->in_operand[i], o) && hy__same_view(&g->in[i], t);
+}
+
+static bool is_read(const growing* g, const hy__operand* o, const hy_tensor* t) {
+  for (int i = 0; i < g->chain.n_in; i++) {
+    if (is_input(g, i, o, t)) return true;
+  }
+  return false;
+}
+
 // ---- the chain of the members ----
 
 static bool add_input(growing* g, const hy__operand* o, const hy_tensor* t, int32_t* index) {
-  for (int i = 0; i < g->chain.n_in; i++) {
-    if (same_place(g->in_operand[i], o) && hy__same_view(&g->in[i], t)) {
-      *index = i;
-      return true;
-    }
+  for (*index = 0; *index < g->chain.n_in; ++*index) {
+    if (is_input(g, *index, o, t)) return true;
   }
   if (g->chain.n_in == HY_CHAIN_TENSORS) return false;
   g->in[g->chain.n_in] = *t;
@@ -163,8 +173,10 @@ static bool try_join(growing* g, int index) {
   if (node->provider != member(g, 0)->provider) return false;
   bool reduces = is_reduction(&node->call), linked = false;
   if (!reduces && !same_shape(&node->call.out[0], &g->chain)) return false;
-  for (int k = 0; k < node->call.n_in; k++)
-    linked = linked || made_by(g, hy__input_operand(node, k), &node->call.in[k]) >= 0;
+  for (int k = 0; k < node->call.n_in; k++) {
+    const hy__operand* o = hy__input_operand(node, k);
+    linked = linked || made_by(g, o, &node->call.in[k]) >= 0 || is_read(g, o, &node->call.in[k]);
+  }
   if (!linked) return false;
   g->members[g->n++] = index;
   if (!describe(g)) {

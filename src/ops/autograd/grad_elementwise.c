@@ -119,9 +119,10 @@ HY__RULE(sub, 0, 0) {
 }
 
 // y = a b                                    da = dy b, db = dy a
+// db first: where a graph computes a again, as it does silu(x) of silu(x) y, one kernel makes both.
 HY__RULE(mul, IN(1), IN(0)) {
-  if (g_wants(g, 0)) g_give(g, 0, g_mul(g, g->dy, g_in(g, 1)));
   if (g_wants(g, 1)) g_give(g, 1, g_mul(g, g->dy, g_in(g, 0)));
+  if (g_wants(g, 0)) g_give(g, 0, g_mul(g, g->dy, g_in(g, 1)));
 }
 
 // y = a / b                                  da = dy / b, db = -dy a / b^2; rounded: 0

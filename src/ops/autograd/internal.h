@@ -117,7 +117,8 @@ struct hy_tape {
 // Rules of what is not in the op table; ops/internal.h declares those of its grad column.
 extern const hy__grad_rule hy__grad_reshape, hy__grad_permute, hy__grad_flip, hy__grad_expand,
     hy__grad_window;
-extern const hy__grad_rule hy__grad_checkpoint, hy__grad_linear_cross_entropy;
+extern const hy__grad_rule hy__grad_checkpoint, hy__grad_linear_cross_entropy,
+    hy__grad_add_low_rank;
 
 // ---- arrays ----
 

@@ -20,35 +20,19 @@ static hy_array* cast(hy_scope* s, hy_array* x, hy_dtype dtype) {
   return !x || x->view.dtype == dtype ? x : hy_s_cast(s, x, dtype);
 }
 
-// Adds the loss of these logits. Those of a narrower type are widened, so that the loss has the
-// type it is to have, a few rows at a time: the copy would be twice as large as the logits
-// themselves.
-static void add_loss(hy_scope* s, const loss_job* job, hy_array* logits, hy_array* target) {
-  enum { WIDE_ROWS = 128 };
-  int64_t rows = hy_s_size(s, logits, 0);
-  int64_t step = logits && logits->view.dtype == job->loss_dtype ? rows : WIDE_ROWS;
-  for (int64_t start = 0; start < rows && s->status == HY_OK; start += step) {
-    int64_t stop = start + step < rows ? start + step : rows;
-    int mark = hy_scope_mark(s);
-    hy_array* wide = cast(s, hy_s_slice(s, logits, 0, start, stop, 1), job->loss_dtype);
-    hy_array* wanted = hy_s_slice(s, target, 0, start, stop, 1);
-    hy_s_add_into(s, job->loss,
-                  hy_s_cross_entropy(s, wide, wanted, NULL, job->ignore, HY_REDUCTION_SUM, 0));
-    hy_scope_pop(s, mark, NULL);
-  }
-}
-
 // The rows [start, stop): adds to the loss, fills in dx, adds to dweight.
 static void add_rows(hy_scope* s, const loss_job* job, int64_t start, int64_t stop) {
   hy_array* x = hy_s_slice(s, job->x, 0, start, stop, 1);
   hy_array* target = hy_s_slice(s, job->target, 0, start, stop, 1);
   hy_array* logits = hy_s_linear(s, x, job->weight, NULL);
-  add_loss(s, job, logits, target);
+  hy_s_add_into(s, job->loss,
+                hy_s_cross_entropy(s, logits, target, NULL, job->ignore, HY_REDUCTION_SUM, 0,
+                                   job->loss_dtype));
   if (!job->dx && !job->dweight) return;
   hy_dtype dtype = job->x->view.dtype;
   hy_array* one = hy_s_fill(s, hy_s_empty(s, dtype, 0, NULL), hy_int(1));
   // The logits are not needed any more: their gradient takes their memory.
-  const hy_attrs sum = {.cross_entropy = {job->ignore, HY_REDUCTION_SUM, 0}};
+  const hy_attrs sum = {.cross_entropy = {job->ignore, HY_REDUCTION_SUM, 0, HY_NONE}};
   hy_s_apply_into(s, HY_OP_cross_entropy_backward, (hy_array*[]){logits, target, NULL, one}, 4,
                   &sum, logits);
   if (job->dx)

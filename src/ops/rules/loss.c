@@ -45,12 +45,18 @@ hy_status hy__shape_cross_entropy_backward(const hy_call* call, hy_tensor* out) 
   return HY_OK;
 }
 
-// One floating type, and targets that are indices.
+// One floating type, but for a loss in f32 of logits of 16 bits, and targets that are indices.
 hy_status hy__dtype_loss(const hy_call* call, hy_tensor* out) {
+  hy_dtype logits = call->in[0].dtype, loss = call->attrs.cross_entropy.dtype;
   HY_TRY(hy__check_dtypes(call, 0, 1));
   HY_TRY(hy__check_index_dtype(call, 1));
-  for (int i = 2; i < call->n_in; i++)
-    HY_TRY(hy__check_dtypes_among(call, i, i + 1, HY_DTYPE_BIT(call->in[0].dtype)));
-  out->dtype = call->in[0].dtype;
+  HY_TRY(hy__check_dtypes_among(call, 2, 3, HY_DTYPE_BIT(logits)));
+  if (loss == HY_NONE) loss = logits;
+  if (loss != logits && (loss != HY_F32 || hy_dtype_size(logits) != 2))
+    return hy__call_fail(call, HY_DTYPE, "the loss of %s logits cannot be %s",
+                         hy_dtype_name(logits), hy_dtype_name(loss));
+  bool is_backward = call->n_in > 3;
+  if (is_backward) HY_TRY(hy__check_dtypes_among(call, 3, 4, HY_DTYPE_BIT(loss)));
+  out->dtype = is_backward ? logits : loss;
   return HY_OK;
 }

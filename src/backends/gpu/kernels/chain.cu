@@ -6,6 +6,7 @@
 //
 // options: -DT=bf16 -DSTRIDED=1 -DINPUTS=2 -DSTEPS=2 -DSTEP0=27441 -DSTEP1=42352
 // options: -DT=f32 -DSTRIDED=0 -DINPUTS=3 -DSTEPS=2 -DSTEP0=42450 -DSTEP1=103361
+// options: -DT=bf16 -DSTRIDED=0 -DINPUTS=3 -DSTEPS=4 -DSTEP0=27440 -DSTEP1=42531 -DSTEP2=42560 -DSTEP3=103142
 #include "params.h"
 #include "sigmoid.cuh"
 
@@ -14,6 +15,9 @@
 #endif
 #ifndef STEP2
 #define STEP2 0
+#endif
+#ifndef STEP3
+#define STEP3 0
 #endif
 
 typedef traits<T>::math M;
@@ -30,7 +34,7 @@ DEVICE M apply(int op, M x, M y) {
 }
 
 KERNEL void chain(hy_chain_tensors c) {
-  constexpr int steps[] = {STEP0, STEP1, STEP2};
+  constexpr int steps[] = {STEP0, STEP1, STEP2, STEP3};
   GRID_STRIDE(i, c.n / N) {
     const i64 row = STRIDED ? i / c.columns : 0, column = STRIDED ? i % c.columns : i;
     V value[STEPS + INPUTS];  // results from the last to the first, then inputs

@@ -1,11 +1,12 @@
-// Chains of elementwise calls as one kernel: the gate of an MLP and its gradient, silu(x) y and
-// silu'(x) (dy y). Only where tensors are so large that one kernel is worth compiling for a chain.
+// Chains of elementwise calls as one kernel: the gate of an MLP, silu(x) y, and its two gradients,
+// silu'(x) (dy y) and dy silu(x). Only where tensors are so large that one kernel is worth
+// compiling for a chain.
 #include <stdio.h>
 
 #include "backends/gpu/gpu.h"
 #include "backends/gpu/kernels/params.h"
 
-enum { LEAST_ELEMENTS = 1 << 16, MOST_STEPS = 3 };
+enum { LEAST_ELEMENTS = 1 << 16, MOST_STEPS = 4 };
 
 // Whether a tensor has the chain's shape and is one row of vectors, or rows of them: *row is how
 // many vectors apart these begin, 0 where the tensor is contiguous.
