@@ -1,6 +1,6 @@
 """PyTorch on npu over the cuda backend against PyTorch's own cuda device, eager both, in one run, in turns, on one GPU.
 
-    HALYARD_BACKEND=cuda python bench/torch_cuda.py [--layers 24] [--rounds 10] [--ops]
+    HALYARD_BACKEND=cuda python bench/torch_cuda.py [--layers 24] [--rounds 10] [--lora] [--ops]
 
 A model of Qwen2.5-0.5B's shape in bf16: forward passes and a LoRA step (forward, backward, AdamW). Prints the least time of
 the rounds and the time until the host had enqueued everything: where the two are near each other, the host is what is measured.
@@ -105,7 +105,8 @@ class Worker:
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait()
+        if status := self.process.wait():
+            raise SystemExit(f"a worker ended badly: exit status {status}")
 
 
 def work(options):
@@ -203,6 +204,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--lora", action="store_true", help="LoRA steps alone")
     parser.add_argument("--ops", action="store_true")
     parser.add_argument("--plain", action="store_true", help="without transformers")
     parser.add_argument("--worker", choices=("cuda", "npu"), help="what this script starts for LoRA steps")
@@ -218,6 +220,8 @@ def main():
         print("  " + note)
     for worker in workers.values():
         worker.close()
+    if options.lora:
+        return
     import torch_halyard
 
     kind, words = kind_of(options)
