@@ -1,6 +1,6 @@
 """PyTorch on npu over the cuda backend against PyTorch's own cuda device, eager both, in one run, in turns, on one GPU.
 
-    HALYARD_BACKEND=cuda python bench/torch_cuda.py [--layers 24] [--rounds 10] [--ops]
+    HALYARD_BACKEND=cuda python bench/torch_cuda.py [--layers 24] [--rounds 10] [--lora] [--ops]
 
 A model of Qwen2.5-0.5B's shape in bf16: forward passes and a LoRA step (forward, backward, AdamW). Prints the least time of
 the rounds and the time until the host had enqueued everything: where the two are near each other, the host is what is measured.
@@ -89,15 +89,14 @@ def forward(models, batch, tokens):
 class Worker:
     """A process that takes LoRA steps on one device, each when it is told to."""
 
-    def __init__(self, device, options, batch, tokens):
-        command = [sys.executable, os.path.abspath(__file__), "--worker", device, "--layers", str(options.layers), "--batch", str(batch),
-                   "--tokens", str(tokens)] + ["--plain"] * options.plain
+    def __init__(self, device, options):
+        command = [sys.executable, os.path.abspath(__file__), "--worker", device, "--layers", str(options.layers)] + ["--plain"] * options.plain
         environment = dict(os.environ, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
         self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def step(self):
-        """(whole time, the host's part of it, loss)"""
-        self.process.stdin.write("step\n")
+    def step(self, batch, tokens):
+        """[whole time, the host's part of it, that of forward, backward and optimizer, loss]"""
+        self.process.stdin.write(f"{batch} {tokens}\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
@@ -106,7 +105,8 @@ class Worker:
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait()
+        if status := self.process.wait():
+            raise SystemExit(f"a worker ended badly: exit status {status}")
 
 
 def work(options):
@@ -116,35 +116,37 @@ def work(options):
         import torch_halyard  # noqa: F401  registers the device
     torch.manual_seed(0)
     host = add_lora(kind_of(options)[0](options.layers, SHAPE).to(torch.bfloat16).eval())
-    ids = torch.randint(0, 1000, (options.batch, options.tokens)).to(device)
     model = host.to(device)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
-    for _ in sys.stdin:
+    for line in sys.stdin:
+        torch.manual_seed(1)
+        ids = torch.randint(0, 1000, tuple(map(int, line.split()))).to(device)
         WAIT[device]()
-        start = time.perf_counter()
+        marks = [time.perf_counter()]
         logits = model(ids)
         loss = F.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]).float(), ids[:, 1:].reshape(-1))
+        marks.append(time.perf_counter())
         optimizer.zero_grad()
         loss.backward()
+        marks.append(time.perf_counter())
         optimizer.step()
-        enqueued = time.perf_counter() - start
+        marks.append(time.perf_counter())
         WAIT[device]()
-        print(json.dumps([time.perf_counter() - start, enqueued, loss.item()]), flush=True)
+        whole = time.perf_counter() - marks[0]
+        print(json.dumps([whole, marks[-1] - marks[0], *(b - a for a, b in zip(marks, marks[1:])), loss.item()]), flush=True)
 
 
-def lora_steps(options, batch, tokens):
-    workers = {device: Worker(device, options, batch, tokens) for device in ("cuda", "npu")}
+def lora_steps(workers, rounds, batch, tokens):
     for _ in range(3):
-        losses = {device: worker.step()[2] for device, worker in workers.items()}
+        losses = {device: worker.step(batch, tokens)[-1] for device, worker in workers.items()}
     cuda, npu = losses["cuda"], losses["npu"]
     assert abs(cuda - npu) < 0.05 * abs(cuda), f"losses {cuda} and {npu}"
     best = {}
-    for _ in range(options.rounds):
+    for _ in range(rounds):
         for device, worker in workers.items():
-            best[device] = min(best.get(device, (1e9, 0)), tuple(worker.step()[:2]))
-    for worker in workers.values():
-        worker.close()
-    return best, f"third losses {cuda:.4f} and {npu:.4f}"
+            best[device] = min(best.get(device, [1e9]), worker.step(batch, tokens))
+    parts = "; ".join(f"{device} " + ", ".join(f"{t * 1e3:.2f}" for t in times[2:5]) for device, times in best.items())
+    return {device: times[:2] for device, times in best.items()}, f"losses {cuda:.4f} and {npu:.4f}; host's ms in forward, backward, AdamW: {parts}"
 
 
 def single_ops(rounds):
@@ -202,20 +204,24 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--lora", action="store_true", help="LoRA steps alone")
     parser.add_argument("--ops", action="store_true")
     parser.add_argument("--plain", action="store_true", help="without transformers")
     parser.add_argument("--worker", choices=("cuda", "npu"), help="what this script starts for LoRA steps")
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--tokens", type=int, default=128)
     options = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)  # a run that is cut short leaves what it has measured
     if options.worker:
         work(options)
         return
+    workers = {device: Worker(device, options) for device in ("cuda", "npu")}
     for batch, tokens in ((1, 128), (4, 512)):
-        best, note = lora_steps(options, batch, tokens)
+        best, note = lora_steps(workers, options.rounds, batch, tokens)
         show(f"LoRA step of {batch} x {tokens}, {options.layers} layers", best)
         print("  " + note)
+    for worker in workers.values():
+        worker.close()
+    if options.lora:
+        return
     import torch_halyard
 
     kind, words = kind_of(options)

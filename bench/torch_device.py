@@ -12,6 +12,7 @@ import time
 
 import torch
 import torch_halyard
+from plain_qwen2 import add_lora
 
 clock = time.perf_counter
 
@@ -97,26 +98,27 @@ def compiled(layers, dtype, rounds):
     for name, shape in shapes.items():
         eager = Qwen2ForCausalLM(Qwen2Config(**shape)).to(dtype).to("npu")
         fast = torch.compile(eager, backend="halyard")
-        for tokens in (1, 128):
+        for tokens, kept in (1, 1), (128, 1), (128, 0):
             ids = torch.randint(0, 500, (1, tokens)).to("npu")
 
             def forward(model):
                 with torch.no_grad():
-                    model(ids, use_cache=False, logits_to_keep=1).logits.argmax(-1).item()
+                    model(ids, use_cache=False, logits_to_keep=kept).logits[0, -1].argmax(-1).item()
 
             for _ in range(2):
                 forward(fast)
-            compare(f"{name}, forward of {tokens}", *least([lambda: forward(eager), lambda: forward(fast)], rounds))
+            compare(f"{name}, {tokens} to {'the last' if kept else 'all'} logits", *least([lambda: forward(eager), lambda: forward(fast)], rounds))
 
         def step(model):
             eager.zero_grad()
             model(ids, labels=ids, use_cache=False).loss.backward()
             torch.npu.synchronize()
 
-        if name == "tiny":
-            for _ in range(2):
-                step(fast)
-            compare(f"{name}, forward and backward", *least([lambda: step(eager), lambda: step(fast)], rounds))
+        if name != "tiny":
+            add_lora(eager)
+        for _ in range(2):
+            step(fast)
+        compare(f"{name}, {'LoRA' if name != 'tiny' else 'training'} step", *least([lambda: step(eager), lambda: step(fast)], rounds))
     splits = [split for graph in torch_halyard.compile_report() for split in graph["splits"]]
     print("split by:", splits or "nothing")
 

@@ -22,11 +22,12 @@ def train(model, device, data, target, optimizer, steps=6):
     return losses, {name: value.cpu() for name, value in model.state_dict().items()}
 
 
+# Adam divides by the gradient's size: with an eps near the gradients' rounding, the smallest of them would decide the comparison.
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3),
     "sgd_fused": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, fused=True),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2),
-    "adamw_fused": lambda p: torch.optim.AdamW(p, lr=1e-2, fused=True),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, eps=1e-5),
+    "adamw_fused": lambda p: torch.optim.AdamW(p, lr=1e-2, eps=1e-5, fused=True),
 }
 
 

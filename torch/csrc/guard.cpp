@@ -3,6 +3,7 @@
 #include <torch/csrc/api/include/torch/version.h>
 
 #include "allocator.h"
+#include "autograd.h"
 #include "runtime.h"
 #include "stream_error.h"
 #include "types.h"
@@ -42,7 +43,10 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getNewStream(c10::Device device, int) const override {
     return new_stream(index_of(device));
   }
-  c10::Stream exchangeStream(c10::Stream stream) const override { return exchange_stream(stream); }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    note_backward();
+    return exchange_stream(stream);
+  }
   bool queryStream(const c10::Stream& stream) const override {
     auto& slot = slot_of(stream);
     std::lock_guard<std::mutex> lock(slot.mutex);

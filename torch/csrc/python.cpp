@@ -5,6 +5,7 @@
 
 #include <sstream>
 
+#include "autograd.h"
 #include "generator.h"
 #include "graph.h"
 #include "native.h"
@@ -56,6 +57,10 @@ EXPORT const char* torch_halyard_absence() {
 
 EXPORT int torch_halyard_in_bad_fork() {
   return in_bad_fork();
+}
+
+EXPORT int torch_halyard_settle_autograd() {
+  return settle_autograd();
 }
 
 EXPORT const char* torch_halyard_fallbacks() {

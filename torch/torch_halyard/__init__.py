@@ -5,6 +5,7 @@ HALYARD_BACKEND or HALYARD_DEVICES choose what npu:0, npu:1 ... are. Where torch
 these is set, the device waits for `import torch_halyard`: torch has one accelerator a process.
 """
 
+import atexit
 import os
 import sys
 from importlib.metadata import version as _version
@@ -57,6 +58,7 @@ def _register():
             return
         raise RuntimeError(f"torch.{device_name} is there already; HALYARD_TORCH_DEVICE chooses another name")
     _library.load()
+    atexit.register(_library.shim().torch_halyard_settle_autograd)
     torch.utils.rename_privateuse1_backend(device_name)
     _library.shim().torch_halyard_device_named()
     from torch_halyard import npu, patches

@@ -24,7 +24,9 @@ enum { HY__MAPS(HY__AS_COST) };
 #define USE(m, rows, name) ((m)->map = (rows)->name, (m)->cost = COST_##name)
 
 static void map_power(const hy__rows* rows, double exponent, hy__mapping* m) {
-  if (exponent == 2)
+  if (exponent == 1)
+    USE(m, rows, scale);  // by 1
+  else if (exponent == 2)
     USE(m, rows, square);
   else if (exponent == 3)
     USE(m, rows, cube);
