@@ -136,6 +136,7 @@ static void multiplies_by_group(void** state) {
     check(dtype, 768, 32, 128, M, N);
     check(dtype, 768, 32, 32, 1, N);
     check(dtype, 768, 768, 128, 15, 33);
+    check(dtype, 160, 32, 32, M, N);   // two steps at a time, and one
     check(dtype, 288, 96, 288, M, 1);  // steps of 48
     check(dtype, 36, 36, 12, 5, N);    // steps of 12
     check(dtype, 4, 4, 4, M, N);
