@@ -642,6 +642,7 @@ static void correctness(void) {
     }
     fused(h, HY_I8, 64, 40000, 128, false, false);  // larger tiles
     fused(h, h, 1, 3000, 896, true, true);          // several rounds of a warp
+    fused(h, HY_I8, 1, 3000, 896, true, true);
     fused(h, h, 1, 20000, 128, true, false);
     fused(h, HY_I8, 1, 20000, 128, true, false);  // tiles of a warp alone
     fused(h, HY_I4, 2, 20000, 256, true, false);
@@ -651,6 +652,8 @@ static void correctness(void) {
     decode(h, 1, 65, 14, 2, 64);
     decode(h, 3, 700, 14, 2, 64);
     decode(h, 2, 333, 24, 2, 128);
+    decode(h, 2, 500, 16, 2, 128);
+    decode(h, 1, 9000, 14, 2, 64);  // parts of several passes
     decode(h, 40, 130, 4, 4, 40);
     paged(h, 3, 1, 700, 14, 2, 64, 16);
     paged(h, 2, 5, 333, 8, 8, 128, 16);

@@ -2,18 +2,18 @@
 // block, a row or two of the weight for each warp, bias, SiLU gate and residual in the epilogue.
 //
 // The weight's first lines come into registers before the kernel waits for the one that makes x (see
-// dependent.cuh): memory does not idle between kernels. (What follows could come into L2 as well; it
-// is slower so, 471 against 455 us a token of Qwen2.5-0.5B on an H200.) The norm's factor is applied
-// to the sums, so that x passes through shared memory once.
+// dependent.cuh): memory does not idle between kernels. The norm's factor is applied to the sums, so
+// that x passes through shared memory once.
 //
-// options: -DT=bf16 -DW=bf16 -DDEPTH=896 -DROWS=1 -DPER=2 -DGATED=0 -DLOOP=1 -DNORM=1
-// options: -DT=bf16 -DW=bf16 -DDEPTH=896 -DROWS=1 -DPER=2 -DGATED=1 -DLOOP=1 -DNORM=1
-// options: -DT=bf16 -DW=bf16 -DDEPTH=4864 -DROWS=4 -DPER=1 -DGATED=0 -DLOOP=0 -DNORM=0
-// options: -DT=f32 -DW=f32 -DDEPTH=896 -DROWS=2 -DPER=1 -DGATED=0 -DLOOP=0 -DNORM=1
-// options: -DT=bf16 -DW=i8 -DDEPTH=4864 -DROWS=1 -DPER=1 -DGATED=0 -DLOOP=1 -DNORM=0
-// options: -DT=f16 -DW=i4 -DDEPTH=896 -DROWS=1 -DPER=2 -DGATED=1 -DLOOP=1 -DNORM=1
-// PER: rows of the weight that a warp takes at once (gated: row n of either half). LOOP: warps take
-// several, and load the next while they compute.
+// options: -DT=bf16 -DW=bf16 -DDEPTH=896 -DROWS=1 -DPER=2 -DGATED=0 -DHELD=1 -DLOOP=1 -DNORM=1
+// options: -DT=bf16 -DW=bf16 -DDEPTH=896 -DROWS=1 -DPER=2 -DGATED=1 -DHELD=2 -DLOOP=0 -DNORM=1
+// options: -DT=bf16 -DW=bf16 -DDEPTH=4864 -DROWS=4 -DPER=1 -DGATED=0 -DHELD=1 -DLOOP=0 -DNORM=0
+// options: -DT=f32 -DW=f32 -DDEPTH=896 -DROWS=2 -DPER=1 -DGATED=0 -DHELD=1 -DLOOP=0 -DNORM=1
+// options: -DT=bf16 -DW=i8 -DDEPTH=4864 -DROWS=1 -DPER=1 -DGATED=0 -DHELD=1 -DLOOP=1 -DNORM=0
+// options: -DT=f16 -DW=i4 -DDEPTH=896 -DROWS=1 -DPER=2 -DGATED=1 -DHELD=2 -DLOOP=0 -DNORM=1
+// PER: rows of the weight in a group (gated: row n of either half). HELD: groups that a warp takes at
+// once, which meet the same x out of shared memory. LOOP: warps take several times as many, and load
+// the next while they compute.
 #include "params.h"
 #include "dependent.cuh"
 #include "quantized_types.cuh"
@@ -167,17 +167,37 @@ struct spread {
 
 // ---- The kernel ----
 
-// Grid: blocks of 4 warps, which take groups of PER rows in turn.
+// What a lane adds to the sums that it finishes.
+struct addends {
+  f32 bias, bias_up, residual;
+};
+DEVICE addends read_addends(const hy_fused_linear& p, i64 n, int m, bool mine) {
+  addends a = {0, 0, 0};
+  if (mine && p.bias) {
+    a.bias = to<f32>(((const T*)p.bias)[n]);
+    if (GATED) a.bias_up = to<f32>(((const T*)p.bias)[p.n + n]);
+  }
+  if (mine && p.residual) a.residual = to<f32>(((const T*)p.residual)[m * p.residual_row + n]);
+  return a;
+}
+
+DEVICE void load_all(const hy_fused_linear& p, int group, int groups, int step, int lane, held* h) {
+#pragma unroll
+  for (int i = 0; i < HELD; i++)
+    if (group + i * step < groups) load(p, group + i * step, lane, h + i);
+}
+
+// Grid: blocks of 4 warps, which take HELD groups of PER rows in turn.
 KERNEL void __launch_bounds__(WARPS* HY_WARP, STEPS > 12 ? 4 : 5) fused_gemv(hy_fused_linear p) {
   extern __shared__ float4 shared[];  // [ROWS][QUADS][LINES]
   __shared__ f32 squares[ROWS][WARPS];
   const int warp = threadIdx.x / HY_WARP, lane = threadIdx.x % HY_WARP;
   const int groups = GATED ? p.n : (p.rows + PER - 1) / PER, step = gridDim.x * WARPS;
   int group = blockIdx.x * WARPS + warp;
-  launch_dependents();
   if (!p.early) wait_for_previous();
-  held now;
-  if (group < groups) load(p, group, lane, &now);
+  held now[HELD];
+  load_all(p, group, groups, step, lane, now);
+  launch_dependents();
   spread norm;
   if (NORM) norm.load((const T*)p.norm);
   if (p.early) wait_for_previous();
@@ -206,20 +226,20 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP, STEPS > 12 ? 4 : 5) fused_gemv(hy_
 
   const int outs = GATED ? 1 : PER;
   const int r = lane / ROWS, m = lane % ROWS;  // what this lane finishes
-  for (; group < groups; group += step) {
-    held next;
-    if (LOOP && group + step < groups) load(p, group + step, lane, &next);
-    const i64 n = (i64)group * outs + r;
-    const bool mine = r < outs && m < p.m && n < p.n;
-    f32 bias = 0, bias_up = 0, residual = 0;
-    if (mine && p.bias) {
-      bias = to<f32>(((const T*)p.bias)[n]);
-      if (GATED) bias_up = to<f32>(((const T*)p.bias)[p.n + n]);
-    }
-    if (mine && p.residual) residual = to<f32>(((const T*)p.residual)[m * p.residual_row + n]);
-    f32 sum[PER][ROWS];
+  for (; group < groups; group += HELD * step) {
+    held next[HELD];
+    if (LOOP) load_all(p, group + HELD * step, groups, step, lane, next);
+    addends add[HELD];
+    bool mine[HELD];
 #pragma unroll
-    for (int i = 0; i < PER * ROWS; i++) sum[i / ROWS][i % ROWS] = 0;
+    for (int h = 0; h < HELD; h++) {
+      const i64 n = (i64)(group + h * step) * outs + r;
+      mine[h] = r < outs && m < p.m && n < p.n;
+      add[h] = read_addends(p, n, m, mine[h]);
+    }
+    f32 sum[HELD][PER][ROWS];
+#pragma unroll
+    for (int i = 0; i < HELD * PER * ROWS; i++) sum[i / ROWS / PER][i / ROWS % PER][i % ROWS] = 0;
 #pragma unroll
     for (int i = 0; i < STEPS; i++) {
       int at = i * HY_WARP + lane;
@@ -229,32 +249,40 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP, STEPS > 12 ? 4 : 5) fused_gemv(hy_
 #pragma unroll
       for (int k = 0; k < ROWS; k++) {
         if (k >= p.m) break;
-        f32 value = dot((const W*)0, now.w[i], x + k * QUADS * LINES);
-        if (SCALED) value *= now.scale[i];
-        if (second)
-          sum[PER - 1][k] += value;
-        else
-          sum[0][k] += value;
+#pragma unroll
+        for (int h = 0; h < HELD; h++) {
+          f32 value = dot((const W*)0, now[h].w[i], x + k * QUADS * LINES);
+          if (SCALED) value *= now[h].scale[i];
+          if (second)
+            sum[h][PER - 1][k] += value;
+          else
+            sum[h][0][k] += value;
+        }
       }
     }
-    f32 first = 0, up = 0;
 #pragma unroll
-    for (int i = 0; i < PER * ROWS; i++) {
-      f32 all = warp_reduce<add_op>(sum[i / ROWS][i % ROWS]) * factor[i % ROWS];
-      if (GATED && i / ROWS == 1 && i % ROWS == m) up = all;
-      if ((GATED ? 0 : r) == i / ROWS && i % ROWS == m) first = all;
+    for (int h = 0; h < HELD; h++) {
+      f32 first = 0, up = 0;
+#pragma unroll
+      for (int i = 0; i < PER * ROWS; i++) {
+        f32 all = warp_reduce<add_op>(sum[h][i / ROWS][i % ROWS]) * factor[i % ROWS];
+        if (GATED && i / ROWS == 1 && i % ROWS == m) up = all;
+        if ((GATED ? 0 : r) == i / ROWS && i % ROWS == m) first = all;
+      }
+      first += add[h].bias;
+      if (GATED) first = first / (1 + __expf(-first)) * (up + add[h].bias_up);
+      first += add[h].residual;
+      const i64 n = (i64)(group + h * step) * outs + r;
+      if (mine[h] && p.wide)
+        ((f32*)p.out)[m * p.out_row + n] = first;
+      else if (mine[h])
+        ((T*)p.out)[m * p.out_row + n] = from<T>(first);
     }
-    first += bias;
-    if (GATED) first = first / (1 + __expf(-first)) * (up + bias_up);
-    first += residual;
-    if (mine && p.wide)
-      ((f32*)p.out)[m * p.out_row + n] = first;
-    else if (mine)
-      ((T*)p.out)[m * p.out_row + n] = from<T>(first);
     if (LOOP) {
-      now = next;
-    } else if (group + step < groups) {
-      load(p, group + step, lane, &now);
+#pragma unroll
+      for (int h = 0; h < HELD; h++) now[h] = next[h];
+    } else {
+      load_all(p, group + HELD * step, groups, step, lane, now);
     }
   }
 }

@@ -123,9 +123,9 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP) fused_gemv_shared(hy_fused_linear 
   warp_weights* weights = (warp_weights*)shared + warp;
   const int first = (SPLIT ? blockIdx.x : blockIdx.x * WARPS + warp) * OWN;
   const int first_word = SPLIT ? warp * STRIDE : 0;
-  launch_dependents();
   if (!p.early) wait_for_previous();
   load(p, first, first_word, lane, weights);
+  launch_dependents();
   x_word x_raw[STEPS], norm[NORM ? STEPS : 1];
 #pragma unroll
   for (int j = 0; NORM && j < STEPS; j++) {

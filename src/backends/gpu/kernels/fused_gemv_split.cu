@@ -55,7 +55,6 @@ KERNEL void __launch_bounds__(THREADS, 8) fused_gemv_split(hy_fused_linear p) {
   __shared__ f32 parts[WARPS][ROWS];
   const i64 n = blockIdx.x;
   const int warp = threadIdx.x / HY_WARP, lane = threadIdx.x % HY_WARP;
-  launch_dependents();
   if (!p.early) wait_for_previous();
   line w[STEPS];
   f32 scale[SCALED ? STEPS : 1];
@@ -66,6 +65,7 @@ KERNEL void __launch_bounds__(THREADS, 8) fused_gemv_split(hy_fused_linear p) {
     w[i] = load_once((const char*)p.weight + (n * LINES + at) * 16);
     if (SCALED) scale[i] = p.scale[n * p.groups + at * EACH / p.group];
   }
+  launch_dependents();
   if (p.early) wait_for_previous();
   f32 sum[ROWS], residual = 0, bias = 0;
   const bool mine = warp == 0 && lane < p.m;

@@ -15,6 +15,7 @@
 // HEAD: a multiple of 32 that holds a head. WIDE: heads are HEAD long and aligned to 16 bytes.
 #include "params.h"
 #include "dependent.cuh"
+#include "rope_paged.cuh"
 #include "tensor_core.cuh"
 
 typedef traits<T>::math acc;
@@ -47,25 +48,6 @@ struct tile {
   acc share[WARPS][KEYS * HY_WARP];  // exp of the scores
   acc sum[WARPS][HEAD], top[WARPS], total[WARPS];  // of the warps of one head
 };
-
-struct faults {
-  hy_gpu_fault* where;
-  int op;
-  __device__ __forceinline__ void say(i64 value, i64 size) const {
-    fault(where, HY_GPU_FAULT_INDEX, op, value, 0, size);
-  }
-};
-
-// Where a key of sequence b is in a cache, in elements; -1 for a block that is not there.
-DEVICE i64 place_of(const hy_decode& p, const faults& f, int b, int kv_head, int key) {
-  i64 block =
-      load_index(p.table_dtype, (const char*)p.table, (i64)b * p.most_blocks + key / p.block);
-  if (block < 0 || block >= p.blocks) {
-    f.say(block, p.blocks);
-    return -1;
-  }
-  return ((block * p.block + key % p.block) * p.kv_heads + kv_head) * p.size;
-}
 
 // Keys and values first .. end - 1 of the cache; there after copy_async_wait<0>() and a barrier.
 DEVICE void load_tile(const hy_decode& p, const faults& f, int b, int kv_head, int first, int end,
@@ -228,10 +210,6 @@ DEVICE void put(const hy_decode& p, int b, int head, int lane, const mixture& m)
       out[i] = from<T>(m.total == 0 ? (acc)0 : m.sum[i] / m.total);
 }
 
-DEVICE f32* part_of(const hy_decode& p, int b, int head, int split) {
-  return p.partial + (((i64)b * p.heads + head) * p.splits + split) * (p.size + 2);
-}
-
 // The parts of a head, by a lane each, then by dimension.
 DEVICE void join(const hy_decode& p, int b, int head, int lane, int parts, mixture* m) {
   const f32* mine = part_of(p, b, head, lane < parts ? lane : 0);
@@ -263,7 +241,6 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP)
   const int kv_head = blockIdx.y / chunks, chunk = blockIdx.y % chunks, b = blockIdx.z;
   const int head = kv_head * per_key_head + chunk * HEADS;
   const int heads = min((int)HEADS, per_key_head - chunk * HEADS), mine = warp / PER_HEAD;
-  launch_dependents();
   if (!p.early) wait_for_previous();
 
   const i64 length = load_index(p.length_dtype, (const char*)p.length, b);
@@ -288,6 +265,7 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP)
         load_any<acc>(p.angle_dtype, (const char*)(i >= half ? p.sine : p.cosine),
                       (i64)now * half + i % half);
   }
+  launch_dependents();
   __syncthreads();
   if (p.early) wait_for_previous();
   // Where one tile holds all, the new key and value have their places in it.

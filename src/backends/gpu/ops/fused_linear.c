@@ -32,7 +32,8 @@ static bool takes_gemv(const hy__gpu_task* task, const hy_fused_linear* p, const
 }
 
 static void run_gemv(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
-  enum { BLOCKS = 5 };  // of a multiprocessor
+  enum { BLOCKS = 5 };    // of a multiprocessor
+  enum { HOLDABLE = 4 };  // lines of a lane, of which a warp has twice as many at no loss
   int lines = p->k / line_of(w);
   // Two rows at once where one would leave lanes idle.
   int per = p->gated || (lines % WARP != 0 && lines <= 8 * WARP) ? 2 : 1;
@@ -42,11 +43,12 @@ static void run_gemv(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtyp
   int64_t rounds = (groups + room * WARPS - 1) / (room * WARPS);
   int64_t warps = (groups + rounds - 1) / rounds;
   int rows = p->m == 1 ? 1 : p->m == 2 ? 2 : FEW;
+  int held = rounds == 2 && rows == 1 && steps <= HOLDABLE ? 2 : 1;
   char options[128];
   snprintf(options, sizeof options,
-           "-DT=%s -DW=%s -DDEPTH=%d -DROWS=%d -DPER=%d -DGATED=%d -DLOOP=%d -DNORM=%d",
-           hy__gpu_type_name(x), hy__gpu_type_name(w), p->k, rows, per, p->gated,
-           rounds > 1 && steps <= 12, p->norm != NULL);
+           "-DT=%s -DW=%s -DDEPTH=%d -DROWS=%d -DPER=%d -DGATED=%d -DHELD=%d -DLOOP=%d -DNORM=%d",
+           hy__gpu_type_name(x), hy__gpu_type_name(w), p->k, rows, per, p->gated, held,
+           rounds > held && steps <= 12, p->norm != NULL);
   hy__gpu_launch_dependent(task, hy__gpu_kernel(task, "fused_gemv", "fused_gemv", options),
                            hy__gpu_1d((unsigned)((warps + WARPS - 1) / WARPS)),
                            hy__gpu_1d(WARPS * WARP), (size_t)rows * (size_t)p->k * 4,

@@ -1,4 +1,5 @@
-// rope_paged_attention: a decoding step's attention in one kernel.
+// rope_paged_attention: a decoding step's attention in one kernel, on tensor cores where sequences
+// are few and heads of halves.
 #include <math.h>
 #include <stdio.h>
 
@@ -58,28 +59,73 @@ static int splits_for(const hy__gpu_task* task, const hy_decode* p, int64_t bloc
   return wanted < 1 ? 1 : wanted > MOST_SPLITS ? MOST_SPLITS : (int)wanted;
 }
 
-static void run(hy__gpu_task* task, hy_decode* p, hy_dtype dtype) {
+static void split(hy__gpu_task* task, hy_decode* p, int64_t blocks, int tile) {
+  p->splits = splits_for(task, p, blocks, tile);
+  if (p->splits == 1) return;
+  size_t parts = (size_t)p->sequences * (size_t)p->heads * (size_t)p->splits;
+  p->partial = (float*)(uintptr_t)hy__gpu_workspace(task, parts * (size_t)(p->size + 2) * 4);
+  p->counters = (unsigned*)(uintptr_t)hy__gpu_counters(task);
+}
+
+static bool aligned(const hy_decode* p) {
+  return ((uintptr_t)p->k | (uintptr_t)p->v) % 16 == 0;
+}
+
+// ---- On tensor cores ----
+
+enum { MMA_WARPS = 16, MMA_TILE = 16 * MMA_WARPS };
+
+// Bytes of the kernel's tile, as it lays it out.
+static size_t mma_shared_bytes(int64_t head) {
+  int64_t halves = (2 * MMA_TILE + HEADS) * (head + 8) + 2 * head + MMA_WARPS * 2 * HEADS * 18;
+  return (size_t)(halves * 2 + (head + MMA_WARPS * HEADS * (2 + head + 4)) * 4);
+}
+
+static bool takes_mma(const hy__gpu_task* task, const hy_decode* p, hy_dtype dtype) {
+  return (dtype == HY_BF16 || dtype == HY_F16) && (p->size == 64 || p->size == 128) && aligned(p) &&
+         p->heads / p->kv_heads <= HEADS && hy__gpu_mma_sync(task) &&
+         (int64_t)p->sequences * p->heads <= task->device->multiprocessors &&
+         mma_shared_bytes(p->size) <= (size_t)task->device->max_shared;
+}
+
+static void run_mma(hy__gpu_task* task, hy_decode* p, hy_dtype dtype) {
+  int op = task->op;
+  split(task, p, (int64_t)p->sequences * p->kv_heads, MMA_TILE);
+  char options[48];
+  snprintf(options, sizeof options, "-DT=%s -DHEAD=%d", hy__gpu_type_name(dtype), p->size);
+  hy__gpu_launch_dependent(
+      task, hy__gpu_kernel(task, "rope_paged_attention_mma", "rope_paged_attention_mma", options),
+      (hy__gpu_dim3){(unsigned)p->splits, (unsigned)p->kv_heads, (unsigned)p->sequences},
+      hy__gpu_1d(MMA_WARPS * 32), mma_shared_bytes(p->size),
+      HY__GPU_ARGS(p, &task->stream->use.faults->address, &op));
+}
+
+// ---- Otherwise ----
+
+static void run_any(hy__gpu_task* task, hy_decode* p, hy_dtype dtype) {
   int64_t size = (int64_t)hy_dtype_size(dtype), wide = dtype == HY_F64 ? 8 : 4;
   shape s = shape_for(task, p, dtype);
   int op = task->op, per_key_head = p->heads / p->kv_heads;
-  bool aligned = s.head == p->size && ((uintptr_t)p->k | (uintptr_t)p->v) % 16 == 0;
   int chunks = (per_key_head + s.heads - 1) / s.heads;
   int64_t blocks = (int64_t)p->sequences * p->kv_heads * chunks;
-  p->splits =
-      dtype == HY_F64 || blocks > HY__GPU_COUNTERS ? 1 : splits_for(task, p, blocks, s.tile);
-  if (p->splits > 1) {
-    size_t parts = (size_t)p->sequences * (size_t)p->heads * (size_t)p->splits;
-    p->partial = (float*)(uintptr_t)hy__gpu_workspace(task, parts * (size_t)(p->size + 2) * 4);
-    p->counters = (unsigned*)(uintptr_t)hy__gpu_counters(task);
-  }
+  p->splits = 1;
+  if (dtype != HY_F64 && blocks <= HY__GPU_COUNTERS) split(task, p, blocks, s.tile);
   char options[96];
   snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DTILE=%d -DWIDE=%d -DHEADS=%d -DWARPS=%d",
-           hy__gpu_type_name(dtype), s.head, s.tile, aligned, s.heads, s.warps);
+           hy__gpu_type_name(dtype), s.head, s.tile, s.head == p->size && aligned(p), s.heads,
+           s.warps);
   hy__gpu_launch_dependent(
       task, hy__gpu_kernel(task, "rope_paged_attention", "rope_paged_attention", options),
       (hy__gpu_dim3){(unsigned)p->splits, (unsigned)(p->kv_heads * chunks), (unsigned)p->sequences},
       hy__gpu_1d((unsigned)s.warps * 32), shared_bytes(&s, size, wide),
       HY__GPU_ARGS(p, &task->stream->use.faults->address, &op));
+}
+
+static void run(hy__gpu_task* task, hy_decode* p, hy_dtype dtype) {
+  if (takes_mma(task, p, dtype))
+    run_mma(task, p, dtype);
+  else
+    run_any(task, p, dtype);
 }
 
 // The cache that the kernel adds to: the output, which holds what the input does.
