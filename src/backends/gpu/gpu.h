@@ -194,6 +194,11 @@ typedef hy_support (*hy__gpu_family)(hy__gpu_task* task, const hy_call* call);
 typedef struct hy__gpu_dim3 {
   unsigned x, y, z;  // 0 counts as 1
 } hy__gpu_dim3;
+// How many tiles cover n.
+static inline unsigned hy__gpu_tiles(int64_t n, int64_t tile) {
+  return (unsigned)((n + tile - 1) / tile);
+}
+
 static inline hy__gpu_dim3 hy__gpu_1d(unsigned x) {
   return (hy__gpu_dim3){x, 1, 1};
 }

@@ -103,7 +103,7 @@ KERNEL void __launch_bounds__(1024) norm_forward_held(const hy_gpu_norm p) {
   const i64 r = row_of_line();
   const int vectors = (int)(p.columns / N);
   launch_dependents();
-  // For many rows the weights are in the caches soon enough, and as many prefetches cost more.
+  // For a decoding step; of many rows the first brings the weights into the caches for all.
   if (p.weight && p.rows <= 64 && (int)threadIdx.x < vectors)
     prefetch(p.weight + threadIdx.x * (p.wide & 1 ? N * sizeof(M) : sizeof(V)));
   wait_for_previous();

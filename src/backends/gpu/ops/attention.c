@@ -110,10 +110,6 @@ static int padded_head(const hy_attention* a) {
   return size <= 32 ? 32 : size <= 64 ? 64 : size <= 128 ? 128 : 256;
 }
 
-static unsigned tiles(int64_t n, int tile) {
-  return (unsigned)((n + tile - 1) / tile);
-}
-
 // Warps of 32 for `n` rows, in blocks of 4 as far as their shared memory allows.
 static void launch_rows(hy__gpu_task* task, const char* entry, hy_dtype dtype, int64_t n,
                         int64_t numbers, hy_attention* a) {
@@ -123,7 +119,7 @@ static void launch_rows(hy__gpu_task* task, const char* entry, hy_dtype dtype, i
   if (bytes > (size_t)task->device->max_shared)
     hy__gpu_refuse(task, HY_UNSUPPORTED, "the heads are too large for this device");
   hy__gpu_function* kernel = hy__gpu_kernel(task, "attention_simt", entry, hy__gpu_option(dtype));
-  hy__gpu_launch(task, kernel, (hy__gpu_dim3){tiles(n, (int)warps), 1, 1},
+  hy__gpu_launch(task, kernel, (hy__gpu_dim3){hy__gpu_tiles(n, (int)warps), 1, 1},
                  (hy__gpu_dim3){warps * (unsigned)task->device->warp_size, 1, 1}, warps * bytes,
                  HY__GPU_ARGS(a));
 }
@@ -137,7 +133,7 @@ static bool head_fits(hy__gpu_task* task, const hy_attention* a) {
 static void run_flash(hy__gpu_task* task, hy_attention* a, hy_dtype dtype) {
   int head = padded_head(a), bq = 64, bkv = head <= 128 ? 64 : 32;
   int64_t rows = (int64_t)a->queries * (a->heads / a->kv_heads);
-  int64_t blocks = (int64_t)tiles(rows, 128) * a->kv_heads * a->batches;
+  int64_t blocks = (int64_t)hy__gpu_tiles(rows, 128) * a->kv_heads * a->batches;
   if (head <= 128 && blocks >= 2 * (int64_t)task->device->multiprocessors) bq = 128;
   while (bkv > 16 && (bq + 4 * bkv) * head * 2 > task->device->max_shared) bkv /= 2;
   char options[96];
@@ -146,7 +142,8 @@ static void run_flash(hy__gpu_task* task, hy_attention* a, hy_dtype dtype) {
   hy__gpu_function* kernel = hy__gpu_kernel(task, "attention", "attention", options);
   size_t shared = (size_t)(bq + 4 * bkv) * (size_t)head * 2;
   hy__gpu_launch(
-      task, kernel, (hy__gpu_dim3){tiles(rows, bq), (unsigned)a->kv_heads, (unsigned)a->batches},
+      task, kernel,
+      (hy__gpu_dim3){hy__gpu_tiles(rows, bq), (unsigned)a->kv_heads, (unsigned)a->batches},
       (hy__gpu_dim3){(unsigned)(bq / 16 * task->device->mma_lanes), 1, 1}, shared, HY__GPU_ARGS(a));
 }
 
@@ -228,9 +225,9 @@ static void run_flash_backward(hy__gpu_task* task, hy_attention* a, hy_dtype dty
   if (!on_hopper) add_delta(task, a, dtype, all_rows);
   if (!on_hopper && all_rows > 0)
     launch_backward(task, a, "attention_delta", options,
-                    (hy__gpu_dim3){tiles(all_rows * (s.head / 8), 256), 1, 1}, 256, 0);
+                    (hy__gpu_dim3){hy__gpu_tiles(all_rows * (s.head / 8), 256), 1, 1}, 256, 0);
   if (a->dk.data || a->dv.data) {
-    unsigned key_tiles = tiles(a->keys, on_hopper ? 128 : 64) * parts;
+    unsigned key_tiles = hy__gpu_tiles(a->keys, on_hopper ? 128 : 64) * parts;
     if (sums_by_query_head(task, a, key_tiles)) {
       size_t sums = (size_t)a->batches * (size_t)a->heads * (size_t)a->keys * (size_t)s.head;
       a->partial = (float*)(uintptr_t)hy__gpu_workspace(task, 2 * sums * sizeof(float));
@@ -249,9 +246,10 @@ static void run_flash_backward(hy__gpu_task* task, hy_attention* a, hy_dtype dty
   if (a->dq.data && on_hopper)
     hy__gpu_backward_wgmma_query(task, a, &hopper);
   else if (a->dq.data)
-    launch_backward(task, a, "attention_backward_query", options,
-                    (hy__gpu_dim3){tiles(rows, 64), (unsigned)a->kv_heads, (unsigned)a->batches},
-                    threads, s.query_bytes);
+    launch_backward(
+        task, a, "attention_backward_query", options,
+        (hy__gpu_dim3){hy__gpu_tiles(rows, 64), (unsigned)a->kv_heads, (unsigned)a->batches},
+        threads, s.query_bytes);
 }
 
 hy_support hy__gpu_sdpa_backward(hy__gpu_task* task, const hy_call* call) {
@@ -279,7 +277,8 @@ hy_support hy__gpu_sdpa_backward(hy__gpu_task* task, const hy_call* call) {
     add_delta(task, &a, q->dtype, rows);
     if (rows > 0) launch_rows(task, "attention_delta", q->dtype, rows, 0, &a);
     if (tiled)
-      hy__gpu_attention_f32_backward(task, &a, sums_by_query_head(task, &a, tiles(a.keys, 64)));
+      hy__gpu_attention_f32_backward(task, &a,
+                                     sums_by_query_head(task, &a, hy__gpu_tiles(a.keys, 64)));
     if (!tiled && a.dq.data && rows > 0)
       launch_rows(task, "attention_backward_query", q->dtype, rows, 2 * a.size + a.value_size, &a);
     if (!tiled && (a.dk.data || a.dv.data) && keys > 0)

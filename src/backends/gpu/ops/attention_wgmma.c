@@ -12,10 +12,6 @@
 #define BACKWARD_STEP 64
 #define BACKWARD_STAGES 4
 
-static unsigned blocks_of(int64_t n, int each) {
-  return (unsigned)((n + each - 1) / each);
-}
-
 static bool map_heads(hy__gpu_task* task, hy__gpu_tensor_map* map, hy_dtype dtype,
                       const hy_heads* t, int size, int rows, int heads, int batches, int lines) {
   const int64_t shape[4] = {size, rows, heads, batches};
@@ -71,12 +67,12 @@ bool hy__gpu_backward_wgmma_begin(hy__gpu_task* task, hy_attention* a, hy_dtype 
   b->shared = (size_t)(2 * BACKWARD_OWN) * (size_t)head * 2 +
               BACKWARD_STAGES * ((size_t)(2 * step) * (size_t)head * 2 + (size_t)(2 * step) * 4) +
               1024;
-  int64_t rows = (int64_t)a->batches * a->heads * blocks_of(a->queries, step) * step;
+  int64_t rows = (int64_t)a->batches * a->heads * hy__gpu_tiles(a->queries, step) * step;
   b->stats = hy__gpu_workspace(task, 2 * (size_t)rows * sizeof(float));
   hy__gpu_launch(
       task,
       hy__gpu_kernel(task, "attention_backward_wgmma", "attention_backward_stats", b->options),
-      (hy__gpu_dim3){blocks_of(rows * (head / 8), 256), 1, 1}, (hy__gpu_dim3){256, 1, 1}, 0,
+      (hy__gpu_dim3){hy__gpu_tiles(rows * (head / 8), 256), 1, 1}, (hy__gpu_dim3){256, 1, 1}, 0,
       HY__GPU_ARGS(a, &b->stats));
   return true;
 }
@@ -89,11 +85,11 @@ static void launch_backward(hy__gpu_task* task, hy_attention* a, hy__gpu_backwar
 }
 
 void hy__gpu_backward_wgmma_key(hy__gpu_task* task, hy_attention* a, hy__gpu_backward_wgmma* b) {
-  launch_backward(task, a, b, "attention_backward_key", blocks_of(a->keys, BACKWARD_OWN),
+  launch_backward(task, a, b, "attention_backward_key", hy__gpu_tiles(a->keys, BACKWARD_OWN),
                   (unsigned)(a->partial ? a->heads : a->kv_heads));
 }
 
 void hy__gpu_backward_wgmma_query(hy__gpu_task* task, hy_attention* a, hy__gpu_backward_wgmma* b) {
-  launch_backward(task, a, b, "attention_backward_query", blocks_of(a->queries, BACKWARD_OWN),
+  launch_backward(task, a, b, "attention_backward_query", hy__gpu_tiles(a->queries, BACKWARD_OWN),
                   (unsigned)a->heads);
 }

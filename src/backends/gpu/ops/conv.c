@@ -41,10 +41,6 @@ static bool fits(const hy_call* call, const hy_tensor* x, const hy_tensor* weigh
          hy_tensor_numel(weight) < most && reach_h < most && reach_w < most && a->groups <= 65535;
 }
 
-static unsigned tiles(int64_t n) {
-  return (unsigned)((n + TILE - 1) / TILE);
-}
-
 static hy__gpu_function* kernel_of(hy__gpu_task* task, const char* entry, hy_dtype dtype) {
   return hy__gpu_kernel(task, "conv", entry, hy__gpu_option(dtype));
 }
@@ -65,7 +61,8 @@ hy_support hy__gpu_conv2d(hy__gpu_task* task, const hy_call* call) {
   }
   int64_t pixels = (int64_t)c.images * c.out_h * c.out_w;
   hy__gpu_launch(task, kernel_of(task, "conv_forward", x.dtype),
-                 (hy__gpu_dim3){tiles(pixels), tiles(c.group_out), (unsigned)c.groups},
+                 (hy__gpu_dim3){hy__gpu_tiles(pixels, TILE), hy__gpu_tiles(c.group_out, TILE),
+                                (unsigned)c.groups},
                  (hy__gpu_dim3){256, 1, 1}, 0, HY__GPU_ARGS(&c));
   hy__gpu_finish(task, out, &held);
   return HY_SUPPORT_YES;
@@ -75,7 +72,8 @@ hy_support hy__gpu_conv2d(hy__gpu_task* task, const hy_call* call) {
 static void backward_weight(hy__gpu_task* task, hy_conv* c, hy_dtype dtype) {
   int64_t columns = (int64_t)c->group_in * c->kernel_h * c->kernel_w;
   int64_t depth = (int64_t)c->images * c->out_h * c->out_w;
-  int64_t blocks = (int64_t)tiles(c->group_out) * tiles(columns) * c->groups;
+  int64_t blocks =
+      (int64_t)hy__gpu_tiles(c->group_out, TILE) * hy__gpu_tiles(columns, TILE) * c->groups;
   int64_t wanted = 2 * (int64_t)task->device->multiprocessors / (blocks > 0 ? blocks : 1);
   int64_t most = depth / 512 < 65535 / c->groups ? depth / 512 : 65535 / c->groups;
   c->splits = (int)(wanted > most ? most : wanted);
@@ -83,10 +81,10 @@ static void backward_weight(hy__gpu_task* task, hy_conv* c, hy_dtype dtype) {
   size_t size = dtype == HY_F64 ? 8 : 4;
   int64_t n = c->out_channels * columns;
   c->partial = (void*)(uintptr_t)hy__gpu_workspace(task, (size_t)c->splits * (size_t)n * size);
-  hy__gpu_launch(
-      task, kernel_of(task, "conv_backward_weight", dtype),
-      (hy__gpu_dim3){tiles(c->group_out), tiles(columns), (unsigned)(c->groups * c->splits)},
-      (hy__gpu_dim3){256, 1, 1}, 0, HY__GPU_ARGS(c));
+  hy__gpu_launch(task, kernel_of(task, "conv_backward_weight", dtype),
+                 (hy__gpu_dim3){hy__gpu_tiles(c->group_out, TILE), hy__gpu_tiles(columns, TILE),
+                                (unsigned)(c->groups * c->splits)},
+                 (hy__gpu_dim3){256, 1, 1}, 0, HY__GPU_ARGS(c));
   hy__gpu_launch(task, kernel_of(task, "conv_weight_sum", dtype),
                  (hy__gpu_dim3){hy__gpu_blocks(task, n, 256, 1), 1, 1}, (hy__gpu_dim3){256, 1, 1},
                  0, HY__GPU_ARGS(c));
@@ -111,7 +109,8 @@ hy_support hy__gpu_conv2d_backward(hy__gpu_task* task, const hy_call* call) {
   if (hy__gpu_present(dx) && hy_tensor_numel(dx) > 0) {
     int64_t pixels = (int64_t)c.images * c.h * c.w;
     hy__gpu_launch(task, kernel_of(task, "conv_backward_input", dy.dtype),
-                   (hy__gpu_dim3){tiles(pixels), tiles(c.group_in), (unsigned)c.groups},
+                   (hy__gpu_dim3){hy__gpu_tiles(pixels, TILE), hy__gpu_tiles(c.group_in, TILE),
+                                  (unsigned)c.groups},
                    (hy__gpu_dim3){256, 1, 1}, 0, HY__GPU_ARGS(&c));
     hy__gpu_finish(task, dx, &held_x);
   }

@@ -80,10 +80,6 @@ static void swap_operands(hy_gemm* g, operand* a, operand* b) {
   g->addend_column = step;
 }
 
-static unsigned tiles(int n, int tile) {
-  return (unsigned)((n + tile - 1) / tile);
-}
-
 // The grid's z takes 65535 of a batch at once.
 #define MOST_Z 65535
 
@@ -128,29 +124,30 @@ static void add_partial(hy__gpu_task* task, hy_gemm* g, const char* module, cons
 
 static void run_simt(hy__gpu_task* task, hy_gemm* g, const operand* a, const operand* b,
                      const hy_tensor* out, const hy_tensor* addend) {
-  int64_t large = (int64_t)tiles(g->m, 128) * tiles(g->n, 128) * g->batch;
+  int64_t large = (int64_t)hy__gpu_tiles(g->m, 128) * hy__gpu_tiles(g->n, 128) * g->batch;
   bool wide = out->dtype != HY_F32 || large < task->device->multiprocessors;
   int tile = wide ? 64 : 128;
   // Integers are summed in 4 or 8 bytes; they are not split.
   bool floats = HY_DTYPE_BIT(out->dtype) & HY_FLOATS;
-  unsigned count = tiles(g->m, tile);
-  g->splits = floats ? splits_for(task, g, (int64_t)count * tiles(g->n, tile) * g->batch) : 1;
+  unsigned count = hy__gpu_tiles(g->m, tile);
+  g->splits =
+      floats ? splits_for(task, g, (int64_t)count * hy__gpu_tiles(g->n, tile) * g->batch) : 1;
   hold_partial(task, g, out->dtype == HY_F64 ? 8 : 4);  // halves are summed in f32
   char options[96];
   snprintf(options, sizeof options, "-DT=%s -DTO=%s -DA_K=%d -DB_K=%d -DTILE=%d",
            hy__gpu_type_name(a->t.dtype), hy__gpu_type_name(out->dtype), a->k_first, b->k_first,
            tile);
   hy__gpu_function* kernel = hy__gpu_kernel(task, "gemm", "gemm", options);
-  launch(task, kernel, (hy__gpu_dim3){count * (unsigned)g->splits, tiles(g->n, tile), 1}, 256, 0,
-         *g, &a->t, &b->t, out, addend);
+  launch(task, kernel, (hy__gpu_dim3){count * (unsigned)g->splits, hy__gpu_tiles(g->n, tile), 1},
+         256, 0, *g, &a->t, &b->t, out, addend);
   if (g->splits > 1) add_partial(task, g, "gemm", "gemm_sum", options);
 }
 
 static void run_mma(hy__gpu_task* task, hy_gemm* g, const operand* a, const operand* b,
                     const hy_tensor* out, const hy_tensor* addend) {
-  int64_t large = (int64_t)tiles(g->m, 128) * tiles(g->n, 128) * g->batch;
+  int64_t large = (int64_t)hy__gpu_tiles(g->m, 128) * hy__gpu_tiles(g->n, 128) * g->batch;
   int tile = large < task->device->multiprocessors ? 64 : 128;
-  unsigned count = tiles(g->m, tile) * tiles(g->n, tile);
+  unsigned count = hy__gpu_tiles(g->m, tile) * hy__gpu_tiles(g->n, tile);
   unsigned threads = (unsigned)(tile / 16 * task->device->mma_lanes);
   g->splits = splits_for(task, g, (int64_t)count * g->batch);
   hold_partial(task, g, sizeof(float));
@@ -227,7 +224,7 @@ static bool run_gemv(hy__gpu_task* task, const hy_gemm* g, const operand* a, con
            hy__gpu_type_name(a->t.dtype), g->m == 1 ? 1 : most, shared ? 4 : 1, wide);
   hy_gemm gemm = *g;
   hy__gpu_launch(task, hy__gpu_kernel(task, "gemv", "gemv", options),
-                 (hy__gpu_dim3){tiles(g->n, shared ? 1 : 4), (unsigned)g->batch, 1},
+                 (hy__gpu_dim3){hy__gpu_tiles(g->n, shared ? 1 : 4), (unsigned)g->batch, 1},
                  (hy__gpu_dim3){4 * (unsigned)task->device->warp_size, 1, 1}, 0,
                  HY__GPU_ARGS(&gemm));
   return true;

@@ -9,10 +9,6 @@ static void* workspace(hy__gpu_task* task, int64_t n, size_t size) {
   return (void*)(uintptr_t)hy__gpu_workspace(task, (size_t)n * size);
 }
 
-static unsigned tiles(int64_t n) {
-  return (unsigned)((n + TILE - 1) / TILE);
-}
-
 typedef struct step {
   hy__gpu_task* task;
   hy_moe* p;
@@ -57,7 +53,7 @@ hy_support hy__gpu_fused_moe(hy__gpu_task* task, const hy_call* call) {
   p.order = workspace(task, choices, sizeof(int));
   p.inner = workspace(task, choices * p.hidden, cores ? 2 : acc);
   p.partial = workspace(task, choices * p.size, acc);
-  unsigned experts = (unsigned)p.experts, rows = tiles(choices) + experts;
+  unsigned experts = (unsigned)p.experts, rows = hy__gpu_tiles(choices, TILE) + experts;
   step one = {task, &p, hy__gpu_option(x->dtype)};
   run(&one, "moe", "moe_count", experts, 1, 256, 0);
   run(&one, "moe", "moe_scan", 1, 1, 1, 0);
@@ -65,11 +61,13 @@ hy_support hy__gpu_fused_moe(hy__gpu_task* task, const hy_call* call) {
   if (cores) {
     const size_t tile = (size_t)TILE * 64 * 2, stages = hy__gpu_mma_sync(task) ? 3 : 2;
     const unsigned threads = 4 * (unsigned)task->device->mma_lanes;
-    run(&one, "moe_mma", "moe_gate_up_mma", rows, tiles(p.hidden), threads, 3 * tile * stages);
-    run(&one, "moe_mma", "moe_down_mma", rows, tiles(p.size), threads, 2 * tile * stages);
+    run(&one, "moe_mma", "moe_gate_up_mma", rows, hy__gpu_tiles(p.hidden, TILE), threads,
+        3 * tile * stages);
+    run(&one, "moe_mma", "moe_down_mma", rows, hy__gpu_tiles(p.size, TILE), threads,
+        2 * tile * stages);
   } else {
-    run(&one, "moe", "moe_gate_up", rows, tiles(p.hidden), 256, 0);
-    run(&one, "moe", "moe_down", rows, tiles(p.size), 256, 0);
+    run(&one, "moe", "moe_gate_up", rows, hy__gpu_tiles(p.hidden, TILE), 256, 0);
+    run(&one, "moe", "moe_down", rows, hy__gpu_tiles(p.size, TILE), 256, 0);
   }
   run(&one, "moe", "moe_sum", hy__gpu_blocks(task, hy_tensor_numel(out), 256, 1), 1, 256, 0);
   hy__gpu_finish(task, out, &held);

@@ -10,10 +10,6 @@
 
 #define BKV 64
 
-static unsigned tiles(int64_t n, int64_t tile) {
-  return (unsigned)((n + tile - 1) / tile);
-}
-
 static bool usable(const hy_tensor* t, bool aligned) {
   int last = t->ndim - 1;
   return (t->stride[last] == 1 || t->shape[last] == 1) && (!aligned || hy__gpu_rows_aligned(t));
@@ -28,7 +24,7 @@ static hy_tensor input_of(hy__gpu_task* task, const hy_tensor* t, bool aligned) 
 
 // How many parts a context falls into, so that few rows fill the device.
 static int splits_for(const hy__gpu_task* task, const hy_paged* p, int64_t blocks, int rows) {
-  int64_t most = tiles((int64_t)p->most_blocks * p->block, BKV);
+  int64_t most = hy__gpu_tiles((int64_t)p->most_blocks * p->block, BKV);
   int64_t wanted = (int64_t)task->device->multiprocessors * (rows == 16 ? 8 : 2) / blocks;
   if (wanted > most) wanted = most;
   return wanted < 1 ? 1 : wanted > 32 ? 32 : (int)wanted;
@@ -41,8 +37,8 @@ static void run_flash(hy__gpu_task* task, hy_paged* p, hy_dtype dtype) {
   int64_t rows = (int64_t)p->tokens * group;
   int bq = rows <= 16 * (int64_t)p->sequences ? 16 : 64, lanes = task->device->mma_lanes;
   while (bkv > 16 && (bq + 4 * bkv) * head * 2 > task->device->max_shared) bkv /= 2;
-  unsigned row_tiles = tiles(rows, bq) + (unsigned)p->sequences;
-  int64_t blocks = (bq == 16 ? (int64_t)p->sequences : tiles(rows, bq)) * p->kv_heads;
+  unsigned row_tiles = hy__gpu_tiles(rows, bq) + (unsigned)p->sequences;
+  int64_t blocks = (bq == 16 ? (int64_t)p->sequences : hy__gpu_tiles(rows, bq)) * p->kv_heads;
   p->splits = splits_for(task, p, blocks > 0 ? blocks : 1, bq);
   int64_t parts = p->splits * (int64_t)p->tokens * p->heads;
   if (p->splits > 1) {
@@ -60,7 +56,7 @@ static void run_flash(hy__gpu_task* task, hy_paged* p, hy_dtype dtype) {
                  HY__GPU_ARGS(p, &task->stream->use.faults->address, &op));
   if (p->splits > 1)
     hy__gpu_launch(task, hy__gpu_kernel(task, "paged_attention", "paged_combine", options),
-                   (hy__gpu_dim3){tiles((int64_t)p->tokens * p->heads, 4), 1, 1},
+                   (hy__gpu_dim3){hy__gpu_tiles((int64_t)p->tokens * p->heads, 4), 1, 1},
                    (hy__gpu_dim3){128, 1, 1}, 0, HY__GPU_ARGS(p));
 }
 
@@ -71,7 +67,8 @@ static void run_rows(hy__gpu_task* task, hy_paged* p, hy_dtype dtype) {
   while (warps > 1 && warps * bytes > 40000) warps /= 2;
   hy__gpu_function* kernel =
       hy__gpu_kernel(task, "paged_attention_simt", "paged_attention_rows", hy__gpu_option(dtype));
-  hy__gpu_launch(task, kernel, (hy__gpu_dim3){tiles((int64_t)p->tokens * p->heads, warps), 1, 1},
+  hy__gpu_launch(task, kernel,
+                 (hy__gpu_dim3){hy__gpu_tiles((int64_t)p->tokens * p->heads, warps), 1, 1},
                  (hy__gpu_dim3){warps * (unsigned)task->device->warp_size, 1, 1}, warps * bytes,
                  HY__GPU_ARGS(p, &task->stream->use.faults->address, &op));
 }
