@@ -35,25 +35,27 @@ static hy_status take_any(void* context, const char* name, hy_array** slot, int 
   return add_parameter(context, name, *slot);
 }
 
+static hy_status take_factor(hy__train_parameters* p, const char* layer, const char* which,
+                             hy_array* factor) {
+  char full[160];
+  if (!factor) return HY_OK;
+  snprintf(full, sizeof full, "%s.lora_%s", layer, which);
+  return add_parameter(p, full, factor);
+}
+
 // All A come before all B, so that those of layers that read the same x are one matrix.
 static hy_status take_a(void* context, const char* name, hy__linear* layer, int64_t out,
                         int64_t in) {
-  char full[160];
   (void)out;
   (void)in;
-  if (!layer->lora.a) return HY_OK;
-  snprintf(full, sizeof full, "%s.lora_A", name);
-  return add_parameter(context, full, layer->lora.a);
+  return take_factor(context, name, "A", layer->lora.a);
 }
 
 static hy_status take_b(void* context, const char* name, hy__linear* layer, int64_t out,
                         int64_t in) {
-  char full[160];
   (void)out;
   (void)in;
-  if (!layer->lora.b) return HY_OK;
-  snprintf(full, sizeof full, "%s.lora_B", name);
-  return add_parameter(context, full, layer->lora.b);
+  return take_factor(context, name, "B", layer->lora.b);
 }
 
 // ---- vectors ----
