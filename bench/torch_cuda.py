@@ -90,7 +90,8 @@ class Worker:
     """A process that takes LoRA steps on one device, each when it is told to."""
 
     def __init__(self, device, options):
-        command = [sys.executable, os.path.abspath(__file__), "--worker", device, "--layers", str(options.layers)] + ["--plain"] * options.plain
+        command = [sys.executable, os.path.abspath(__file__), "--worker", device, "--layers", str(options.layers)]
+        command += ["--plain"] * options.plain
         environment = dict(os.environ, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
         self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -146,7 +147,8 @@ def lora_steps(workers, rounds, batch, tokens):
         for device, worker in workers.items():
             best[device] = min(best.get(device, [1e9]), worker.step(batch, tokens))
     parts = "; ".join(f"{device} " + ", ".join(f"{t * 1e3:.2f}" for t in times[2:5]) for device, times in best.items())
-    return {device: times[:2] for device, times in best.items()}, f"losses {cuda:.4f} and {npu:.4f}; host's ms in forward, backward, AdamW: {parts}"
+    note = f"losses {cuda:.4f} and {npu:.4f}; host's ms in forward, backward, AdamW: {parts}"
+    return {device: times[:2] for device, times in best.items()}, note
 
 
 def single_ops(rounds):

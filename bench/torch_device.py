@@ -107,7 +107,8 @@ def compiled(layers, dtype, rounds):
 
             for _ in range(2):
                 forward(fast)
-            compare(f"{name}, {tokens} to {'the last' if kept else 'all'} logits", *least([lambda: forward(eager), lambda: forward(fast)], rounds))
+            times = least([lambda: forward(eager), lambda: forward(fast)], rounds)
+            compare(f"{name}, {tokens} to {'the last' if kept else 'all'} logits", *times)
 
         def step(model):
             eager.zero_grad()
@@ -118,7 +119,8 @@ def compiled(layers, dtype, rounds):
             add_lora(eager)
         for _ in range(2):
             step(fast)
-        compare(f"{name}, {'LoRA' if name != 'tiny' else 'training'} step", *least([lambda: step(eager), lambda: step(fast)], rounds))
+        times = least([lambda: step(eager), lambda: step(fast)], rounds)
+        compare(f"{name}, {'LoRA' if name != 'tiny' else 'training'} step", *times)
     splits = [split for graph in torch_halyard.compile_report() for split in graph["splits"]]
     print("split by:", splits or "nothing")
 
