@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds the emulator as libcuda.so.1 and libnvrtc.so.13, over it libnccl.so.2, libcudnn.so.9, libcusparseLt.so.0 and
-# libnvidia-ml.so.1, and nvcc over its compiler, into the folder $1; and the runtimes of AMD and of Hygon over it, with
-# RCCL, into $1/hip and $1/hygon.
+# Builds the emulator as libcuda.so.1 and libnvrtc.so.13, over it libnccl.so.2, libcublasLt.so.13, libcudnn.so.9,
+# libcusparseLt.so.0 and libnvidia-ml.so.1, and nvcc over its compiler, into the folder $1; and the runtimes of AMD and of
+# Hygon over it, with RCCL, into $1/hip and $1/hygon.
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
@@ -16,6 +16,7 @@ library() { # folder of tests/vendors, soname
 }
 out=$1
 library nccl libnccl.so.2
+library cublaslt libcublasLt.so.13
 library cudnn libcudnn.so.9
 library cusparselt libcusparseLt.so.0
 library nvml libnvidia-ml.so.1
