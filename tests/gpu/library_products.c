@@ -2,7 +2,7 @@
 // batches, scales, a bias, two streams and graphs. Elements are -1, 0 and 1, so that every type and
 // every order of summation gives the same numbers: the results must be exact.
 //
-//   library_products BACKEND [f64]
+//   library_products [--backend cuda:0] [--f64]
 //
 // Prints how many products there were; the library is to have seen as many.
 #include <stdbool.h>
@@ -164,13 +164,20 @@ static void try(product p) {
 }
 
 int main(int argc, char** argv) {
-  if (argc < 2) return 2;
+  const char* backend = "cuda:0";
+  bool f64 = false;
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "--backend") && i + 1 < argc)
+      backend = argv[++i];
+    else if (!strcmp(argv[i], "--f64"))
+      f64 = true;
+  }
   must(hy_init(), "init");
-  must(hy_device_get(argv[1], &device), argv[1]);
+  must(hy_device_get(backend, &device), backend);
   for (int i = 0; i < 2; i++) must(hy_stream_create(device, &streams[i]), "a stream");
   hy_set_strict(true);
   static const hy_dtype types[] = {HY_F32, HY_F16, HY_BF16, HY_F64};
-  for (int i = 0; i < (argc > 2 ? 4 : 3); i++) {
+  for (int i = 0; i < (f64 ? 4 : 3); i++) {
     hy_dtype t = types[i];
     for (int turns = 0; turns < 4; turns++) {
       bool a = turns & 1, b = turns & 2;
