@@ -19,6 +19,7 @@ static const struct {
 static const hy__known_provider providers[] = {
 #define HY_KNOWN_PROVIDER(name, type, backend, libraries, folders) \
   {#name, #backend, libraries, folders, false},
+#define HY_KNOWN_ALSO(name, backend) {#name, #backend, "", "", false},
 #define HY_KNOWN_PLANNER(name, type, backend) {#name, #backend, "", "", true},
 #include "halyard/known_backends.def"
 };

@@ -33,6 +33,7 @@ const hy__known_backend* hy__known_backend_at(int index);  // NULL past the end
 const hy__known_backend* hy__known_backend_find(const char* name);
 // Why no version has code for that backend, or NULL where one has.
 const char* hy__not_written(const char* backend);
+// One for each backend that has it; the first of a name is the one that is found.
 const hy__known_provider* hy__known_provider_at(int index);
 const hy__known_provider* hy__known_provider_find(const char* name);
 // Backends compiled into the library: the same query function as a plugin's, linked in.

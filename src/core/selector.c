@@ -76,7 +76,8 @@ static hy_status not_found(const char* name) {
   hy__backend_entry* entry;
   for (int i = 0; (entry = hy__entry_at(i)); i++) consider(&s, entry->name);
   const hy__known_provider* known;
-  for (int i = 0; (known = hy__known_provider_at(i)); i++) consider(&s, known->name);
+  for (int i = 0; (known = hy__known_provider_at(i)); i++)
+    if (known == hy__known_provider_find(known->name)) consider(&s, known->name);
   return hy_fail(HY_NOT_FOUND, "there is no backend or provider called \"%s\"%s%s%savailable: %s",
                  name, s.names[0] ? "; did you mean " : "", s.names, s.names[0] ? "? " : "; ",
                  available(list, sizeof list));
@@ -129,10 +130,22 @@ static hy__backend_entry* backend_of_provider(const char* name, int* provider) {
   return NULL;
 }
 
+// The known provider of that name; of several backends' the first that is available, else the
+// first.
+static const hy__known_provider* known_provider(const char* name) {
+  const hy__known_provider *first = hy__known_provider_find(name), *known;
+  for (int i = 0; first && (known = hy__known_provider_at(i)); i++) {
+    if (known == first || strcmp(known->name, name) != 0) continue;
+    if (hy__entry_available(hy__entry_find(first->backend))) return first;
+    if (hy__entry_available(hy__entry_find(known->backend))) return known;
+  }
+  return first;
+}
+
 hy_status hy__backend_by_name(const char* name, hy__backend_entry** entry) {
   HY_TRY(hy_init());
   if (!name) return hy_fail(HY_INVALID_ARGUMENT, "the name of a backend is NULL");
-  const hy__known_provider* provider = hy__known_provider_find(name);
+  const hy__known_provider* provider = known_provider(name);
   *entry = hy__entry_find(provider ? provider->backend : name);
   int index;
   if (!*entry) *entry = backend_of_provider(name, &index);
@@ -166,9 +179,9 @@ static hy_status check_loaded(hy__backend_entry* entry, int index) {
 // The backend of a provider that can be used, and its index there; -1 for a planner.
 static hy_status select_provider(const selection* s, hy__backend_entry** entry, int* provider) {
   const char* name = strcmp(s->name, "onednn") ? s->name : "mkldnn";
-  const hy__known_provider* known = hy__known_provider_find(name);
+  const hy__known_provider* known = known_provider(name);
   if (known) {
-    // Its backend alone is asked.
+    // Its backends alone are asked.
     *entry = hy__entry_find(known->backend);
     hy__entry_probe(*entry);
     *provider = hy__entry_provider(*entry, name);

@@ -36,3 +36,16 @@ generates() { # device: models generate there, where the test was built
   echo "models generate on $1"
 }
 rank=$(dirname "$halyard")/comm_rank
+products=$(dirname "$halyard")/library_products
+multiplies() { # which of the products the library is to see, all or none; then variables and a command
+  which=$1
+  shift
+  quietly env CUBLASLT_TEST_REPORT=1 "$@"
+  count=$(sed -n 's/^\([0-9]*\) products, 0 wrong.*/\1/p' "$folder/log")
+  [ "$which" = all ] || count=0
+  grep -q "cublaslt: $count products" "$folder/log" || {
+    echo "not $which of the products are the library's"
+    cat "$folder/log"
+    exit 1
+  }
+}

@@ -14,6 +14,10 @@ if [ $# -eq 0 ]; then
 fi
 verify cuda "$@"
 echo "$# ops pass on the emulated GPU"
+# Products by cuBLASLt, and by our own kernels where it has no algorithm.
+multiplies all "$products" --f64
+for algorithms in none unfit; do multiplies none CUBLASLT_TEST_ALGORITHMS=$algorithms "$products" --backend cublaslt --f64; done
+echo "products by cuBLASLt are exact"
 # Convolution by cuDNN, and by our own kernels where cuDNN offers no algorithm that will do.
 for algorithms in some none; do
   export CUDNN_TEST_ALGORITHMS=$algorithms

@@ -41,10 +41,12 @@ builtin cpu
 if builtin echo; then echo "options: BUILD_ECHO=OFF had no effect"; exit 1; fi
 
 # Providers: left out, asked for, asked for where it cannot be.
-for name in cudnn mkl mkldnn openmp xeon openblas cusparselt mha nnpack opt_einsum triton; do
+for name in cublaslt cudnn hipblaslt mkl mkldnn openmp xeon openblas cusparselt mha nnpack opt_einsum triton; do
   names 'HY_KNOWN_P[A-Z]*' | grep -qx "$name" || { echo "options: no provider $name"; exit 1; }
 done
 refused "cudnn is a provider of the cuda backend, which this build does not have" -DUSE_CUDA=OFF -DUSE_CUDNN=ON
+refused "hipblaslt is a provider of the hip backend, which" -DUSE_HIP=OFF -DUSE_HYGON=OFF -DUSE_HIPBLASLT=ON
+taken -DUSE_HIP=OFF -DUSE_HIPBLASLT=ON  # hygon has it too
 taken -DUSE_MKL=ON -DUSE_CUDNN=OFF
 grep -q "HY_LEFT_OUT(cudnn)" "$work/build/generated/left_out_providers.def"
 if grep -q "HY_LEFT_OUT(mkl)" "$work/build/generated/left_out_providers.def"; then exit 1; fi

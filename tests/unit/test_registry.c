@@ -259,6 +259,14 @@ static void lists_known_providers(void** state) {
       seen += strcmp(report.name, known[i]) == 0;
     assert_int_equal(seen, 1);
   }
+  // One name, two backends.
+  const char* owners[] = {"hip", "hygon"};
+  for (int i = 0; i < 2; i++) {
+    int seen = 0;
+    for (int at = 0; hy_backend_provider_at(owners[i], at, &report) == HY_OK; at++)
+      seen += strcmp(report.name, "hipblaslt") == 0;
+    assert_int_equal(seen, 1);
+  }
 }
 
 static void discovers_each_device_once(void** state) {
@@ -319,17 +327,29 @@ static void backends_have_numbers(void** state) {
     int number;
     const char* name;
   } rows[] = {
-      {HY_BACKEND_TYPE_cuda, 0, "cuda"},      {HY_BACKEND_TYPE_mps, 1, "mps"},
-      {HY_BACKEND_TYPE_cudnn, 2, "cudnn"},    {HY_BACKEND_TYPE_cusparselt, 3, "cusparselt"},
-      {HY_BACKEND_TYPE_ascend, 4, "ascend"},  {HY_BACKEND_TYPE_hip, 6, "hip"},
-      {HY_BACKEND_TYPE_cpu, 10, "cpu"},       {HY_BACKEND_TYPE_mkl, 11, "mkl"},
-      {HY_BACKEND_TYPE_mkldnn, 12, "mkldnn"}, {HY_BACKEND_TYPE_openmp, 13, "openmp"},
-      {HY_BACKEND_TYPE_xeon, 14, "xeon"},     {HY_BACKEND_TYPE_openblas, 15, "openblas"},
-      {HY_BACKEND_TYPE_native, 16, "native"}, {HY_BACKEND_TYPE_nki, 20, "nki"},
-      {HY_BACKEND_TYPE_triton, 21, "triton"}, {HY_BACKEND_TYPE_mha, 22, "mha"},
-      {HY_BACKEND_TYPE_nnpack, 23, "nnpack"}, {HY_BACKEND_TYPE_opt_einsum, 24, "opt_einsum"},
-      {HY_BACKEND_TYPE_hygon, 40, "hygon"},   {HY_BACKEND_TYPE_cambricon, 41, "cambricon"},
-      {HY_BACKEND_TYPE_echo, 42, "echo"},     {HY_BACKEND_TYPE_cublaslt, 25, "cublaslt"},
+      {HY_BACKEND_TYPE_cuda, 0, "cuda"},
+      {HY_BACKEND_TYPE_mps, 1, "mps"},
+      {HY_BACKEND_TYPE_cudnn, 2, "cudnn"},
+      {HY_BACKEND_TYPE_cusparselt, 3, "cusparselt"},
+      {HY_BACKEND_TYPE_ascend, 4, "ascend"},
+      {HY_BACKEND_TYPE_hip, 6, "hip"},
+      {HY_BACKEND_TYPE_cpu, 10, "cpu"},
+      {HY_BACKEND_TYPE_mkl, 11, "mkl"},
+      {HY_BACKEND_TYPE_mkldnn, 12, "mkldnn"},
+      {HY_BACKEND_TYPE_openmp, 13, "openmp"},
+      {HY_BACKEND_TYPE_xeon, 14, "xeon"},
+      {HY_BACKEND_TYPE_openblas, 15, "openblas"},
+      {HY_BACKEND_TYPE_native, 16, "native"},
+      {HY_BACKEND_TYPE_nki, 20, "nki"},
+      {HY_BACKEND_TYPE_triton, 21, "triton"},
+      {HY_BACKEND_TYPE_mha, 22, "mha"},
+      {HY_BACKEND_TYPE_nnpack, 23, "nnpack"},
+      {HY_BACKEND_TYPE_opt_einsum, 24, "opt_einsum"},
+      {HY_BACKEND_TYPE_hygon, 40, "hygon"},
+      {HY_BACKEND_TYPE_cambricon, 41, "cambricon"},
+      {HY_BACKEND_TYPE_echo, 42, "echo"},
+      {HY_BACKEND_TYPE_cublaslt, 25, "cublaslt"},
+      {HY_BACKEND_TYPE_hipblaslt, 26, "hipblaslt"},
   };
   enum { N = sizeof rows / sizeof rows[0] };
   for (int i = 0; i < N; i++) {

@@ -76,13 +76,11 @@ static void refuses_what_is_not_a_selector(void** state) {
 
 static void suggests_near_misses(void** state) {
   (void)state;
-  const char* pairs[][2] = {{"cdua", "did you mean cuda?"},
-                            {"CUDA", "did you mean cuda?"},
-                            {"openbls", "did you mean openblas?"},
-                            {"thre", "did you mean three?"},
-                            {"ascnd", "did you mean ascend?"},
-                            {"camb", "did you mean cambricon?"},
-                            {"cp", "did you mean cpu?"}};
+  const char* pairs[][2] = {
+      {"cdua", "did you mean cuda?"},        {"CUDA", "did you mean cuda?"},
+      {"openbls", "did you mean openblas?"}, {"hipblas", "did you mean hipblaslt?"},
+      {"thre", "did you mean three?"},       {"ascnd", "did you mean ascend?"},
+      {"camb", "did you mean cambricon?"},   {"cp", "did you mean cpu?"}};
   hy_device* device;
   for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
     CHECK_FAILS(HY_NOT_FOUND, pairs[i][1], hy_device_get(pairs[i][0], &device));
@@ -94,8 +92,9 @@ static void suggests_near_misses(void** state) {
 
 static void known_providers_are_no_typing_errors(void** state) {
   (void)state;
-  const char* names[] = {"cudnn",    "mkl",        "mkldnn", "onednn", "openmp",     "xeon",
-                         "openblas", "cusparselt", "mha",    "nnpack", "opt_einsum", "triton"};
+  const char* names[] = {"cudnn",      "mkl",      "mkldnn",     "onednn",   "openmp",
+                         "xeon",       "openblas", "cusparselt", "mha",      "nnpack",
+                         "opt_einsum", "triton",   "cublaslt",   "hipblaslt"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     hy_device* device;
     hy_status status = hy_device_get(names[i], &device);
@@ -120,6 +119,8 @@ static void a_provider_selects_its_device(void** state) {
   assert_string_equal(report.name, "three");
   CHECK_OK(hy_backend_find("cudnn", &report));
   assert_string_equal(report.name, "cuda");
+  CHECK_OK(hy_backend_find("hipblaslt", &report));  // of several none is available: the first
+  assert_string_equal(report.name, "hip");
   assert_true(hy_backend_is_available("careful"));
   assert_false(hy_backend_is_available("triton"));
   assert_false(hy_backend_is_available("nobody"));

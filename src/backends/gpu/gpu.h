@@ -54,6 +54,7 @@ typedef struct hy__gpu_nccl {
 // One vendor's driver and compiler, bound. The backend's file fills the first part; the rest is
 // written by the first probe and constant after it.
 #define HY__GPU_MAX_DEVICES 64
+typedef struct hy__gpu_blaslt hy__gpu_blaslt;  // blaslt.h
 typedef struct hy__gpu_api hy__gpu_api;
 struct hy__gpu_api {
   const char* name;              // of the backend, "cuda"
@@ -80,7 +81,8 @@ struct hy__gpu_api {
   char compiler_path[256];
   int n_devices;
   struct hy__gpu_device* opened[HY__GPU_MAX_DEVICES];
-  bool nccl_bound;  // by the first communicator
+  const hy__gpu_blaslt* blaslt;  // of the provider of matrix products, once it has been probed
+  bool nccl_bound;               // by the first communicator
   hy__gpu_nccl nccl;
 };
 
@@ -130,9 +132,10 @@ typedef struct hy__gpu_fault_cell {
 typedef struct hy__gpu_resources {
   hy__gpu_fault_cell* faults;
   uint64_t counters;  // HY__GPU_COUNTERS words of 0; 0 until they are needed
+  void* blas;         // a handle of api->blaslt that is of one stream; NULL until it is needed
   hy__gpu_workspace_chunks workspace;
 } hy__gpu_resources;
-// Without counters and workspace, which come when they are needed.
+// Without what comes when it is needed.
 hy_status hy__gpu_resources_create(hy__gpu_device* device, hy__gpu_resources* r);
 // What no kernel under way uses.
 void hy__gpu_resources_destroy(hy__gpu_device* device, hy__gpu_resources* r);
@@ -294,6 +297,8 @@ hy_support hy__gpu_supports_chain(void* device, const hy_chain* chain);
 hy_status hy__gpu_run_chain(void* device, void* stream, const hy_chain* chain);
 extern const hy_declaration hy__gpu_declarations[];
 extern const int hy__gpu_n_declarations;
+// The same as a family, for a provider that leaves a call to them.
+hy_support hy__gpu_own(hy__gpu_task* task, const hy_call* call);
 // Asks `family` and runs it: what a provider's run function is made of.
 hy_status hy__gpu_run_family(void* device, void* stream, const hy_call* call,
                              hy__gpu_family family);

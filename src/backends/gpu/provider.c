@@ -17,10 +17,14 @@ static hy__gpu_family family_of(hy_op op) {
   return op > HY_OP_NONE && op < HY_OP_END ? families[op] : NULL;
 }
 
-hy_support hy__gpu_supports(void* device, const hy_call* call) {
+hy_support hy__gpu_own(hy__gpu_task* task, const hy_call* call) {
   hy__gpu_family family = family_of(call->op);
+  return family ? family(task, call) : HY_SUPPORT_NO_OP;
+}
+
+hy_support hy__gpu_supports(void* device, const hy_call* call) {
   hy__gpu_task question = {.device = device, .op = call->op};
-  return family ? family(&question, call) : HY_SUPPORT_NO_OP;
+  return hy__gpu_own(&question, call);
 }
 
 hy_status hy__gpu_run_family(void* device, void* stream, const hy_call* call,

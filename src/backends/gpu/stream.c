@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/gpu/blaslt.h"
 #include "backends/gpu/gpu.h"
 
 // ---- Errors ----
@@ -121,6 +122,7 @@ void hy__gpu_resources_destroy(hy__gpu_device* d, hy__gpu_resources* r) {
   bool entered = hy__gpu_enter(d);
   for (int i = 0; i < r->workspace.count; i++) d->api->driver.memory_free(r->workspace.address[i]);
   if (r->counters) d->api->driver.memory_free(r->counters);
+  if (r->blas) d->api->blaslt->destroy(r->blas);
   hy__gpu_leave(d, entered);
   if (r->faults) hy__gpu_faults_release(d, r->faults);
   *r = (hy__gpu_resources){0};

@@ -5,4 +5,5 @@
 #define HIP_DRIVER_TOOL "hy-smi"
 #define HIPRTC_REMEDY "install hiprtc of the same DTK, and source its env.sh"
 #define RCCL_REMEDY "librccl.so of DTK"
+#define HIPBLASLT_REMEDY "install hipblaslt of the same DTK, and source its env.sh"
 #include "backends/hip/backend.inc"
