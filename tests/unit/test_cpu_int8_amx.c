@@ -107,7 +107,7 @@ static void check(hy_dtype dtype, int64_t k, int64_t x_group, int64_t w_group, i
   emulated.begin(group);
   emulated.pack_rows(&x, dtype, 0, m, group, tile);
   emulated.pack_weights(&w, 0, n, group, panel);
-  emulated.multiply(&w, group, tile, panel, m, sums);
+  emulated.multiply(&x, 0, &w, group, tile, panel, m, sums);
   emulated.end();
   free(tile);
   free(panel);

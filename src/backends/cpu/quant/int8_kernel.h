@@ -42,9 +42,10 @@ typedef struct hy__int8_kernel {
   void (*pack_rows)(const hy__int8_rows* x, hy_dtype weights, int64_t first, int m, int64_t k_group,
                     void* tile);
   void (*pack_weights)(const hy__quantized* w, int64_t first, int n, int64_t k_group, void* packed);
-  // sums[i * nr + j] for m rows; sums is aligned to 64 bytes and has room for the whole tile.
-  void (*multiply)(const hy__quantized* w, int64_t k_group, const void* tile, const void* packed,
-                   int m, float* sums);
+  // sums[i * nr + j] for m rows of x from `first` on, which are those of the tile; sums is aligned
+  // to 64 bytes and has room for the whole tile.
+  void (*multiply)(const hy__int8_rows* x, int64_t first, const hy__quantized* w, int64_t k_group,
+                   const void* tile, const void* packed, int m, float* sums);
 } hy__int8_kernel;
 
 // The largest stretch with one scale on either side.

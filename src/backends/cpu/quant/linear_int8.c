@@ -159,7 +159,7 @@ static void multiply_panel(const job* j, int64_t begin, int64_t end, int64_t fir
   for (int64_t line = begin; line < end; line += kernel->mr, tile += j->tile_bytes) {
     int m = (int)min_i64(kernel->mr, end - line);
     prefetch_panel(j, first + kernel->nr, (line - begin) / kernel->mr, tiles);
-    kernel->multiply(&j->w, j->k_group, tile, packed, m, sums);
+    kernel->multiply(&j->x, line, &j->w, j->k_group, tile, packed, m, sums);
     finish(j, line, first, m, n, sums, kernel->nr);
   }
 }
@@ -195,8 +195,16 @@ static void divide(job* j) {
     j->part_lines = part * j->kernel->mr;
   }
   j->parts = ceil_div(j->x.m, j->part_lines);
-  int64_t most = THREAD_TASKS * threads;
-  j->task_rows = (int)(ceil_div(panels * j->parts, most) * j->kernel->nr);
+  // Panels of a task: as many as leave each thread some tasks, or fewer where those come out even.
+  int64_t most = ceil_div(panels * j->parts, THREAD_TASKS * threads), best = most;
+  soonest = INT64_MAX;
+  for (int64_t together = most; together >= ceil_div(most, 2); together--) {
+    int64_t takes = ceil_div(ceil_div(panels, together) * j->parts, threads) * together;
+    if (takes >= soonest) continue;
+    soonest = takes;
+    best = together;
+  }
+  j->task_rows = (int)(best * j->kernel->nr);
 }
 
 static bool run_tiles(job* j) {

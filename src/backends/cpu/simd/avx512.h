@@ -22,14 +22,17 @@ HY__INLINE __m512 hy__load16(const void* p, hy_dtype dtype, __mmask16 mask) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-// Rounds to nearest, ties to even; NaN stays NaN.
-HY__INLINE __m256i hy__to_bf16(__m512 x) {
+// Rounded to bf16, to nearest, ties to even, in the upper halves; NaN stays NaN.
+HY__INLINE __m512i hy__rounded_bf16(__m512 x) {
   __m512i bits = _mm512_castps_si512(x);
   __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
   __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
   __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-  rounded = _mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc00000));
-  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+  return _mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc00000));
+}
+
+HY__INLINE __m256i hy__to_bf16(__m512 x) {
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(hy__rounded_bf16(x), 16));
 }
 
 HY__INLINE void hy__store16(void* p, hy_dtype dtype, __mmask16 mask, __m512 x) {

@@ -147,20 +147,52 @@ void hy__gemv_avx512(const hy__matrix* w, int64_t first, int n, int64_t k, const
   }
 }
 
+// The numbers of two vectors as bf16.
+HY__INLINE __m512i pair_to_bf16(__m512 low, __m512 high) {
+  static const uint16_t upper_halves[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                            23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                            45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  return _mm512_permutex2var_epi16(hy__rounded_bf16(low), _mm512_loadu_si512(upper_halves),
+                                   hy__rounded_bf16(high));
+}
+
+HY__INLINE void epilogue(int64_t n, const float* sums, float alpha, float beta, const char* addend,
+                         char* out, hy_dtype dtype) {
+  const int64_t size = dtype == HY_F32 ? 4 : 2;
+  const __m512 a = _mm512_set1_ps(alpha), b = _mm512_set1_ps(beta);
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    __m512 low = _mm512_mul_ps(a, _mm512_loadu_ps(sums + i));
+    __m512 high = _mm512_mul_ps(a, _mm512_loadu_ps(sums + i + 16));
+    if (addend) {
+      low = _mm512_fmadd_ps(b, hy__load16(addend + i * size, dtype, 0xffff), low);
+      high = _mm512_fmadd_ps(b, hy__load16(addend + (i + 16) * size, dtype, 0xffff), high);
+    }
+    if (dtype == HY_BF16) {
+      _mm512_storeu_si512(out + i * size, pair_to_bf16(low, high));
+      continue;
+    }
+    hy__store16(out + i * size, dtype, 0xffff, low);
+    hy__store16(out + (i + 16) * size, dtype, 0xffff, high);
+  }
+  for (; i < n; i += 16) {
+    __mmask16 mask = hy__first16(n - i);
+    __m512 value = _mm512_mul_ps(a, _mm512_maskz_loadu_ps(mask, sums + i));
+    if (addend) value = _mm512_fmadd_ps(b, hy__load16(addend + i * size, dtype, mask), value);
+    hy__store16(out + i * size, dtype, mask, value);
+  }
+}
+
 void hy__epilogue_avx512(int64_t n, const float* sums, float alpha, float beta, const void* addend,
                          int64_t addend_step, void* out, int64_t out_step, hy_dtype dtype) {
   if (out_step != 1 || (addend && addend_step != 1)) {
     hy__epilogue_generic(n, sums, alpha, beta, addend, addend_step, out, out_step, dtype);
     return;
   }
-  int64_t size = dtype == HY_F32 ? 4 : 2;
-  for (int64_t i = 0; i < n; i += 16) {
-    __mmask16 mask = hy__first16(n - i);
-    __m512 value = _mm512_mul_ps(_mm512_set1_ps(alpha), _mm512_maskz_loadu_ps(mask, sums + i));
-    if (addend)
-      value = _mm512_fmadd_ps(_mm512_set1_ps(beta),
-                              hy__load16((const char*)addend + i * size, dtype, mask), value);
-    hy__store16((char*)out + i * size, dtype, mask, value);
+  switch (dtype) {
+    case HY_F32: epilogue(n, sums, alpha, beta, addend, out, HY_F32); return;
+    case HY_BF16: epilogue(n, sums, alpha, beta, addend, out, HY_BF16); return;
+    default: epilogue(n, sums, alpha, beta, addend, out, HY_F16); return;
   }
 }
 

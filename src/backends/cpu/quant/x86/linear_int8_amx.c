@@ -167,9 +167,9 @@ static void multiply_tile(const groups* p, const char* a, const char* b, float* 
   for (int i = 0; i < TILE; i++) _mm512_store_ps(out + i * NR, sums[i]);
 }
 
-static void multiply(const hy__quantized* w, int64_t k_group, const void* tile, const void* packed,
-                     int m, float* sums) {
-  (void)m;  // rows past them are zero
+static void multiply(const hy__int8_rows* x, int64_t first, const hy__quantized* w, int64_t k_group,
+                     const void* tile, const void* packed, int m, float* sums) {
+  (void)x, (void)first, (void)m;  // the tile has them all, and zeros past them
   int step = step_of(k_group);
   const groups p = {w->k / k_group, tile_bytes(k_group, k_group), k_group / step,
                     (int64_t)step * TILE, step};

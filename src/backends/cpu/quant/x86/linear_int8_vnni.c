@@ -142,26 +142,19 @@ static void gemv(const hy__int8_rows* x, const hy__quantized* w, int64_t first, 
 
 // ---- tiles ----
 
-// Four numbers along k to a lane. A tile of x holds its lanes, k ascending, then for each k group
-// what its sums start with and its scales; a panel of weights holds its lanes, then its scales.
-enum { MR = 6, NR = 32, CHUNK = 32 };  // CHUNK: numbers of x that are packed at once
+// Four numbers along k to a lane. x is read in place; a tile of it holds, for each k group, what
+// its sums start with and its scales. A panel of weights holds its lanes, k ascending, then its
+// scales.
+enum { MR = 6, NR = 32, CHUNK = 32 };  // CHUNK: numbers of x that are summed at once
 
 static int64_t tile_bytes(int64_t k, int64_t k_group) {
-  return (k / 4 * MR + k / k_group * 2 * MR + 15) / 16 * 64;
+  return (k / k_group * 2 * MR + 15) / 16 * 64;
 }
 
 static int64_t panel_bytes(const hy__quantized* w, int64_t k_group) {
   (void)k_group;  // scales are those of the weights' own groups
   return (w->k / 4 + w->k / w->group) * NR * 4;
 }
-
-// Where lane 8 (i % 4) + l of two vectors, or of one for the last two rows, goes: row i, lane l.
-#define LANES_OF(l) l, 8 + l, 16 + l, 24 + l, l, 8 + l
-static const int32_t chunk_order[CHUNK / 4 * MR] = {LANES_OF(0), LANES_OF(1), LANES_OF(2),
-                                                    LANES_OF(3), LANES_OF(4), LANES_OF(5),
-                                                    LANES_OF(6), LANES_OF(7)};
-#undef LANES_OF
-static const __mmask16 last_two_rows[MR / 2] = {0x0c30, 0x30c3, 0xc30c};
 
 // A chunk of two rows of x.
 HY__INLINE __m512i load_rows(const signed char* x, int64_t row, int m, __mmask32 bytes) {
@@ -184,27 +177,16 @@ HY__INLINE __m512i sum_halves(const __m512i v[MR / 2]) {
 
 static void pack_rows(const hy__int8_rows* x, hy_dtype weights, int64_t first, int m,
                       int64_t k_group, void* tile) {
-  int32_t* to = tile;
-  int32_t* heads = to + x->k / 4 * MR;
+  int32_t* heads = tile;
   for (int64_t at = 0; at < x->k; at += k_group, heads += 2 * MR) {
     __m512i sums[MR / 2] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
     for (int64_t in = 0; in < k_group; in += CHUNK) {
-      int64_t left = k_group - in < CHUNK ? k_group - in : CHUNK, lanes = left / 4 * MR;
+      int64_t left = k_group - in < CHUNK ? k_group - in : CHUNK;
       const signed char* from = x->data + first * x->row + at + in;
-      __m512i rows[MR / 2];
 #pragma GCC unroll 3
-      for (int p = 0; p < MR / 2; p++) {
-        rows[p] = load_rows(from + 2 * p * x->row, x->row, m - 2 * p, (__mmask32)hy__first64(left));
-        sums[p] = hy__lane_sums(sums[p], rows[p]);
-      }
-#pragma GCC unroll 3
-      for (int v = 0; v < MR / 2; v++) {
-        __m512i order = _mm512_loadu_si512(chunk_order + 16 * v);
-        __m512i packed = _mm512_mask_permutexvar_epi32(
-            _mm512_permutex2var_epi32(rows[0], order, rows[1]), last_two_rows[v], order, rows[2]);
-        _mm512_mask_storeu_epi32(to + 16 * v, hy__first16(lanes - 16 * (int64_t)v), packed);
-      }
-      to += lanes;
+      for (int p = 0; p < MR / 2; p++)
+        sums[p] = hy__lane_sums(sums[p], load_rows(from + 2 * p * x->row, x->row, m - 2 * p,
+                                                   (__mmask32)hy__first64(left)));
     }
     _mm512_mask_storeu_epi32(heads, 0x3f, hy__counterweight(sum_halves(sums), weights));
     float* scales = (float*)(heads + MR);
@@ -263,23 +245,30 @@ static void pack_weights(const hy__quantized* w, int64_t first, int n, int64_t k
 
 typedef struct tile_shape {
   int64_t k_groups, lanes;  // of the row, and of a k group
+  int64_t row;              // bytes from one row of x to the next
   int64_t shared;           // k groups that share a scale of the weights
 } tile_shape;
 
+HY__INLINE int32_t load_four(const signed char* x) {
+  int32_t four;
+  memcpy(&four, x, sizeof four);
+  return four;
+}
+
 // The products of a k group, as floats.
-HY__INLINE void multiply_group(int m, int64_t lanes, const int32_t* starts, const int32_t* a,
-                               const int32_t* b, __m512 low[MR], __m512 high[MR]) {
+HY__INLINE void multiply_group(int m, int64_t lanes, const int32_t* starts, const signed char* x,
+                               int64_t row, const int32_t* b, __m512 low[MR], __m512 high[MR]) {
   __m512i low_sum[MR], high_sum[MR];
 #pragma GCC unroll 8
   for (int i = 0; i < m; i++) low_sum[i] = high_sum[i] = _mm512_set1_epi32(starts[i]);
 #pragma GCC unroll 8
-  for (int64_t k = 0; k < lanes; k++, a += MR, b += NR) {
+  for (int64_t k = 0; k < lanes; k++, x += 4, b += NR) {
     __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 16);
 #pragma GCC unroll 8
     for (int i = 0; i < m; i++) {
-      __m512i x = _mm512_set1_epi32(a[i]);
-      low_sum[i] = _mm512_dpbusd_epi32(low_sum[i], b0, x);
-      high_sum[i] = _mm512_dpbusd_epi32(high_sum[i], b1, x);
+      __m512i four = _mm512_set1_epi32(load_four(x + i * row));
+      low_sum[i] = _mm512_dpbusd_epi32(low_sum[i], b0, four);
+      high_sum[i] = _mm512_dpbusd_epi32(high_sum[i], b1, four);
       IN_REGISTER(low_sum[i]);
       IN_REGISTER(high_sum[i]);
     }
@@ -292,9 +281,8 @@ HY__INLINE void multiply_group(int m, int64_t lanes, const int32_t* starts, cons
 }
 
 // Scales of weights as many as k groups: each product of two scales is used once.
-HY__INLINE void multiply_rows(int m, int64_t lanes, const tile_shape* s, const int32_t* a,
-                              const int32_t* b, float* sums) {
-  const int32_t* heads = a + s->k_groups * lanes * MR;
+HY__INLINE void multiply_rows(int m, int64_t lanes, const tile_shape* s, const signed char* x,
+                              const int32_t* heads, const int32_t* b, float* sums) {
   const float* columns = (const float*)(b + s->k_groups * lanes * NR);
   __m512 low_sum[MR], high_sum[MR];
 #pragma GCC unroll 8
@@ -302,8 +290,8 @@ HY__INLINE void multiply_rows(int m, int64_t lanes, const tile_shape* s, const i
   for (int64_t p = 0; p < s->k_groups; p++, heads += 2 * MR, columns += NR) {
     const float* scales = (const float*)(heads + MR);
     __m512 low[MR], high[MR];
-    multiply_group(m, lanes, heads, a, b, low, high);
-    a += lanes * MR;
+    multiply_group(m, lanes, heads, x, s->row, b, low, high);
+    x += lanes * 4;
     b += lanes * NR;
     __m512 low_scale = _mm512_loadu_ps(columns), high_scale = _mm512_loadu_ps(columns + 16);
 #pragma GCC unroll 8
@@ -322,9 +310,8 @@ HY__INLINE void multiply_rows(int m, int64_t lanes, const tile_shape* s, const i
 
 // Scales of weights that several k groups share: the scales of x are applied first, which saves the
 // products of scales. Registers do not hold both kinds of sums; the outer ones are in L1.
-HY__INLINE void multiply_shared(int m, int64_t lanes, const tile_shape* s, const int32_t* a,
-                                const int32_t* b, float* sums) {
-  const int32_t* heads = a + s->k_groups * lanes * MR;
+HY__INLINE void multiply_shared(int m, int64_t lanes, const tile_shape* s, const signed char* x,
+                                const int32_t* heads, const int32_t* b, float* sums) {
   const float* columns = (const float*)(b + s->k_groups * lanes * NR);
 #pragma GCC unroll 16
   for (int i = 0; i < 2 * m; i++) _mm512_store_ps(sums + 16 * i, _mm512_setzero_ps());
@@ -335,8 +322,8 @@ HY__INLINE void multiply_shared(int m, int64_t lanes, const tile_shape* s, const
     for (int64_t q = 0; q < s->shared; q++, heads += 2 * MR) {
       const float* scales = (const float*)(heads + MR);
       __m512 low[MR], high[MR];
-      multiply_group(m, lanes, heads, a, b, low, high);
-      a += lanes * MR;
+      multiply_group(m, lanes, heads, x, s->row, b, low, high);
+      x += lanes * 4;
       b += lanes * NR;
 #pragma GCC unroll 8
       for (int i = 0; i < m; i++) {
@@ -359,21 +346,22 @@ HY__INLINE void multiply_shared(int m, int64_t lanes, const tile_shape* s, const
   }
 }
 
-static void multiply(const hy__quantized* w, int64_t k_group, const void* tile, const void* packed,
-                     int m, float* sums) {
-  const tile_shape s = {w->k / k_group, k_group / 4, w->group / k_group};
+static void multiply(const hy__int8_rows* x, int64_t first, const hy__quantized* w, int64_t k_group,
+                     const void* tile, const void* packed, int m, float* sums) {
+  const tile_shape s = {w->k / k_group, k_group / 4, x->row, w->group / k_group};
+  const signed char* rows = x->data + first * x->row;
   // Groups of 32, whose lanes are unrolled.
   if (m == MR && s.lanes == CHUNK / 4) {
     if (s.shared > 1)
-      multiply_shared(MR, CHUNK / 4, &s, tile, packed, sums);
+      multiply_shared(MR, CHUNK / 4, &s, rows, tile, packed, sums);
     else
-      multiply_rows(MR, CHUNK / 4, &s, tile, packed, sums);
+      multiply_rows(MR, CHUNK / 4, &s, rows, tile, packed, sums);
     return;
   }
   switch (m + (s.shared > 1 ? MR : 0)) {
-#define AS_CASE(rows)                                                      \
-  case rows: multiply_rows(rows, s.lanes, &s, tile, packed, sums); return; \
-  case MR + (rows): multiply_shared(rows, s.lanes, &s, tile, packed, sums); return;
+#define AS_CASE(lines)                                                             \
+  case lines: multiply_rows(lines, s.lanes, &s, rows, tile, packed, sums); return; \
+  case MR + (lines): multiply_shared(lines, s.lanes, &s, rows, tile, packed, sums); return;
     AS_CASE(1)
     AS_CASE(2)
     AS_CASE(3)
