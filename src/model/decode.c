@@ -1,4 +1,6 @@
-// Decoding steps as one captured graph.
+// Decoding steps as captured graphs: one for each step that may wait to be read, with a place of
+// its own for the tokens it chose. They reach the host by a stream of their own, so that the next
+// step need not wait for their copy.
 #include "model/decode.h"
 
 #include <string.h>
@@ -6,7 +8,7 @@
 #include "base/memory.h"
 #include "model/decode_block.h"
 
-enum { RING = HY__DECODER_AHEAD + 1 };
+enum { SLOTS = HY__DECODER_AHEAD };
 
 struct hy__decoder {
   hy_model* model;
@@ -21,23 +23,29 @@ struct hy__decoder {
   hy__decode_state state;
   hy_array* how;         // the sampler's settings and draws
   hy_array* row;         // (B) i64: the sampler's rows
-  hy_array* chosen;      // (B) i64
-  hy_array *keys, *cos;  // what the graph was captured over, to tell whether it is still there
-  hy_graph* graph;
-  int64_t* host;  // RING answers, pinned
-  hy_event* done[RING];
+  hy_array *keys, *cos;  // what was captured over, to tell whether it is still there
+  hy_graph* graph[SLOTS];
+  hy_array* chosen[SLOTS];  // (B) i64
+  int64_t* host;            // what was chosen in each, pinned
+  hy_stream* copies;        // NULL on the host, where there is nothing to wait for
+  hy_event *chose[SLOTS], *done[SLOTS];
   int64_t launched, read;
 };
 
 void hy__decoder_destroy(hy__decoder* d) {
   if (!d) return;
   hy_stream_sync(d->model->stream);
-  hy_array* const arrays[] = {
-      d->state.tokens, d->state.lengths, d->state.table, d->state.starts, d->words,
-      d->how,          d->row,           d->chosen,      d->keys,         d->cos};
+  hy_stream_destroy(d->copies);
+  hy_array* const arrays[] = {d->state.tokens, d->state.lengths, d->state.table,
+                              d->state.starts, d->words,         d->how,
+                              d->row,          d->keys,          d->cos};
   for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) hy_array_release(arrays[i]);
-  hy_graph_destroy(d->graph);
-  for (int i = 0; i < RING; i++) hy_event_destroy(d->done[i]);
+  for (int i = 0; i < SLOTS; i++) {
+    hy_array_release(d->chosen[i]);
+    hy_graph_destroy(d->graph[i]);
+    hy_event_destroy(d->chose[i]);
+    hy_event_destroy(d->done[i]);
+  }
   if (d->host) hy_host_free(hy_stream_device(d->model->stream), d->host);
   hy__mfree(d->rows);
   hy__mfree(d);
@@ -80,38 +88,41 @@ static hy_status allocate(hy__decoder* d) {
   HY_TRY(divide(d));
   HY_TRY(hy_array_zeros(stream, &d->how, HY_F32, HY_SIZES(hy__sampler_words(d->batch))));
   HY_TRY(hy_array_zeros(stream, &d->row, HY_I64, HY_SIZES(d->batch)));
-  HY_TRY(hy_host_alloc(device, (size_t)(RING * d->batch) * sizeof *d->host, &host));
+  HY_TRY(hy_host_alloc(device, (size_t)(SLOTS * d->batch) * sizeof *d->host, &host));
   d->host = host;
-  for (int i = 0; i < RING; i++) HY_TRY(hy_event_create(device, &d->done[i]));
-  return HY_OK;
+  for (int i = 0; i < SLOTS; i++) {
+    HY_TRY(hy_event_create(device, &d->chose[i]));
+    HY_TRY(hy_event_create(device, &d->done[i]));
+  }
+  return hy_device_is_host(device) ? HY_OK : hy_stream_create(device, &d->copies);
 }
 
 // One step: the tokens chosen become those to run, and every sequence is one longer. A token of -1,
 // which says that there was no choice, is replaced: the host sees it and stops.
-static void step(hy_scope* s, hy__decoder* d) {
+static void step(hy_scope* s, hy__decoder* d, int slot) {
   const hy__shard* shard = &d->model->transformer.shard;
   hy_array* logits = hy__decode_logits(s, &d->model->transformer, &d->state);
   hy_array* ids = shard->comm && !d->draws && !d->stateful
                       ? hy__shard_argmax(s, shard, logits)
                       : hy__sampler_apply(s, d->sampler, hy__shard_gather(s, shard, logits), d->how,
                                           d->row, d->batch);
-  d->chosen = hy_scope_give(s, ids);
+  d->chosen[slot] = hy_scope_give(s, ids);
   hy_array* zero = hy_s_slice(s, d->state.starts, 0, 0, 1, 1);
   hy_s_apply_into(s, HY_OP_maximum, (hy_array*[]){ids, zero}, 2, NULL, d->state.tokens);
   const hy_attrs one_more = {.value_alpha = {hy_int(1), hy_int(1)}};
   hy_s_apply_into(s, HY_OP_add_scalar, &d->state.lengths, 1, &one_more, d->state.lengths);
 }
 
-static hy_status capture(hy__decoder* d) {
+static hy_status capture(hy__decoder* d, int slot) {
   hy_stream* stream = d->model->stream;
   HY_TRY(hy_capture_begin(stream));
   hy_scope s;
   hy_scope_begin(&s, d->model->tape);
-  step(&s, d);
+  step(&s, d, slot);
   hy_status status = hy_scope_end(&s);
-  hy_status ended = hy_capture_end(stream, &d->graph);
+  hy_status ended = hy_capture_end(stream, &d->graph[slot]);
   HY_TRY(status == HY_OK ? ended : status);
-  return hy_graph_run_passes(d->graph, HY__EXACT_PASSES, NULL);
+  return hy_graph_run_passes(d->graph[slot], HY__EXACT_PASSES, NULL);
 }
 
 static hy_status build(hy__decoder* d, const int* rows) {
@@ -123,7 +134,8 @@ static hy_status build(hy__decoder* d, const int* rows) {
   d->cos = hy_array_retain(d->model->rope.cos);
   d->state.cache = d->cache;
   d->state.rope = &d->model->rope;
-  return capture(d);
+  for (int slot = 0; slot < hy__decoder_ahead(d); slot++) HY_TRY(capture(d, slot));
+  return HY_OK;
 }
 
 hy_status hy__decoder_create(hy_model* model, hy__kv_cache* cache, hy__sampler* sampler,
@@ -214,12 +226,15 @@ hy_status hy__decoder_begin(hy__decoder* d, hy__sampler* sampler, const int* row
 
 hy_status hy__decoder_launch(hy__decoder* d) {
   hy_stream* stream = d->model->stream;
-  int64_t slot = d->launched % RING;
+  hy_stream* copies = d->copies ? d->copies : stream;
+  int64_t slot = d->launched % hy__decoder_ahead(d);
   if (hy__sampler_draws(d->sampler)) HY_TRY(upload_settings(d));
-  HY_TRY(hy_graph_launch(d->graph, stream));
-  HY_TRY(hy_memcpy(stream, d->host + slot * d->batch, hy_array_tensor(d->chosen)->data,
+  HY_TRY(hy_graph_launch(d->graph[slot], stream));
+  HY_TRY(hy_event_record(d->chose[slot], stream));
+  HY_TRY(hy_stream_wait_event(copies, d->chose[slot]));
+  HY_TRY(hy_memcpy(copies, d->host + slot * d->batch, hy_array_tensor(d->chosen[slot])->data,
                    (size_t)d->batch * sizeof *d->host, HY_COPY_DEVICE_TO_HOST));
-  HY_TRY(hy_event_record(d->done[slot], stream));
+  HY_TRY(hy_event_record(d->done[slot], copies));
   d->launched++;
   return HY_OK;
 }
@@ -233,7 +248,7 @@ int hy__decoder_unread(const hy__decoder* d) {
 }
 
 hy_status hy__decoder_read(hy__decoder* d, int64_t* next) {
-  int64_t slot = d->read % RING;
+  int64_t slot = d->read % hy__decoder_ahead(d);
   HY_TRY(hy_event_sync(d->done[slot]));
   d->read++;
   memcpy(next, d->host + slot * d->batch, (size_t)d->batch * sizeof *next);

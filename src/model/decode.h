@@ -1,5 +1,5 @@
-// Decoding steps as one captured graph. Tokens, lengths and block tables live on the device and the
-// graph moves them on, so that one capture serves every step and the host only reads tokens, one
+// Decoding steps as captured graphs. Tokens, lengths and block tables live on the device and a
+// graph moves them on, so that few captures serve every step and the host only reads tokens, one
 // step behind the device.
 #ifndef HALYARD_MODEL_DECODE_H_
 #define HALYARD_MODEL_DECODE_H_

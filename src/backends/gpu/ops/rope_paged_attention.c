@@ -73,30 +73,55 @@ static bool aligned(const hy_decode* p) {
 
 // ---- On tensor cores ----
 
-enum { MMA_WARPS = 16, MMA_TILE = 16 * MMA_WARPS };
+enum { MMA_KEYS = 16 };  // of a warp
+
+// Blocks of a cluster, where the GPU has clusters, and warps of a block.
+typedef struct mma_shape {
+  int cluster, warps;
+} mma_shape;
+
+static mma_shape mma_shape_for(const hy__gpu_task* task) {
+  return task->device->compute_major == 9 ? (mma_shape){8, 4} : (mma_shape){1, 16};
+}
 
 // Bytes of the kernel's tile, as it lays it out.
-static size_t mma_shared_bytes(int64_t head) {
-  int64_t halves = (2 * MMA_TILE + HEADS) * (head + 8) + 2 * head + MMA_WARPS * 2 * HEADS * 18;
-  return (size_t)(halves * 2 + (head + MMA_WARPS * HEADS * (2 + head + 4)) * 4);
+static size_t mma_shared_bytes(mma_shape s, int64_t head) {
+  int64_t joined = (HEADS + s.cluster - 1) / s.cluster;
+  int64_t halves =
+      (2 * MMA_KEYS * s.warps + HEADS) * (head + 8) + 2 * head + s.warps * 2 * HEADS * 18;
+  return (size_t)(halves * 2 + joined * s.cluster * s.warps * (head + 2) * 4);
+}
+
+// Types that the kernel is compiled for, and q, k and v four at a time.
+static bool takes_input(const hy_decode* p) {
+  bool index = p->table_dtype == HY_I32 || p->table_dtype == HY_I64;
+  bool angle = p->angle_dtype == HY_F32 || p->angle_dtype == HY_F16 || p->angle_dtype == HY_BF16;
+  return index && angle && p->length_dtype == p->table_dtype && (uintptr_t)p->qkv % 8 == 0;
 }
 
 static bool takes_mma(const hy__gpu_task* task, const hy_decode* p, hy_dtype dtype) {
   return (dtype == HY_BF16 || dtype == HY_F16) && (p->size == 64 || p->size == 128) && aligned(p) &&
-         p->heads / p->kv_heads <= HEADS && hy__gpu_mma_sync(task) &&
+         takes_input(p) && p->heads / p->kv_heads <= HEADS && hy__gpu_mma_sync(task) &&
          (int64_t)p->sequences * p->heads <= task->device->multiprocessors &&
-         mma_shared_bytes(p->size) <= (size_t)task->device->max_shared;
+         mma_shared_bytes(mma_shape_for(task), p->size) <= (size_t)task->device->max_shared;
 }
 
 static void run_mma(hy__gpu_task* task, hy_decode* p, hy_dtype dtype) {
+  enum { LARGE = 16 };  // warps of a block that has a multiprocessor for itself
   int op = task->op;
-  split(task, p, (int64_t)p->sequences * p->kv_heads, MMA_TILE);
-  char options[48];
-  snprintf(options, sizeof options, "-DT=%s -DHEAD=%d", hy__gpu_type_name(dtype), p->size);
+  mma_shape s = mma_shape_for(task);
+  int warps = s.cluster * s.warps;
+  split(task, p, (int64_t)p->sequences * p->kv_heads * warps / LARGE, MMA_KEYS * warps);
+  char options[128];
+  snprintf(options, sizeof options,
+           "-DT=%s -DHEAD=%d -DBLOCK=%d -DINDEX=%s -DANGLE=%s -DCLUSTER=%d -DWARPS=%d",
+           hy__gpu_type_name(dtype), p->size, p->block, hy__gpu_type_name((hy_dtype)p->table_dtype),
+           hy__gpu_type_name((hy_dtype)p->angle_dtype), s.cluster, s.warps);
   hy__gpu_launch_dependent(
       task, hy__gpu_kernel(task, "rope_paged_attention_mma", "rope_paged_attention_mma", options),
-      (hy__gpu_dim3){(unsigned)p->splits, (unsigned)p->kv_heads, (unsigned)p->sequences},
-      hy__gpu_1d(MMA_WARPS * 32), mma_shared_bytes(p->size),
+      (hy__gpu_dim3){(unsigned)(p->splits * s.cluster), (unsigned)p->kv_heads,
+                     (unsigned)p->sequences},
+      hy__gpu_1d((unsigned)s.warps * 32), mma_shared_bytes(s, p->size),
       HY__GPU_ARGS(p, &task->stream->use.faults->address, &op));
 }
 
