@@ -5,7 +5,7 @@
 Needs a GPU, torch of a CUDA build, transformers, and Halyard's build. Sections, each a process of its own:
 
     decode     Qwen2.5-0.5B's shape in bf16, 1 and 64 sequences: transformers, eager and compiled (static cache, CUDA graphs)
-    prefill    a prompt of 512: transformers, eager and compiled
+    prefill    prompts of 512 and 2048, and 8 of 512: transformers, eager and compiled
     train      LoRA of rank 16 on q, k, v and o, 8 x 512: transformers and a plain PyTorch model, both under torch.compile
     gemm       products: torch.matmul and linear (cuBLAS)
     attention  forward and backward: scaled_dot_product_attention by the faster of flash and cuDNN
@@ -23,7 +23,8 @@ import subprocess
 import sys
 import time
 
-VOCAB, PROMPT, BATCH, LENGTH, RANK = 151936, 512, 8, 512, 16
+VOCAB, BATCH, LENGTH, RANK = 151936, 8, 512, 16
+PROMPTS = ((1, 512), (1, 2048), (8, 512))
 DEVICE = "cuda"
 
 
@@ -110,14 +111,18 @@ def best_seconds(function, rounds=10):
 def prefill(options):
     import torch
 
-    ours = next(row["value"] for row in halyard_rows(options, "prefill", "--dtype", "bf16") if row["name"] == "prefill")
+    ours = {row["shape"].split(", ")[-1]: row["value"] for row in halyard_rows(options, "prefill", "--dtype", "bf16")
+            if row["name"] == "prefill"}
     model = transformers_model()
-    ids = torch.randint(0, VOCAB, (1, PROMPT), device=DEVICE)
-    compiled = torch.compile(model, mode="reduce-overhead")
-    for peer, run in (("transformers", model), ("transformers, compiled", compiled)):
-        with torch.no_grad():
-            seconds = best_seconds(lambda: run(ids, use_cache=True, logits_to_keep=1))
-        say(row_of("prefill", f"1x{PROMPT}", ours, PROMPT / seconds, "tok/s", peer))
+    for batch, length in PROMPTS:
+        ids = torch.randint(0, VOCAB, (batch, length), device=DEVICE)
+        mine = ours[str(length) if batch == 1 else f"{batch}x{length}"]
+        compiled = torch.compile(model, mode="reduce-overhead", dynamic=False)
+        for peer, run in (("transformers", model), ("transformers, compiled", compiled)):
+            with torch.no_grad():
+                seconds = best_seconds(lambda: run(ids, use_cache=True, logits_to_keep=1))
+            say(row_of("prefill", f"{batch}x{length}", mine, batch * length / seconds, "tok/s", peer))
+        torch.compiler.reset()
 
 
 def step_rate(model, loss_of):

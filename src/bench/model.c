@@ -12,15 +12,19 @@
 #include "model/context.h"
 #include "model/create.h"
 #include "model/pack.h"
+#include "model/prompt.h"
 #include "model/shapes.h"
 #include "model/train.h"
 
 enum {
   PROMPT = 512,
+  LONG_PROMPT = 2048,
+  PROMPTS = 8,
   NEW_TOKENS = 32,
   MOST_NEW_TOKENS = 256,
   BATCH = 64,
   ROUNDS = 4,
+  PREFILL_ROUNDS = 10,
   TRAIN_ROUNDS = 3,
   TRAIN_TOKENS = 8 * 512,
   READ_PIECE = 8 << 20
@@ -214,32 +218,38 @@ static double sustained_read(const model_bench* b) {
   return bytes / seconds;
 }
 
-// Best of several rounds of a prompt and some tokens more; and, alternately, of reading.
-static hy_status generate(model_bench* b, int64_t prompt, int64_t tokens, double* prefill,
-                          double* decode, double* read) {
-  int32_t ids[PROMPT];
+static void fill_prompt(const model_bench* b, int seed, int32_t* ids, int64_t n) {
+  int64_t vocab = hy_model_vocab_size(b->model);
+  for (int64_t i = 0; i < n; i++) ids[i] = (int32_t)((i * 7919 + 13 * (seed + 1)) % vocab);
+}
+
+static hy_generate_options options_for(int64_t tokens) {
   hy_generate_options options;
-  hy_generate_result result;
   hy_generate_defaults(&options);
   options.max_tokens = tokens;
   options.ignore_end = true;
-  int64_t vocab = hy_model_vocab_size(b->model);
-  for (int64_t i = 0; i < prompt; i++) ids[i] = (int32_t)((i * 7919 + 13) % vocab);
-  *prefill = *decode = *read = 0;
+  return options;
+}
+
+// Best of several rounds of a short prompt and some tokens more; and, alternately, of reading.
+static hy_status generate(model_bench* b, int64_t prompt, int64_t tokens, double* decode,
+                          double* read) {
+  int32_t ids[PROMPT];
+  const hy_generate_options options = options_for(tokens);
+  hy_generate_result result;
+  fill_prompt(b, 0, ids, prompt);
+  *decode = *read = 0;
   hy_context* context;
   HY_TRY(hy_context_create(b->model, &context));
   hy_status status = HY_OK;
   for (int round = 0; round < ROUNDS && status == HY_OK; round++) {
     double rate = sustained_read(b);
     if (rate > *read) *read = rate;
+    // A captured decoding step is the context's, and stays.
     status = hy_context_generate(context, ids, prompt, &options, NULL, NULL, NULL, &result);
     if (status != HY_OK) break;
-    // A prompt is read anew; a captured decoding step is the context's, and stays.
-    if (tokens == 1) hy__context_clear(context);
-    double first = (double)prompt / result.prefill_seconds;
     double later = (double)(result.tokens - 1) / result.decode_seconds;
-    if (first > *prefill) *prefill = first;
-    if (tokens > 1 && later > *decode) *decode = later;
+    if (later > *decode) *decode = later;
   }
   hy_context_destroy(context);
   return status;
@@ -250,15 +260,11 @@ static hy_status generate_batch(model_bench* b, int64_t prompt, int64_t tokens, 
   static int32_t prompts[BATCH][PROMPT], answers[BATCH][MOST_NEW_TOKENS];
   const int32_t* in[BATCH];
   int32_t* out[BATCH];
-  int64_t lengths[BATCH], counts[BATCH], vocab = hy_model_vocab_size(b->model);
-  hy_generate_options options;
+  int64_t lengths[BATCH], counts[BATCH];
+  const hy_generate_options options = options_for(tokens);
   hy_generate_result result;
-  hy_generate_defaults(&options);
-  options.max_tokens = tokens;
-  options.ignore_end = true;
   for (int i = 0; i < BATCH; i++) {
-    for (int64_t k = 0; k < prompt; k++)
-      prompts[i][k] = (int32_t)((k * 7919 + 13 * (i + 1)) % vocab);
+    fill_prompt(b, i, prompts[i], prompt);
     in[i] = prompts[i];
     out[i] = answers[i];
     lengths[i] = prompt;
@@ -275,11 +281,11 @@ static hy_status generate_batch(model_bench* b, int64_t prompt, int64_t tokens, 
 // A device apart has time for longer answers, and for many at once.
 hy_status bench_decode(hy_device* device) {
   model_bench b;
-  double prefill, rate, read;
+  double rate, read;
   char shape[96];
   int64_t tokens = hy_device_is_host(device) ? NEW_TOKENS : MOST_NEW_TOKENS;
   hy_status status = begin(&b, device);
-  if (status == HY_OK) status = generate(&b, 16, tokens, &prefill, &rate, &read);
+  if (status == HY_OK) status = generate(&b, 16, tokens, &rate, &read);
   if (status == HY_OK) {
     print(&b, "decode", b.shape, rate, read / b.weight_bytes);
     print_peak(&b, b.shape, 16 + tokens);
@@ -293,23 +299,97 @@ hy_status bench_decode(hy_device* device) {
   return status;
 }
 
-hy_status bench_prefill(hy_device* device) {
-  model_bench b;
-  double rate, decode, read;
-  char shape[96];
-  hy_status status = begin(&b, device);
-  if (status == HY_OK) status = generate(&b, PROMPT, 1, &rate, &decode, &read);
-  if (status == HY_OK) {
-    // The head runs once for a prompt.
-    double head = (double)hy_tensor_numel(hy_array_tensor(b.model->transformer.head.weight));
-    double flops = 2 * (b.weights - head) + 2 * head / PROMPT;
-    snprintf(shape, sizeof shape, "%s, %d", b.shape, PROMPT);
-    bool bytes = b.model->transformer.head.scale != NULL;
-    hy_dtype products = bytes ? HY_I8 : hy__model_dtype(b.model);
-    double least = bench_least(&b.session, &(bench_needs){products, flops, 0});
-    print(&b, "prefill", shape, rate, least > 0 ? 1 / least : 0);
-    print_peak(&b, shape, PROMPT);
+typedef struct prompt_shape {
+  int batch;
+  int64_t length;
+} prompt_shape;
+
+// Where the model captures prompts, as many rounds as show it by calls and by graph.
+static int prefill_rounds(const model_bench* b) {
+  return b->model->prompts ? HY__PROMPTS_BEFORE + 1 + PREFILL_ROUNDS : ROUNDS;
+}
+
+// Seconds of reading the prompts, by rounds, and how many rounds there were.
+static hy_status read_prompts(model_bench* b, const prompt_shape* shape, double* seconds,
+                              int* rounds) {
+  static int32_t prompts[PROMPTS][LONG_PROMPT];
+  const int32_t* in[PROMPTS];
+  int32_t answers[PROMPTS], *out[PROMPTS];
+  int64_t lengths[PROMPTS], counts[PROMPTS];
+  const hy_generate_options options = options_for(1);
+  hy_generate_result result;
+  hy_context* context;
+  for (int i = 0; i < shape->batch; i++) {
+    fill_prompt(b, i, prompts[i], shape->length);
+    in[i] = prompts[i];
+    out[i] = &answers[i];
+    lengths[i] = shape->length;
   }
+  HY_TRY(hy_context_create(b->model, &context));
+  hy_status status = HY_OK;
+  *rounds = 0;
+  do {
+    if (shape->batch == 1)
+      status = hy_context_generate(context, in[0], lengths[0], &options, NULL, NULL, NULL, &result);
+    else
+      status = hy_model_generate_batch(b->model, in, lengths, shape->batch, &options, out, counts,
+                                       &result);
+    hy__context_clear(context);  // the next round reads it anew
+    seconds[(*rounds)++] = result.prefill_seconds;
+  } while (status == HY_OK && *rounds < prefill_rounds(b));
+  hy_context_destroy(context);
+  return status;
+}
+
+static double least_of(const double* seconds, int n) {
+  double least = seconds[0];
+  for (int i = 1; i < n; i++) least = seconds[i] < least ? seconds[i] : least;
+  return least;
+}
+
+// What prompts take before their shape is captured, and the one that captures it.
+static void print_first(const model_bench* b, const char* shape, double tokens,
+                        const double* seconds) {
+  char name[112];
+  snprintf(name, sizeof name, "%s by calls", shape);
+  print(b, "prefill", name, tokens / least_of(seconds, HY__PROMPTS_BEFORE), 0);
+  bench_row row = {.name = "prefill capture",
+                   .shape = shape,
+                   .dtype = dtype_name(b),
+                   .value = 1e3 * seconds[HY__PROMPTS_BEFORE],
+                   .unit = "ms"};
+  bench_print(&row);
+}
+
+static hy_status prefill_row(model_bench* b, const prompt_shape* sizes) {
+  double seconds[HY__PROMPTS_BEFORE + 1 + PREFILL_ROUNDS];
+  char shape[96];
+  int rounds;
+  HY_TRY(read_prompts(b, sizes, seconds, &rounds));
+  // The head runs once for a prompt.
+  double head = (double)hy_tensor_numel(hy_array_tensor(b->model->transformer.head.weight));
+  double flops = 2 * (b->weights - head) + 2 * head / (double)sizes->length;
+  bool bytes = b->model->transformer.head.scale != NULL;
+  hy_dtype products = bytes ? HY_I8 : hy__model_dtype(b->model);
+  double least = bench_least(&b->session, &(bench_needs){products, flops, 0});
+  if (sizes->batch == 1)
+    snprintf(shape, sizeof shape, "%s, %lld", b->shape, (long long)sizes->length);
+  else
+    snprintf(shape, sizeof shape, "%s, %dx%lld", b->shape, sizes->batch, (long long)sizes->length);
+  double tokens = (double)(sizes->batch * sizes->length);
+  print(b, "prefill", shape, tokens / least_of(seconds, rounds), least > 0 ? 1 / least : 0);
+  if (rounds > HY__PROMPTS_BEFORE) print_first(b, shape, tokens, seconds);
+  print_peak(b, shape, sizes->batch * sizes->length);
+  return HY_OK;
+}
+
+// More than one prompt where the device is fast enough to capture them.
+hy_status bench_prefill(hy_device* device) {
+  static const prompt_shape shapes[] = {{1, PROMPT}, {1, LONG_PROMPT}, {PROMPTS, PROMPT}};
+  model_bench b;
+  hy_status status = begin(&b, device);
+  for (int i = 0; i < 3 && status == HY_OK && (i == 0 || b.model->prompts); i++)
+    status = prefill_row(&b, &shapes[i]);
   end(&b);
   return status;
 }

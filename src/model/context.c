@@ -18,7 +18,7 @@ void hy_context_destroy(hy_context* context) {
   if (!context) return;
   hy__decoder_destroy(context->decoder);
   hy__context_clear(context);
-  hy__kv_cache_destroy(context->cache);
+  hy__model_cache_release(context->model, context->cache);
   hy__mfree(context->ids);
   hy__mfree(context);
 }

@@ -53,16 +53,19 @@ void hy__decoder_destroy(hy__decoder* d) {
 
 // ---- making ----
 
-// Whether a graph is worth more there than calls: where a capture becomes one piece of work for the
-// device, and on the host, where launches neither check, choose nor allocate and passes fuse.
-static hy_status captures(hy_model* model, bool* worth) {
-  hy_graph* graph = NULL;
-  *worth = hy_device_is_host(hy_stream_device(model->stream));
-  if (*worth) return HY_OK;
-  HY_TRY(hy_capture_begin(model->stream));
-  HY_TRY(hy_capture_end(model->stream, &graph));
-  *worth = hy_graph_is_native(graph);
-  hy_graph_destroy(graph);
+// A graph is worth more than calls where a capture becomes one piece of work for the device, and on
+// the host, where launches neither check, choose nor allocate and passes fuse.
+hy_status hy__model_find_captures(hy_model* model) {
+  if (model->captures != HY__CAPTURES_UNKNOWN) return HY_OK;
+  bool worth = hy_device_is_host(hy_stream_device(model->stream));
+  if (!worth) {
+    hy_graph* graph = NULL;
+    HY_TRY(hy_capture_begin(model->stream));
+    HY_TRY(hy_capture_end(model->stream, &graph));
+    worth = hy_graph_is_native(graph);
+    hy_graph_destroy(graph);
+  }
+  model->captures = worth ? HY__CAPTURES : HY__CAPTURES_NOT;
   return HY_OK;
 }
 
@@ -140,12 +143,8 @@ static hy_status build(hy__decoder* d, const int* rows) {
 
 hy_status hy__decoder_create(hy_model* model, hy__kv_cache* cache, hy__sampler* sampler,
                              const int* rows, int batch, int64_t positions, hy__decoder** out) {
-  bool worth = false;
   *out = NULL;
-  if (model->captures == HY__CAPTURES_UNKNOWN) {
-    HY_TRY(captures(model, &worth));
-    model->captures = worth ? HY__CAPTURES : HY__CAPTURES_NOT;
-  }
+  HY_TRY(hy__model_find_captures(model));
   if (model->captures != HY__CAPTURES) return HY_OK;
   hy__decoder* d = hy__calloc(1, sizeof *d);
   if (!d) return hy_fail(HY_OUT_OF_MEMORY, "no memory to decode %d sequences", batch);

@@ -8,6 +8,9 @@
 
 typedef struct hy__decoder hy__decoder;
 
+// Finds out whether the device runs steps by graphs, where that is not known yet.
+hy_status hy__model_find_captures(hy_model* model);
+
 // For `batch` sequences of at most `positions` tokens each in the cache, the sampler's `rows`. *out
 // is NULL, with HY_OK, where calls serve as well or the device cannot capture this step. Tokens are
 // those of the same steps by calls.

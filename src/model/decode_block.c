@@ -1,8 +1,10 @@
 // A decoding step in the op table's fused rows where the device has kernels for them (norm,
 // product, gate and residual in one; rotary positions, cache and attention in one), else in plain
-// ops.
+// ops. A prompt in the same blocks, whose products are bound by the device's arithmetic: q, k and v
+// of one product, gate and up of another, residuals added by the products.
 #include "model/decode_block.h"
 
+#include "halyard/model.h"
 #include "model/arch/arch.h"
 
 // Up to FEW_ROWS a product is bound by reading its weight, and what is fused with it is free, the
@@ -37,8 +39,10 @@ static bool is_plain(const hy__transformer* model) {
 typedef struct fused {
   hy_scope* s;
   const hy__transformer* model;
-  const hy__decode_state* d;
+  const hy__rope* rope;
   bool few, many;  // rows, and a kernel for them
+  const hy__decode_state* d;
+  const hy__kv_pass* prompt;  // in place of d
 } fused;
 
 // silu(first half) * second half of the last dimension.
@@ -71,17 +75,26 @@ static hy_array* apply(const fused* f, const hy__linear* layer, hy_array* norm, 
   return hy_scope_pop(f->s, mark, y);
 }
 
+static hy_array* attend(const fused* f, int layer, hy_array* qkv) {
+  const hy__decode_state* d = f->d;
+  hy_array *cos = f->rope->cos, *sin = f->rope->sin;
+  return f->prompt ? hy__kv_pass_attend(f->s, f->prompt, layer, qkv, cos, sin)
+                   : hy__kv_cache_step(f->s, d->cache, layer, qkv, cos, sin, d->table, d->lengths);
+}
+
 static hy_array* block(const fused* f, int layer, hy_array* x) {
   const hy__config* c = &f->model->config;
   const hy__tf_block* b = &f->model->blocks[layer];
-  const hy__decode_state* d = f->d;
   int64_t heads = c->n_heads + 2 * c->n_kv_heads;
   int mark = hy_scope_mark(f->s);
   hy_array* qkv = hy_s_view(f->s, apply(f, &b->qkv, b->input_norm, x, false, NULL),
                             HY_SIZES(-1, heads, c->head_dim));
-  hy_array* mixed = hy__kv_cache_step(f->s, d->cache, layer, qkv, d->rope->cos, d->rope->sin,
-                                      d->table, d->lengths);
-  hy_array* flat = hy_s_view(f->s, mixed, HY_SIZES(-1, c->n_heads * c->head_dim));
+  hy_array* flat = hy_s_view(f->s, attend(f, layer, qkv), HY_SIZES(-1, c->n_heads * c->head_dim));
+  // Of a prompt's last layer nobody reads more than the last tokens.
+  if (f->prompt && layer == c->n_layers - 1) {
+    flat = hy_s_index_select(f->s, flat, f->prompt->last, 0);
+    x = hy_s_index_select(f->s, x, f->prompt->last, 0);
+  }
   x = hy_scope_pop(f->s, mark, apply(f, &b->o, NULL, flat, false, x));
   hy_array* hidden = apply(f, &b->gate_up, b->post_norm, x, true, NULL);
   return apply(f, &b->down, NULL, hidden, false, x);
@@ -142,6 +155,31 @@ hy_array* hy__decode_logits(hy_scope* s, const hy__transformer* model, const hy_
     return plain_logits(s, model, d);
   int64_t rows = hy_s_size(s, d->tokens, 0);
   bool has_fused = has_kernel(d->tokens, HY_OP_fused_linear, dtype);
-  fused f = {s, model, d, has_fused && rows <= FEW_ROWS, has_fused && rows <= MANY_ROWS};
+  fused f = {.s = s,
+             .model = model,
+             .rope = d->rope,
+             .few = has_fused && rows <= FEW_ROWS,
+             .many = has_fused && rows <= MANY_ROWS,
+             .d = d};
   return fused_logits(&f);
+}
+
+// ---- prompts ----
+
+bool hy__prompt_is_fused(const hy__transformer* model) {
+  hy_dtype dtype = model->config.dtype;
+  return is_plain(model) && has_kernel(model->norm, HY_OP_rope_cache, dtype) &&
+         has_kernel(model->norm, HY_OP_paged_attention, dtype);
+}
+
+hy_array* hy__prompt_logits(hy_scope* s, const hy__transformer* model, const hy__rope* rope,
+                            const hy__kv_pass* pass, const hy_generate_options* options) {
+  const fused f = {.s = s, .model = model, .rope = rope, .prompt = pass};
+  int mark = hy_scope_mark(s);
+  hy_array* x = hy__embed(s, model, pass->ids);
+  for (int64_t i = 0; i < model->config.n_layers; i++) {
+    HY_SCOPE_TRY(s, hy__tf_ask(options));
+    x = hy_scope_pop(s, mark, block(&f, (int)i, x));
+  }
+  return hy__logits(s, model, hy_s_rms_norm(s, x, model->norm, 1, model->config.norm_eps));
 }

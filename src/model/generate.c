@@ -306,7 +306,7 @@ static void clean_up(run* r) {
   }
   hy__mfree(r->states);
   hy__sampler_destroy(r->sampler);
-  if (!r->context) hy__kv_cache_destroy(r->cache);
+  if (!r->context) hy__model_cache_release(r->model, r->cache);
 }
 
 static hy_status generate(run* r, const int32_t* const* prompts, const int64_t* lengths,

@@ -1,8 +1,10 @@
 // KV cache: blocks and who has them, and the pass that fills and reads them.
 #include "model/kv_cache.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/memory.h"
 
 struct hy__kv_cache {
@@ -12,7 +14,13 @@ struct hy__kv_cache {
   int64_t n_free;
   hy_stream* stream;
   hy__kv_cache* next;  // of the layers behind these; its own account of blocks is not used
+  uint64_t id;
 };
+
+static uint64_t next_id(void) {
+  static atomic_uint_least64_t last;
+  return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+}
 
 void hy__kv_cache_destroy(hy__kv_cache* cache) {
   if (!cache) return;
@@ -41,6 +49,7 @@ hy_status hy__kv_cache_create(hy_stream* stream, const hy__config* c, hy_dtype d
   hy__kv_cache* cache = hy__calloc(1, sizeof *cache);
   if (!cache) return hy_fail(HY_OUT_OF_MEMORY, "no memory for a cache");
   cache->stream = stream;
+  cache->id = next_id();
   cache->n_layers = c->n_layers;
   cache->n_blocks = (tokens + HY__KV_BLOCK - 1) / HY__KV_BLOCK;
   cache->keys = hy__calloc((size_t)(2 * c->n_layers), sizeof *cache->keys);
@@ -105,6 +114,7 @@ hy_status hy__kv_cache_grow(hy_stream* stream, hy__kv_cache* cache, int64_t toke
     cache->free_blocks = free_blocks;
     cache->n_free += fresh;
     cache->n_blocks = n_blocks;
+    cache->id = next_id();
     cache->keys = arrays;
     cache->values = arrays + cache->n_layers;
     arrays = old;
@@ -169,6 +179,17 @@ hy_array* hy__kv_cache_keys(const hy__kv_cache* cache, int layer) {
   return cache->keys[layer];
 }
 
+uint64_t hy__kv_cache_id(const hy__kv_cache* cache) {
+  return cache->id;
+}
+
+uint64_t hy__kv_cache_bytes(const hy__kv_cache* cache) {
+  uint64_t bytes = cache->next ? hy__kv_cache_bytes(cache->next) : 0;
+  for (int64_t i = 0; i < cache->n_layers; i++)
+    bytes += 2 * (uint64_t)hy_tensor_bytes(hy_array_tensor(cache->keys[i]));
+  return bytes;
+}
+
 hy_array* hy__kv_cache_step(hy_scope* s, hy__kv_cache* cache, int layer, hy_array* qkv,
                             hy_array* cos, hy_array* sin, hy_array* table, hy_array* lengths) {
   hy_array *keys = cache->keys[layer], *values = cache->values[layer];
@@ -183,22 +204,35 @@ hy_array* hy__kv_cache_step(hy_scope* s, hy__kv_cache* cache, int layer, hy_arra
   return out;
 }
 
-// The parts of a pass's upload, all i64, one behind the other.
-typedef struct layout {
-  int64_t tokens, batch, width;  // width: of the block table
-} layout;
+// ---- a pass ----
 
-static int64_t words_of(const layout* l) {
-  return 3 * l->tokens + 3 * l->batch + 1 + l->batch * l->width;
+// Of paged attention, that of the padding among them.
+static int64_t n_sequences(const hy__kv_shape* shape) {
+  return shape->batch + shape->padded;
 }
 
-// ids, positions, slots; last, starts, lengths; the block table.
-static void describe(const layout* l, hy__sequence* const* sequences, const int32_t* const* ids,
-                     const int64_t* counts, int64_t* words) {
-  int64_t *positions = words + l->tokens, *slots = positions + l->tokens;
-  int64_t *last = slots + l->tokens, *starts = last + l->batch, *lengths = starts + l->batch + 1;
-  int64_t *table = lengths + l->batch, at = 0;
-  for (int64_t i = 0; i < l->batch; i++) {
+int64_t hy__kv_shape_words(const hy__kv_shape* shape) {
+  return 3 * shape->tokens + shape->batch + 1 + n_sequences(shape) * (2 + shape->width);
+}
+
+hy__kv_shape hy__kv_shape_of(hy__sequence* const* sequences, const int64_t* counts, int batch) {
+  hy__kv_shape shape = {.batch = batch, .width = 1, .whole = true};
+  for (int i = 0; i < batch; i++) {
+    shape.whole &= sequences[i]->length == 0 && counts[i] == counts[0];
+    shape.tokens += counts[i];
+    shape.width = max_i64(shape.width, blocks_for(sequences[i]->length + counts[i]));
+    shape.width = max_i64(shape.width, sequences[i]->n_blocks);
+  }
+  return shape;
+}
+
+// All i64, one behind the other: ids, positions, slots; last, starts, lengths; the block table.
+static void describe(const hy__kv_shape* shape, hy__sequence* const* sequences,
+                     const int32_t* const* ids, const int64_t* counts, int64_t* words) {
+  int64_t *positions = words + shape->tokens, *slots = positions + shape->tokens;
+  int64_t *last = slots + shape->tokens, *starts = last + shape->batch;
+  int64_t *lengths = starts + n_sequences(shape) + 1, *table = lengths + n_sequences(shape), at = 0;
+  for (int64_t i = 0; i < shape->batch; i++) {
     const hy__sequence* seq = sequences[i];
     starts[i] = at;
     for (int64_t k = 0; k < counts[i]; k++, at++) {
@@ -209,9 +243,17 @@ static void describe(const layout* l, hy__sequence* const* sequences, const int3
     }
     last[i] = at - 1;
     lengths[i] = seq->length + counts[i];
-    for (int64_t b = 0; b < l->width; b++) *table++ = b < seq->n_blocks ? seq->blocks[b] : 0;
+    for (int64_t b = 0; b < shape->width; b++) *table++ = b < seq->n_blocks ? seq->blocks[b] : 0;
   }
-  starts[l->batch] = at;
+  starts[shape->batch] = at;
+  if (!shape->padded) return;
+  starts[shape->batch + 1] = shape->tokens;
+  lengths[shape->batch] = shape->tokens - at;
+  for (; at < shape->tokens; at++) {
+    words[at] = positions[at] = 0;
+    slots[at] = -1;
+  }
+  memset(table, 0, (size_t)shape->width * sizeof *table);
 }
 
 static hy_array* next_part(hy_scope* s, hy_array* words, int64_t* at, int64_t n) {
@@ -219,49 +261,65 @@ static hy_array* next_part(hy_scope* s, hy_array* words, int64_t* at, int64_t n)
   return hy_s_slice(s, words, 0, *at - n, *at, 1);
 }
 
-static void upload(hy_scope* s, const layout* l, const int64_t* host, hy__kv_pass* pass) {
-  int64_t n = words_of(l), at = 0;
-  hy_array* words = pass->words = hy_s_from_host(s, HY_I64, 1, &n, host);
-  pass->ids = next_part(s, words, &at, l->tokens);
-  pass->positions = next_part(s, words, &at, l->tokens);
-  pass->slots = next_part(s, words, &at, l->tokens);
-  pass->last = next_part(s, words, &at, l->batch);
-  pass->query_start = next_part(s, words, &at, l->batch + 1);
-  pass->context_length = next_part(s, words, &at, l->batch);
-  pass->block_table =
-      hy_s_view(s, next_part(s, words, &at, l->batch * l->width), HY_SIZES(l->batch, l->width));
+void hy__kv_pass_divide(hy_scope* s, hy__kv_cache* cache, const hy__kv_shape* shape,
+                        hy_array* words, hy__kv_pass* pass) {
+  int64_t at = 0, sequences = n_sequences(shape);
+  *pass = (hy__kv_pass){.cache = cache,
+                        .words = words,
+                        .tokens = shape->tokens,
+                        .batch = shape->batch,
+                        .whole = shape->whole};
+  pass->ids = next_part(s, words, &at, shape->tokens);
+  pass->positions = next_part(s, words, &at, shape->tokens);
+  pass->slots = next_part(s, words, &at, shape->tokens);
+  pass->last = next_part(s, words, &at, shape->batch);
+  pass->query_start = next_part(s, words, &at, sequences + 1);
+  pass->context_length = next_part(s, words, &at, sequences);
+  pass->block_table = hy_s_view(s, next_part(s, words, &at, sequences * shape->width),
+                                HY_SIZES(sequences, shape->width));
+}
+
+hy_status hy__kv_pass_begin_shaped(hy_scope* s, hy__kv_cache* cache, hy__sequence* const* sequences,
+                                   const int32_t* const* ids, const int64_t* counts,
+                                   const hy__kv_shape* shape, hy_array* words, hy__kv_pass* pass) {
+  int batch = (int)shape->batch;
+  HY_TRY(make_room(cache, sequences, counts, batch));
+  int64_t n = hy__kv_shape_words(shape);
+  int64_t* host = hy__malloc((size_t)n * sizeof *host);
+  if (!host)
+    return hy_fail(HY_OUT_OF_MEMORY, "no memory for a pass of %lld tokens",
+                   (long long)shape->tokens);
+  describe(shape, sequences, ids, counts, host);
+  if (words)
+    HY_SCOPE_TRY(
+        s, hy_upload(cache->stream, hy_array_tensor(words)->data, host, (size_t)n * sizeof *host));
+  else
+    words = hy_s_from_host(s, HY_I64, 1, &n, host);
+  hy__mfree(host);
+  hy__kv_pass_divide(s, cache, shape, words, pass);
+  for (int i = 0; i < batch && s->status == HY_OK; i++) sequences[i]->length += counts[i];
+  return s->status;
 }
 
 hy_status hy__kv_pass_begin(hy_scope* s, hy__kv_cache* cache, hy__sequence* const* sequences,
                             const int32_t* const* ids, const int64_t* counts, int batch,
                             hy__kv_pass* pass) {
-  HY_TRY(make_room(cache, sequences, counts, batch));
-  layout l = {.batch = batch, .width = 1};
-  for (int i = 0; i < batch; i++) {
-    l.tokens += counts[i];
-    if (sequences[i]->n_blocks > l.width) l.width = sequences[i]->n_blocks;
-  }
-  *pass = (hy__kv_pass){.cache = cache, .tokens = l.tokens, .batch = l.batch};
-  int64_t* host = hy__malloc((size_t)words_of(&l) * sizeof *host);
-  if (!host)
-    return hy_fail(HY_OUT_OF_MEMORY, "no memory for a pass of %lld tokens", (long long)l.tokens);
-  describe(&l, sequences, ids, counts, host);
-  upload(s, &l, host, pass);
-  hy__mfree(host);
-  for (int i = 0; i < batch && s->status == HY_OK; i++) sequences[i]->length += counts[i];
-  return s->status;
+  hy__kv_shape shape = hy__kv_shape_of(sequences, counts, batch);
+  return hy__kv_pass_begin_shaped(s, cache, sequences, ids, counts, &shape, NULL, pass);
 }
 
 hy_status hy__kv_pass_copy(hy_scope* s, const hy__kv_pass* from, hy__kv_cache* cache,
                            hy__kv_pass* pass) {
   const hy_tensor* words = hy_array_tensor(from->words);
-  const layout l = {from->tokens, from->batch, hy_array_tensor(from->block_table)->shape[1]};
+  const hy__kv_shape shape = {from->tokens, from->batch,
+                              hy_array_tensor(from->block_table)->shape[1], false, from->whole};
+  int64_t n = hy__kv_shape_words(&shape);
   int64_t* host = hy__malloc(hy_tensor_bytes(words));
   if (!host)
-    return hy_fail(HY_OUT_OF_MEMORY, "no memory for a pass of %lld tokens", (long long)l.tokens);
-  *pass = (hy__kv_pass){.cache = cache, .tokens = l.tokens, .batch = l.batch};
+    return hy_fail(HY_OUT_OF_MEMORY, "no memory for a pass of %lld tokens",
+                   (long long)shape.tokens);
   HY_SCOPE_TRY(s, hy_array_to_host(from->cache->stream, from->words, host, hy_tensor_bytes(words)));
-  upload(s, &l, host, pass);
+  hy__kv_pass_divide(s, cache, &shape, hy_s_from_host(s, HY_I64, 1, &n, host), pass);
   hy__mfree(host);
   return s->status;
 }
@@ -286,4 +344,40 @@ static hy_array* attend_cached(void* context, hy_scope* s, int layer, hy_array* 
 
 hy__tf_attention hy__attend_cached(hy__kv_pass* pass) {
   return (hy__tf_attention){attend_cached, pass};
+}
+
+// Heads first .. last - 1 of (N, heads, E) as (batch, heads, N / batch, E).
+static hy_array* by_sequence(hy_scope* s, const hy__kv_pass* pass, hy_array* x, int64_t first,
+                             int64_t last) {
+  hy_array* heads = hy_s_slice(s, x, 1, first, last, 1);
+  const int64_t length = pass->tokens / pass->batch;
+  return hy_s_transpose(
+      s, hy_s_view(s, heads, HY_SIZES(pass->batch, length, last - first, hy_s_size(s, x, 2))), 1,
+      2);
+}
+
+hy_array* hy__kv_pass_attend(hy_scope* s, const hy__kv_pass* pass, int layer, hy_array* qkv,
+                             hy_array* cos, hy_array* sin) {
+  hy_array *keys = pass->cache->keys[layer], *values = pass->cache->values[layer];
+  if (s->status != HY_OK) return NULL;
+  int64_t n = hy_s_size(s, keys, 2), heads = hy_s_size(s, qkv, 1) - 2 * n;
+  int64_t size = hy_s_size(s, qkv, 2);
+  hy_dtype dtype = hy_array_tensor(qkv)->dtype;
+  hy_array* qk = hy_s_empty(s, dtype, HY_SIZES(pass->tokens, heads + n, size));
+  HY_SCOPE_TRY(s, hy_array_apply_into(
+                      s->tape, HY_OP_rope_cache,
+                      (hy_array*[]){keys, values, qkv, cos, sin, pass->positions, pass->slots}, 7,
+                      NULL, (hy_array*[]){keys, values, qk}, 3));
+  if (!pass->whole)
+    return hy_s_paged_attention(s, hy_s_slice(s, qk, 1, 0, heads, 1), keys, values,
+                                pass->block_table, pass->query_start, pass->context_length, 0);
+  hy_array* out = hy_s_empty(s, dtype, HY_SIZES(pass->tokens, heads, size));
+  hy_array* const in[] = {by_sequence(s, pass, qk, 0, heads),
+                          by_sequence(s, pass, qk, heads, heads + n),
+                          by_sequence(s, pass, qkv, heads + n, heads + 2 * n), NULL};
+  hy_array* to = by_sequence(s, pass, out, 0, heads);
+  const hy_attrs attrs = {.attention = {.causal = HY_CAUSAL_TOP_LEFT}};
+  HY_SCOPE_TRY(s,
+               hy_array_apply_into(s->tape, HY_OP_sdpa, in, 4, &attrs, (hy_array*[]){to, NULL}, 2));
+  return out;
 }

@@ -34,6 +34,11 @@ hy_status hy__sequences_reserve(hy__kv_cache* cache, hy__sequence* const* sequen
                                 const int64_t* tokens, int batch);
 // Keys of a layer, (blocks, HY__KV_BLOCK, G, E); other ones after the cache has grown.
 hy_array* hy__kv_cache_keys(const hy__kv_cache* cache, int layer);
+// A number that no other cache has had, and this one not before it grew: its memory is where it
+// was.
+uint64_t hy__kv_cache_id(const hy__kv_cache* cache);
+uint64_t hy__kv_cache_bytes(
+    const hy__kv_cache* cache);  // of keys and values, those behind included
 // One new token a sequence, by the op rope_paged_attention: qkv (B, H + 2G, E) -> (B, H, E).
 hy_array* hy__kv_cache_step(hy_scope* s, hy__kv_cache* cache, int layer, hy_array* qkv,
                             hy_array* cos, hy_array* sin, hy_array* table, hy_array* lengths);
@@ -44,6 +49,7 @@ typedef struct hy__kv_pass {
   hy__kv_cache* cache;
   hy_array* words;                                       // what all of the following are parts of
   int64_t tokens, batch;                                 // N, of all sequences; how many these are
+  bool whole;                                            // as hy__kv_shape has it
   hy_array *ids, *positions;                             // (N) i64; positions in their sequences
   hy_array* last;                                        // (B) i64: the last token of each sequence
   hy_array* slots;                                       // (N) i64: where keys and values go
@@ -54,6 +60,32 @@ typedef struct hy__kv_pass {
 hy_status hy__kv_pass_begin(hy_scope* s, hy__kv_cache* cache, hy__sequence* const* sequences,
                             const int32_t* const* ids, const int64_t* counts, int batch,
                             hy__kv_pass* pass);
+
+// The sizes of a pass: tokens, sequences, and columns of the block table. A padded one has a
+// sequence more, of the tokens that fill it up; they are 0, at position 0, are not kept, and nobody
+// sees them.
+typedef struct hy__kv_shape {
+  int64_t tokens, batch, width;
+  bool padded;
+  bool whole;  // sequences from their start, of one length: nothing in the cache is to be seen
+} hy__kv_shape;
+// What the new tokens need, and the blocks that their sequences have.
+hy__kv_shape hy__kv_shape_of(hy__sequence* const* sequences, const int64_t* counts, int batch);
+// hy__kv_pass_begin of a shape that is large enough. The upload goes to `words` where that is not
+// NULL, as many as the shape needs.
+hy_status hy__kv_pass_begin_shaped(hy_scope* s, hy__kv_cache* cache, hy__sequence* const* sequences,
+                                   const int32_t* const* ids, const int64_t* counts,
+                                   const hy__kv_shape* shape, hy_array* words, hy__kv_pass* pass);
+int64_t hy__kv_shape_words(const hy__kv_shape* shape);  // i64
+// The parts of what was uploaded, or will be.
+void hy__kv_pass_divide(hy_scope* s, hy__kv_cache* cache, const hy__kv_shape* shape,
+                        hy_array* words, hy__kv_pass* pass);
+// Attention of a layer by the op rope_cache, and by sdpa where sequences are whole, else by
+// paged_attention: qkv (N, H + 2G, E), not turned yet -> (N, H, E). cos and sin are of all
+// positions, (P, E / 2).
+hy_array* hy__kv_pass_attend(hy_scope* s, const hy__kv_pass* pass, int layer, hy_array* qkv,
+                             hy_array* cos, hy_array* sin);
+
 // The same pass over the layers of `cache`, on the device of the scope; waits for it.
 hy_status hy__kv_pass_copy(hy_scope* s, const hy__kv_pass* from, hy__kv_cache* cache,
                            hy__kv_pass* pass);

@@ -11,6 +11,7 @@
 #include "model/forward_graph.h"
 #include "model/load.h"
 #include "model/pipeline.h"
+#include "model/prompt.h"
 
 // ---- loading ----
 
@@ -113,6 +114,8 @@ void hy_model_free(hy_model* model) {
   if (!model) return;
   hy_model_free(model->next);
   hy__forward_graph_destroy(model->forward);
+  hy__prompt_graphs_destroy(model->prompts);
+  hy__kv_cache_destroy(model->spare);
   hy__transformer_release(&model->transformer);
   hy__rope_release(&model->rope);
   hy__tokenizer_free(model->tokenizer);
@@ -197,6 +200,8 @@ hy_status hy_model_decode(const hy_model* model, const int32_t* ids, int64_t n, 
 
 // ---- a step ----
 
+#define SPARE_BYTES ((uint64_t)256 << 20)  // of a cache that nobody uses
+
 static hy_status check_ids(const hy_model* model, const hy__step* step) {
   int64_t vocab = hy_model_vocab_size(model);
   for (int i = 0; i < step->batch; i++) {
@@ -215,9 +220,9 @@ hy_status hy__model_reserve(hy_model* model, int64_t positions) {
   return hy__rope_reserve(model->stream, &model->transformer.config, positions, &model->rope);
 }
 
-hy_status hy__model_cache(const hy_model* model, int64_t tokens, hy__kv_cache** cache) {
+static hy_status create_cache(const hy_model* model, int64_t tokens, hy__kv_cache** cache) {
   hy__kv_cache* next = NULL;
-  if (model->next) HY_TRY(hy__model_cache(model->next, tokens, &next));
+  if (model->next) HY_TRY(create_cache(model->next, tokens, &next));
   hy_status status = hy__kv_cache_create(model->stream, &model->transformer.config,
                                          hy__model_dtype(model), tokens, cache);
   if (status == HY_OK)
@@ -225,6 +230,27 @@ hy_status hy__model_cache(const hy_model* model, int64_t tokens, hy__kv_cache** 
   else
     hy__kv_cache_destroy(next);
   return status;
+}
+
+hy_status hy__model_cache(hy_model* model, int64_t tokens, hy__kv_cache** cache) {
+  hy__kv_cache* spare = model->spare;
+  model->spare = NULL;
+  if (spare && hy__kv_cache_grow(model->stream, spare, tokens) == HY_OK) {
+    *cache = spare;
+    return HY_OK;
+  }
+  hy__kv_cache_destroy(spare);
+  return create_cache(model, tokens, cache);
+}
+
+void hy__model_cache_release(hy_model* model, hy__kv_cache* cache) {
+  bool keeps = cache && model->prompts && hy__kv_cache_bytes(cache) <= SPARE_BYTES;
+  if (keeps) {
+    hy__kv_cache* smaller = model->spare;
+    model->spare = cache;
+    cache = smaller;
+  }
+  hy__kv_cache_destroy(cache);
 }
 
 hy_array* hy__model_layers(hy_scope* s, const hy_model* model, hy__kv_pass* pass,
@@ -269,6 +295,8 @@ hy_array* hy__model_forward(hy_scope* s, hy_model* model, const hy__step* step) 
   hy__kv_pass pass;
   HY_SCOPE_TRY(s, check_ids(model, step));
   HY_SCOPE_TRY(s, hy__model_reserve(model, longest));
+  if (s->status == HY_OK && hy__prompt_serves(model, step))
+    return hy__prompt_forward(s, model, step);
   HY_SCOPE_TRY(s, hy__kv_pass_begin(s, step->cache, step->sequences, step->ids, step->counts,
                                     step->batch, &pass));
   if (s->status != HY_OK) return NULL;
@@ -335,6 +363,6 @@ hy_status hy_model_logits(hy_model* model, const int32_t* ids, int64_t n, float*
   HY_SCOPE_TRY(&s, hy_array_to_host(model->stream, scores, logits, bytes));
   hy_status status = hy_scope_end(&s);
   hy__sequence_free(cache, &sequence);
-  hy__kv_cache_destroy(cache);
+  hy__model_cache_release(model, cache);
   return status;
 }

@@ -34,13 +34,17 @@ struct hy_model {
   hy_model* next;  // the layers behind these, on another device (pipeline.h); NULL: there are none
   hy_comm* comm;   // its own: of the ranks that share a stage behind the first; else NULL
   struct hy__forward_graph* forward;  // of the last decoding step; NULL where there is none
+  struct hy__prompt_graphs* prompts;  // that were captured; NULL where there are none
+  hy__kv_cache* spare;  // over which some of them were, for the next who asks; NULL: there is none
 };
 
 // Makes the model ready for contexts of so many tokens, which waits; a step that finds it is not
 // ready does it itself.
 hy_status hy__model_reserve(hy_model* model, int64_t positions);
-// A cache of so many tokens for the layers of all stages.
-hy_status hy__model_cache(const hy_model* model, int64_t tokens, hy__kv_cache** cache);
+// A cache of so many tokens for the layers of all stages. It goes back to the model, which keeps
+// one where graphs are captured over it.
+hy_status hy__model_cache(hy_model* model, int64_t tokens, hy__kv_cache** cache);
+void hy__model_cache_release(hy_model* model, hy__kv_cache* cache);  // NULL is fine
 
 // New tokens of several sequences: how many there are of each, and which.
 typedef struct hy__step {

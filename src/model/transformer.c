@@ -136,13 +136,17 @@ hy_array* hy__tf_decoder_block(const hy__tf_pass* p, const hy__tf_block* b, hy_a
   return hy_s_add(p->s, x, hy__tf_mlp(p, b, hy__tf_norm(p, x, b->post_norm)), hy_int(1));
 }
 
+hy_status hy__tf_ask(const hy_generate_options* options) {
+  if (!options || !options->on_progress || options->on_progress(options->progress_context, 0))
+    return HY_OK;
+  return hy_fail(HY_CANCELLED, "cancelled while the prompt was read");
+}
+
 hy_array* hy__transformer_blocks(const hy__tf_pass* p, hy_array* x) {
   const hy__transformer* model = p->model;
   int mark = hy_scope_mark(p->s);
   for (int64_t i = 0; i < model->config.n_layers; i++) {
-    if (p->options && p->options->on_progress &&
-        !p->options->on_progress(p->options->progress_context, 0))
-      HY_SCOPE_TRY(p->s, hy_fail(HY_CANCELLED, "cancelled while the prompt was read"));
+    HY_SCOPE_TRY(p->s, hy__tf_ask(p->options));
     x = hy_scope_pop(p->s, mark, model->config.arch->block(p, &model->blocks[i], x));
   }
   return x;

@@ -54,6 +54,8 @@ typedef struct hy__tf_pass {
       options;  // on_progress is asked between layers; NULL: nobody is
 } hy__tf_pass;
 
+// HY_CANCELLED where on_progress of the options says so; NULL, or none: HY_OK.
+hy_status hy__tf_ask(const struct hy_generate_options* options);
 // ids (N) i64 -> x (N, D) of the model's type.
 hy_array* hy__embed(hy_scope* s, const hy__transformer* model, hy_array* ids);
 // x (N, D) through the blocks -> (N, D).

@@ -254,6 +254,49 @@ void hy__cases_rope_paged_attention(hy__case* c) {
   }
 }
 
+// Tokens at any position, some of them not kept.
+void hy__cases_rope_cache(hy__case* c) {
+  int64_t kv_heads = hy__draw_small_sized(c, 2, 3, 33),
+          heads = kv_heads * hy__draw_small_sized(c, 9, 3, 4);
+  int64_t size = 2 * hy__draw_small_sized(c, 16, 2, hy__draw_bool(c) ? 64 : 96);
+  int64_t block = hy__draw_small_sized(c, 16, 0, hy__draw_bool(c) ? 16 : 32);
+  int64_t tokens = hy__draw_small_sized(c, 5, 1, c->key.quick ? 700 : 9001);
+  if (hy__is_model(c, 1)) {
+    block = 2;
+    kv_heads = 2;
+    heads = 4;
+  }
+  int64_t positions = hy__draw_int(c, 1, 2 * tokens);
+  int64_t blocks = (tokens + block - 1) / block + hy__draw_small_sized(c, 1, 1, 20011);
+  int64_t slots = blocks * block;
+  hy_dtype index = hy__draw_bool(c) ? HY_I32 : HY_I64;
+  hy_dtype angles = c->dtype == HY_F64 || hy__draw_bool(c) ? c->dtype : HY_F32;
+  c->mixed |= angles != c->dtype;
+  hy_tensor* t;
+  for (int i = 0; i < 2; i++) {
+    t = hy__add_unrepeated(c, c->dtype, 4, (int64_t[]){blocks, block, kv_heads, size});
+    hy__fill_uniform(c, t, -2, 2);
+  }
+  t = hy__add_input(c, c->dtype, 3, (int64_t[]){tokens, heads + 2 * kv_heads, size});
+  hy__fill_uniform(c, t, -2, 2);
+  for (int i = 0; i < 2; i++) {
+    t = hy__add_input(c, angles, 2, (int64_t[]){positions, size / 2});
+    hy__fill_uniform(c, t, -1, 1);
+  }
+  hy_tensor* position = hy__add_unrepeated(c, index, 1, &tokens);
+  hy_tensor* slot = hy__add_unrepeated(c, index, 1, &tokens);
+  for (int64_t i = 0; i < tokens; i++) {
+    hy__store_i(index, hy__element(position, i), hy__draw_int(c, 0, positions - 1));
+    hy__store_i(index, hy__element(slot, i), i % 7 == 3 ? -1 : slots - 1 - i);
+  }
+  c->scale = 4;
+  c->wide = true;
+  if (hy__mistake_in_data(c, 1, HY_INDEX, "a position behind the tables"))
+    hy__store_i(index, hy__element(position, 0), positions);
+  if (hy__mistake_in_data(c, 2, HY_INDEX, "a slot that is not there"))
+    hy__store_i(index, hy__element(slot, 0), slots);
+}
+
 void hy__cases_rope(hy__case* c) {
   int64_t shape[HY_MAX_DIMS], half[HY_MAX_DIMS];
   hy__has_sizes_to(c, 4);

@@ -30,9 +30,11 @@ check() { # words that must be said, then variables and a command
   }
 }
 generates() { # device: models generate there, where the test was built
-  generate=$(dirname "$halyard")/test_generate
-  [ -x "$generate" ] || return 0
-  quietly env HALYARD_TEST_DEVICE="$1" "$generate"
+  for test in test_generate test_prompt; do
+    program=$(dirname "$halyard")/$test
+    [ -x "$program" ] || return 0
+    quietly env HALYARD_TEST_DEVICE="$1" "$program"
+  done
   echo "models generate on $1"
 }
 rank=$(dirname "$halyard")/comm_rank

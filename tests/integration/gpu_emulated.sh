@@ -10,7 +10,7 @@ for fact in "5.0 free" "temperature_celsius=61" "power_watts=690 of 700" "slowed
   grep -q "$fact" "$folder/log" || { echo "halyard info does not say $fact"; cat "$folder/log"; exit 1; }
 done
 if [ $# -eq 0 ]; then
-  set -- fused_linear rope_paged_attention dropout sample var sort softmax sum cross_entropy cross_entropy_backward rms_norm_backward rope embedding_backward index_put adamw
+  set -- fused_linear rope_paged_attention rope_cache dropout sample var sort softmax sum cross_entropy cross_entropy_backward rms_norm_backward rope embedding_backward index_put adamw
 fi
 verify cuda "$@"
 echo "$# ops pass on the emulated GPU"

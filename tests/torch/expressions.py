@@ -293,6 +293,23 @@ def rope_paged_attention(c):
     return k_cache, v_cache, out
 
 
+def rope_cache(c):
+    """New tokens turned, their keys and values stored where they have a slot."""
+    k_cache, v_cache, qkv, cos, sin, position, slot = c.x
+    k_cache, v_cache = k_cache.clone(), v_cache.clone()
+    kv_heads, block = k_cache.shape[2], k_cache.shape[1]
+    heads = qkv.shape[1] - 2 * kv_heads
+    if int(position.max()) >= cos.shape[0] or int(slot.max()) >= k_cache.shape[0] * block:
+        raise IndexError("position or slot")
+    angles = [table[position.long()].unsqueeze(1) for table in (cos, sin)]
+    both = turned(qkv[:, :heads + kv_heads], *angles)
+    kept = slot >= 0
+    places = (slot[kept].long() // block, slot[kept].long() % block)
+    k_cache[places] = both[kept, heads:]
+    v_cache[places] = qkv[kept, heads + kv_heads:]
+    return k_cache, v_cache, both
+
+
 def rope(c):
     x, cos, sin = c.x
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -627,6 +644,7 @@ EXPRESSIONS = {
     "sdpa_backward": optional_backward(sdpa_backward, 3),
     "paged_attention": paged_attention,
     "rope_paged_attention": rope_paged_attention,
+    "rope_cache": rope_cache,
     "rope": rope,
     "embedding": lambda c: F.embedding(c.x[1].long(), c.x[0],
                                        c.a.padding_index if c.a.padding_index >= 0 else None),

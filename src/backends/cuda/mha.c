@@ -7,6 +7,7 @@ static const hy_declaration declarations[] = {
     {HY_OP_sdpa_backward, HY_FLOATS},
     {HY_OP_paged_attention, HY_FLOATS},
     {HY_OP_rope_paged_attention, HY_FLOATS},
+    {HY_OP_rope_cache, HY_FLOATS},
 };
 enum { COUNT = sizeof declarations / sizeof declarations[0] };
 

@@ -201,7 +201,8 @@ typedef struct result {
 typedef struct plan {
   struct plan* next;
   key key;
-  bool possible;  // there is an algorithm
+  bool possible;     // there is an algorithm
+  size_t workspace;  // that it needs
   void *desc, *a, *b, *c, *d;
   result best;
 } plan;
@@ -257,6 +258,7 @@ static bool find_algorithm(const hy__gpu_blaslt* lt, void* handle, void* prefere
   int found = 0, state = 0;
   int error = lt->heuristic(handle, made->desc, made->b, made->a, made->c, made->d, preference, 1,
                             &made->best, &found);
+  memcpy(&made->workspace, made->best.bytes + lt->algo_bytes, sizeof made->workspace);
   memcpy(&state, made->best.bytes + lt->algo_bytes + sizeof(size_t), sizeof state);
   return !error && found > 0 && state == 0;
 }
@@ -364,7 +366,9 @@ static const void* store_b_along_k(hy__gpu_task* task, const hy_tensor* b) {
 // The caller holds the mutex of the plans: a plan's bias is set for each call.
 static int run_plan(hy__gpu_task* task, void* handle, const plan* best, const problem* p) {
   const hy__gpu_blaslt* lt = task->device->api->blaslt;
-  void* workspace = (void*)(uintptr_t)hy__gpu_workspace(task, WORKSPACE);
+  // What the algorithm needs, and no more: a captured graph keeps it.
+  size_t bytes = best->workspace;
+  void* workspace = bytes > 0 ? (void*)(uintptr_t)hy__gpu_workspace(task, bytes) : NULL;
   if (task->status != HY_OK) return 0;
   float alpha = (float)p->alpha, beta = (float)p->beta;
   const int32_t one = 1, none = 0;
@@ -375,7 +379,7 @@ static int run_plan(hy__gpu_task* task, void* handle, const plan* best, const pr
   return error ? error
                : lt->matmul(handle, best->desc, scales[0], p->b.data, best->b, p->a.data, best->a,
                             scales[1], p->c.data, best->c, (void*)p->out.data, best->d,
-                            best->best.bytes, workspace, WORKSPACE, task->stream->queue);
+                            best->best.bytes, workspace, bytes, task->stream->queue);
 }
 
 static hy_support multiply(hy__gpu_task* task, const hy_call* call) {

@@ -175,29 +175,42 @@ static hy_status check_step(const hy_call* call) {
   return HY_OK;
 }
 
-// Writes token b's key and value, and its turned heads of q to `q`.
-static hy_status step_token(const hy_call* call, int64_t b, hy_tensor* q) {
-  const hy_tensor *qkv = &call->in[2], *table = &call->in[5], *out = call->out;
-  int64_t kv_heads = out[0].shape[2], block_size = out[0].shape[1];
-  int64_t heads = qkv->shape[1] - 2 * kv_heads, at = index_at(&call->in[6], b) - 1;
-  int64_t block = index_at(table, b * table->shape[1] + at / block_size);
-  hy_tensor k = heads_of(qkv, b, heads, kv_heads);
-  hy_tensor v = heads_of(qkv, b, heads + kv_heads, kv_heads);
-  hy_tensor k_slot = slot_of(&out[0], block * block_size + at % block_size);
-  hy_tensor v_slot = slot_of(&out[1], block * block_size + at % block_size);
-  hy__copy_view(&v_slot, &v);
-  HY_TRY(turn(call, &k, at, &k_slot));
-  hy_tensor from = heads_of(qkv, b, 0, heads), to = heads_of(q, b, 0, heads);
+// Writes a token's key and value to `slot`, unless that is -1, and to `turned` as many of its
+// turned heads, those of q first, as it has.
+static hy_status keep_token(const hy_call* call, int64_t token, int64_t at, int64_t slot,
+                            const hy_tensor* turned) {
+  const hy_tensor *qkv = &call->in[2], *out = call->out;
+  int64_t kv_heads = out[0].shape[2], heads = qkv->shape[1] - 2 * kv_heads;
+  if (slot >= 0) {
+    hy_tensor k = heads_of(qkv, token, heads, kv_heads);
+    hy_tensor v = heads_of(qkv, token, heads + kv_heads, kv_heads);
+    hy_tensor k_slot = slot_of(&out[0], slot), v_slot = slot_of(&out[1], slot);
+    hy__copy_view(&v_slot, &v);
+    HY_TRY(turn(call, &k, at, &k_slot));
+  }
+  hy_tensor from = heads_of(qkv, token, 0, turned->shape[1]);
+  hy_tensor to = heads_of(turned, token, 0, turned->shape[1]);
   return turn(call, &from, at, &to);
+}
+
+static hy_status step_token(const hy_call* call, int64_t b, const hy_tensor* q) {
+  const hy_tensor* table = &call->in[5];
+  int64_t block_size = call->in[0].shape[1], at = index_at(&call->in[6], b) - 1;
+  int64_t block = index_at(table, b * table->shape[1] + at / block_size);
+  return keep_token(call, b, at, block * block_size + at % block_size, q);
+}
+
+static void begin_caches(const hy_call* call) {
+  for (int i = 0; i < 2; i++) {
+    if (call->out[i].data != call->in[i].data) hy__copy_view(&call->out[i], &call->in[i]);
+  }
 }
 
 hy_status hy__ref_rope_paged_attention(const hy_call* call) {
   const hy_tensor *qkv = &call->in[2], *out = call->out;
   int64_t sequences = qkv->shape[0], count = hy_tensor_numel(&out[2]);
   HY_TRY(check_step(call));
-  for (int i = 0; i < 2; i++) {
-    if (out[i].data != call->in[i].data) hy__copy_view(&out[i], &call->in[i]);
-  }
+  begin_caches(call);
   double* memory = hy__scratch(call, count + sequences + 1, 1);
   if (!memory) return HY_OUT_OF_MEMORY;
   int64_t* starts = (int64_t*)memory;
@@ -221,4 +234,25 @@ hy_status hy__ref_rope_paged_attention(const hy_call* call) {
                                                 .attrs = call->attrs});
   hy__mfree(memory);
   return status;
+}
+
+// ---- new tokens of a prompt ----
+
+hy_status hy__ref_rope_cache(const hy_call* call) {
+  const hy_tensor *cache = &call->in[0], *position = &call->in[5], *slot = &call->in[6];
+  int64_t tokens = call->in[2].shape[0], positions = call->in[3].shape[0];
+  int64_t slots = cache->shape[0] * cache->shape[1];
+  for (int64_t i = 0; i < tokens; i++) {
+    int64_t at = index_at(position, i), to = index_at(slot, i);
+    if (at < 0 || at >= positions)
+      return hy__call_fail(call, HY_INDEX, "position[%lld] is %lld; the tables have %lld",
+                           (long long)i, (long long)at, (long long)positions);
+    if (to < -1 || to >= slots)
+      return hy__call_fail(call, HY_INDEX, "slot[%lld] is %lld; the cache has %lld", (long long)i,
+                           (long long)to, (long long)slots);
+  }
+  begin_caches(call);
+  for (int64_t i = 0; i < tokens; i++)
+    HY_TRY(keep_token(call, i, index_at(position, i), index_at(slot, i), &call->out[2]));
+  return HY_OK;
 }

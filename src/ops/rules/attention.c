@@ -109,7 +109,7 @@ hy_status hy__shape_paged_attention(const hy_call* call, hy_tensor* out) {
   return HY_OK;
 }
 
-// ---- a decoding step ----
+// ---- new tokens of a paged cache ----
 
 hy_status hy__dtype_rope_paged_attention(const hy_call* call, hy_tensor* out) {
   HY_TRY(hy__need_alike(call, 0, 3));
@@ -119,18 +119,17 @@ hy_status hy__dtype_rope_paged_attention(const hy_call* call, hy_tensor* out) {
   return HY_OK;
 }
 
-hy_status hy__shape_rope_paged_attention(const hy_call* call, hy_tensor* out) {
+// Caches, qkv and angles; the outputs are the caches and the heads of q.
+static hy_status check_turned(const hy_call* call, hy_tensor* out) {
   const hy_tensor *k = &call->in[0], *qkv = &call->in[2], *cosine = &call->in[3];
   HY_TRY(hy__need_ndim(call, 0, 4));
   HY_TRY(hy__need_shape(call, 1, 4, k->shape));
   HY_TRY(hy__need_ndim(call, 2, 3));
   HY_TRY(hy__need_ndim(call, 3, 2));
-  HY_TRY(hy__need_ndim(call, 5, 2));
-  int64_t sequences = qkv->shape[0], kv_heads = k->shape[2], size = k->shape[3];
-  int64_t heads = qkv->shape[1] - 2 * kv_heads;
+  int64_t kv_heads = k->shape[2], size = k->shape[3], heads = qkv->shape[1] - 2 * kv_heads;
   if (size % 2 != 0) return hy__call_fail(call, HY_SHAPE, "the head size must be even");
   if (k->shape[1] == 0) return hy__call_fail(call, HY_SHAPE, "the cache's blocks hold no keys");
-  HY_TRY(hy__need_shape(call, 2, 3, (int64_t[]){sequences, qkv->shape[1], size}));
+  HY_TRY(hy__need_shape(call, 2, 3, (int64_t[]){qkv->shape[0], qkv->shape[1], size}));
   if (heads < 0 || (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0))
     return hy__call_fail(call, HY_SHAPE,
                          "of %lld heads, %lld are keys and as many values; what is left is no "
@@ -138,11 +137,24 @@ hy_status hy__shape_rope_paged_attention(const hy_call* call, hy_tensor* out) {
                          (long long)qkv->shape[1], (long long)kv_heads);
   for (int i = 3; i < 5; i++)
     HY_TRY(hy__need_shape(call, i, 2, (int64_t[]){cosine->shape[0], size / 2}));
-  HY_TRY(hy__need_shape(call, 5, 2, (int64_t[]){sequences, call->in[5].shape[1]}));
-  HY_TRY(hy__need_shape(call, 6, 1, (int64_t[]){sequences}));
   for (int i = 0; i < 2; i++) hy__copy_shape(&out[i], k);
   hy__copy_shape(&out[2], qkv);
   out[2].shape[1] = heads;
+  return HY_OK;
+}
+
+hy_status hy__shape_rope_paged_attention(const hy_call* call, hy_tensor* out) {
+  HY_TRY(check_turned(call, out));
+  HY_TRY(hy__need_ndim(call, 5, 2));
+  int64_t sequences = call->in[2].shape[0];
+  HY_TRY(hy__need_shape(call, 5, 2, (int64_t[]){sequences, call->in[5].shape[1]}));
+  return hy__need_shape(call, 6, 1, (int64_t[]){sequences});
+}
+
+hy_status hy__shape_rope_cache(const hy_call* call, hy_tensor* out) {
+  HY_TRY(check_turned(call, out));
+  for (int i = 5; i < 7; i++) HY_TRY(hy__need_shape(call, i, 1, call->in[2].shape));
+  out[2].shape[1] += call->in[0].shape[2];
   return HY_OK;
 }
 

@@ -7,6 +7,7 @@
 //
 // needs: mma.sync
 // options: -DT=bf16 -DHEAD=64 -DCONSUMERS=3
+// options: -DT=bf16 -DHEAD=64 -DCONSUMERS=1
 // options: -DT=f16 -DHEAD=128 -DCONSUMERS=2
 #include "attention_rows.cuh"
 #include "hopper.cuh"
@@ -248,10 +249,10 @@ KERNEL void __launch_bounds__(THREADS, 1)
   __syncthreads();
   const int group = SHFL((int)threadIdx.x / 128, 0);  // known to be the same for a warp
   if (group == 0) {
-    fewer_registers<CONSUMERS == 2 ? 24 : 32>();
+    if (CONSUMERS > 1) fewer_registers<CONSUMERS == 2 ? 24 : 32>();
     if (threadIdx.x == 0) produce(p, &q, &k, &v, a);
   } else {
-    more_registers<CONSUMERS == 2 ? 240 : 160>();
+    if (CONSUMERS > 1) more_registers<CONSUMERS == 2 ? 240 : 160>();
     for (int id = blockIdx.x, turn = 0, step = 0; id < tile_count(a); id += gridDim.x) {
       const tile_place t = place_of(a, id);
       consume(p, a, t, group - 1, turn, step);

@@ -1,9 +1,10 @@
 // Attention over a paged cache on tensor cores, for prompts and decoding alike: a tile holds rows
 // of one sequence and key head, all query heads of the group together. A long context is split
-// among blocks (split-K); paged_combine joins the parts. Options: T, HEAD, BQ, BKV.
+// among blocks (split-K); paged_combine joins the parts. Options: T, HEAD, BQ, BKV, BLOCK.
 //
 // needs: mma
 // options: -DT=bf16 -DHEAD=64 -DBQ=16 -DBKV=64
+// options: -DT=bf16 -DHEAD=64 -DBQ=64 -DBKV=64 -DBLOCK=16
 // options: -DT=f16 -DHEAD=128 -DBQ=64 -DBKV=64
 // options: -DT=bf16 -DHEAD=256 -DBQ=16 -DBKV=32
 // options: -DT=bf16 -DHEAD=32 -DBQ=64 -DBKV=64

@@ -4,6 +4,11 @@
 
 #include "params.h"
 
+// Keys of a block, where the kernel is compiled for a power of 2: it saves a division a row.
+#ifndef BLOCK
+#define BLOCK p.block
+#endif
+
 struct paged_faults {
   hy_gpu_fault* where;
   int op;
@@ -40,12 +45,12 @@ template <class T>
 DEVICE const T* cached_row(const hy_paged& p, const paged_faults& faults, int sequence, int key,
                            const void* cache, i64 block_step, i64 row_step) {
   i64 block = load_index(p.table_dtype, (const char*)p.table,
-                         (i64)sequence * p.most_blocks + key / p.block);
+                         (i64)sequence * p.most_blocks + key / BLOCK);
   if (block < 0 || block >= p.blocks) {
     faults.say(block, 0, p.blocks);
     return 0;
   }
-  return (const T*)cache + block * block_step + key % p.block * row_step;
+  return (const T*)cache + block * block_step + key % BLOCK * row_step;
 }
 
 #endif  // HALYARD_BACKENDS_GPU_KERNELS_PAGED_ROWS_CUH_

@@ -70,6 +70,17 @@ typedef struct hy_decode {
   double scale;
 } hy_decode;
 
+// New tokens: q and k turn by their positions, k and v go to their slots of the paged cache. qkv
+// [tokens, heads + 2 kv_heads, size]; qk [tokens, heads + kv_heads, size]; angles [positions, half
+// a size]; caches [slots, kv_heads, size].
+typedef struct hy_rope_cache {
+  const void *qkv, *cosine, *sine, *position, *slot;
+  void *k, *v, *qk;
+  long long tokens, slots, positions;
+  int heads, kv_heads, size;
+  int position_dtype, slot_dtype, angle_dtype;  // hy_dtype
+} hy_rope_cache;
+
 // Contiguous rows whose numbers share a scale in groups; a row is a whole number of groups.
 typedef struct hy_quantize {
   const void* x;

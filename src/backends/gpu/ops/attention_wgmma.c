@@ -7,6 +7,7 @@
 
 #define KEYS 128
 #define STAGES 2
+#define LEAST_ALONE 256  // queries for tiles of one warpgroup
 // Of the gradient's kernels: lines that a block keeps and goes through, and stages of these.
 #define BACKWARD_OWN 128
 #define BACKWARD_STEP 64
@@ -19,6 +20,10 @@ static bool map_heads(hy__gpu_task* task, hy__gpu_tensor_map* map, hy_dtype dtyp
   return hy__gpu_map_tensor(task, map, dtype, t->data, 4, shape, stride, lines);
 }
 
+static int64_t tiles_of(const hy_attention* a, int rows) {
+  return (a->queries + rows - 1) / rows * (int64_t)a->heads * a->batches;
+}
+
 bool hy__gpu_attention_wgmma(hy__gpu_task* task, const hy_attention* a, hy_dtype dtype) {
   int size = a->size > a->value_size ? a->size : a->value_size;
   // A scale below 0 would turn -inf, which hides keys there, around.
@@ -27,9 +32,15 @@ bool hy__gpu_attention_wgmma(hy__gpu_task* task, const hy_attention* a, hy_dtype
     return false;
   int head = size <= 64 ? 64 : 128, consumers = head == 64 ? 3 : 2, rows = 64 * consumers;
   // Short prompts leave such large tiles half empty; several together fill the device all the same.
-  int64_t tiles = (a->queries + rows - 1) / rows * (int64_t)a->heads * a->batches;
+  int64_t tiles = tiles_of(a, rows);
   bool full = a->queries >= 2 * rows && tiles >= 2 * (int64_t)task->device->multiprocessors;
-  if ((a->queries < 4 * rows && !full) || a->heads > 65535) return false;
+  if (a->queries < 4 * rows && !full) {
+    if (head > 64 || a->queries < LEAST_ALONE) return false;
+    consumers = 1;
+    rows = 64;
+    tiles = tiles_of(a, rows);
+  }
+  if (a->heads > 65535) return false;
   hy__gpu_tensor_map q, k, v;
   if (!map_heads(task, &q, dtype, &a->q, a->size, a->queries, a->heads, a->batches, 64) ||
       !map_heads(task, &k, dtype, &a->k, a->size, a->keys, a->kv_heads, a->batches, KEYS) ||

@@ -14,4 +14,12 @@ static inline void hy__gpu_finish(hy__gpu_task* task, const hy_tensor* out, cons
   if (held->data != out->data) hy__gpu_copy(task, out, held);
 }
 
+// A paged cache that the kernel adds to: the output, which holds what the input does.
+static inline hy_tensor hy__gpu_cache_begin(hy__gpu_task* task, const hy_tensor* in,
+                                            const hy_tensor* out) {
+  hy_tensor cache = hy__gpu_out_begin(task, out);
+  if (cache.data != in->data) hy__gpu_copy(task, &cache, in);
+  return cache;
+}
+
 #endif  // HALYARD_BACKENDS_GPU_OPS_HELD_H_

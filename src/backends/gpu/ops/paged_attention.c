@@ -47,8 +47,10 @@ static void run_flash(hy__gpu_task* task, hy_paged* p, hy_dtype dtype) {
     p->partial_lse = (float*)(uintptr_t)hy__gpu_workspace(task, (size_t)parts * 4);
   }
   char options[96];
-  snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DBQ=%d -DBKV=%d", hy__gpu_type_name(dtype),
-           head, bq, bkv);
+  int at = snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DBQ=%d -DBKV=%d",
+                    hy__gpu_type_name(dtype), head, bq, bkv);
+  if ((p->block & (p->block - 1)) == 0)
+    snprintf(options + at, sizeof options - (size_t)at, " -DBLOCK=%d", p->block);
   hy__gpu_launch(task, hy__gpu_kernel(task, "paged_attention", "paged_attention", options),
                  (hy__gpu_dim3){row_tiles, (unsigned)p->kv_heads, (unsigned)p->splits},
                  (hy__gpu_dim3){(unsigned)(bq / 16 * lanes), 1, 1},

@@ -5,6 +5,7 @@
 
 #include "backends/gpu/gpu.h"
 #include "backends/gpu/kernels/params.h"
+#include "backends/gpu/ops/held.h"
 
 enum { K_CACHE, V_CACHE, QKV, COSINE, SINE, TABLE, LENGTH };
 enum { HEADS = 8, MOST_SPLITS = 32, LEAST_TILE = 8 };
@@ -153,13 +154,6 @@ static void run(hy__gpu_task* task, hy_decode* p, hy_dtype dtype) {
     run_any(task, p, dtype);
 }
 
-// The cache that the kernel adds to: the output, which holds what the input does.
-static hy_tensor cache_of(hy__gpu_task* task, const hy_tensor* in, const hy_tensor* out) {
-  hy_tensor cache = hy__gpu_out_begin(task, out);
-  if (cache.data != in->data) hy__gpu_copy(task, &cache, in);
-  return cache;
-}
-
 hy_support hy__gpu_rope_paged_attention(hy__gpu_task* task, const hy_call* call) {
   const hy_tensor *in = call->in, *k = &in[K_CACHE], *table = &in[TABLE];
   int64_t most = INT32_MAX / 2, size = k->shape[3], kv_heads = k->shape[2];
@@ -169,7 +163,7 @@ hy_support hy__gpu_rope_paged_attention(hy__gpu_task* task, const hy_call* call)
                NO_SHAPE);
   if (!task->stream) return HY_SUPPORT_YES;
   hy_tensor caches[2], index[5];
-  for (int i = 0; i < 2; i++) caches[i] = cache_of(task, &in[i], &call->out[i]);
+  for (int i = 0; i < 2; i++) caches[i] = hy__gpu_cache_begin(task, &in[i], &call->out[i]);
   for (int i = 0; i < 5; i++) index[i] = hy__gpu_contiguous(task, &in[QKV + i]);
   hy_tensor out = hy__gpu_out_begin(task, &call->out[2]);
   const hy_tensor* early[] = {&caches[0], &caches[1], &index[1], &index[2], &index[3], &index[4]};
