@@ -629,6 +629,10 @@ static void correctness(void) {
       fused(h, HY_I8, few[r], 40, 4864, false, false);
       fused(h, HY_I4, few[r], 39, 896, true, true);
       fused(h, HY_I4, few[r], 40, 4864, false, false);
+      // Tiles of a warp alone, the last one in part the one before.
+      fused(h, HY_I8, few[r], 17003, r % 2 ? 256 : 320, true, false);
+      fused(h, HY_I8, few[r], 17003, 64, false, true);
+      fused(h, HY_I4, few[r], 9003, r % 2 ? 384 : 256, r % 2, true);
     }
     static const int64_t batch[] = {6, 17, 33, 64};
     for (int r = 0; r < 4; r++) {
@@ -644,8 +648,6 @@ static void correctness(void) {
     fused(h, h, 1, 3000, 896, true, true);          // several rounds of a warp
     fused(h, HY_I8, 1, 3000, 896, true, true);
     fused(h, h, 1, 20000, 128, true, false);
-    fused(h, HY_I8, 1, 20000, 128, true, false);  // tiles of a warp alone
-    fused(h, HY_I4, 2, 20000, 256, true, false);
     fused(h, HY_I8, 1, 40, 14336, false, false);  // more lines than fit under way at once
     decode(h, 1, 1, 14, 2, 64);
     decode(h, 1, 64, 14, 2, 64);

@@ -14,6 +14,9 @@ if [ $# -eq 0 ]; then
 fi
 verify cuda "$@"
 echo "$# ops pass on the emulated GPU"
+# Shapes that conformance's small ones do not reach.
+shapes=$(dirname "$halyard")/matrix_shapes
+for fused in "i8 m=1" "i4 m=2"; do quietly "$shapes" --only "fused_linear bf16 $fused"; done
 # Products by cuBLASLt, and by our own kernels where it has no algorithm.
 multiplies all "$products" --f64
 for algorithms in none unfit; do multiplies none CUBLASLT_TEST_ALGORITHMS=$algorithms "$products" --backend cublaslt --f64; done

@@ -74,6 +74,11 @@ static bool takes_split(const hy__gpu_task* task, const hy_fused_linear* p, hy_d
          p->rows <= BLOCKS * task->device->multiprocessors;
 }
 
+static bool takes_tiles(const hy__gpu_task* task, const hy_fused_linear* p) {
+  enum { TILES = 8, OUTS = 16 };  // of a multiprocessor at least; of a tile
+  return p->n > TILES * (p->gated ? OUTS / 2 : OUTS) * task->device->multiprocessors;
+}
+
 // Bytes of few rows are faster by GEMV: unpacking them takes less than sharing out x to halves.
 static bool takes_mma(const hy__gpu_task* task, const hy_fused_linear* p, hy_dtype x, hy_dtype w) {
   int each = line_of(w);
@@ -82,28 +87,45 @@ static bool takes_mma(const hy__gpu_task* task, const hy_fused_linear* p, hy_dty
          (w == HY_I4 || p->n > 8 * 16 * task->device->multiprocessors);
 }
 
-// Quantised weights on tensor cores. Few rows: small tiles, whose lines many warps share; very
-// many: each warp has tiles of its own.
+// What fused_pairs.cuh has in shared memory: x, and what it left over; zeros for two steps.
+static size_t pairs_bytes(const hy_fused_linear* p, int rows, hy_dtype w) {
+  return (size_t)rows * (size_t)p->k * 4 + (size_t)line_of(w) * 16;
+}
+
+// Quantised weights on tensor cores: small tiles, whose lines many warps share.
 static void run_mma(hy__gpu_task* task, hy_fused_linear* p, hy_dtype w) {
   enum { LINES = 12, LINES_PIPELINED = 4 };  // of a lane, under way at once
   int processors = task->device->multiprocessors, steps = p->k / line_of(w) / 4;
   int tile = p->gated || p->n >= 16 * processors ? 16 : 8, outs = p->gated ? 8 : tile;
-  int tiles = (p->n + outs - 1) / outs, warps = tiles > 2 * processors ? 4 : 8, split = warps;
-  if (tiles > 8 * processors) warps = 8, split = 1;
-  int mine = (steps + split - 1) / split, lines = tile / 8 * mine;
-  int chunk = split > 1 && lines <= LINES ? mine : LINES_PIPELINED / (tile / 8);
-  int blocks = split > 1 ? tiles : (tiles + warps - 1) / warps;
-  if (split == 1 && blocks > 3 * processors) blocks = 3 * processors;
+  int tiles = (p->n + outs - 1) / outs, warps = tiles > 2 * processors ? 4 : 8;
+  int mine = (steps + warps - 1) / warps, lines = tile / 8 * mine;
+  int chunk = lines <= LINES ? mine : LINES_PIPELINED / (tile / 8);
   int rows = p->m == 1 ? 1 : p->m == 2 ? 2 : FEW;
   char options[192];
   snprintf(options, sizeof options,
            "-DW=%s -DDEPTH=%d -DROWS=%d -DGATED=%d -DNORM=%d -DGROUP=%d -DTILE=%d -DWARPS=%d "
-           "-DSPLIT=%d -DCHUNK=%d",
+           "-DCHUNK=%d",
            hy__gpu_type_name(w), p->k, rows, p->gated, p->norm != NULL, p->group, tile, warps,
-           split, chunk);
+           chunk);
   hy__gpu_launch_dependent(task, hy__gpu_kernel(task, "fused_gemv_mma", "fused_gemv_mma", options),
-                           hy__gpu_1d((unsigned)blocks), hy__gpu_1d((unsigned)(warps * WARP)),
-                           (size_t)rows * (size_t)p->k * 4 + 16, HY__GPU_ARGS(p));
+                           hy__gpu_1d((unsigned)tiles), hy__gpu_1d((unsigned)(warps * WARP)),
+                           pairs_bytes(p, rows, w), HY__GPU_ARGS(p));
+}
+
+// The same for very many rows: each warp has tiles of its own, and blocks stay.
+static void run_tiles(hy__gpu_task* task, hy_fused_linear* p, hy_dtype w) {
+  enum { TILE_WARPS = 8 };
+  int rows = p->m == 1 ? 1 : p->m == 2 ? 2 : FEW, outs = p->gated ? 16 : 32;
+  int blocks = task->device->multiprocessors * (rows == 1 ? 3 : rows == 2 ? 2 : 1);
+  int most = ((p->n + outs - 1) / outs + TILE_WARPS - 1) / TILE_WARPS;
+  char options[160];
+  snprintf(options, sizeof options,
+           "-DW=%s -DDEPTH=%d -DROWS=%d -DGATED=%d -DNORM=%d -DGROUP=%d -DWARPS=%d",
+           hy__gpu_type_name(w), p->k, rows, p->gated, p->norm != NULL, p->group, TILE_WARPS);
+  hy__gpu_launch_dependent(task,
+                           hy__gpu_kernel(task, "fused_gemv_tiles", "fused_gemv_tiles", options),
+                           hy__gpu_1d((unsigned)(blocks < most ? blocks : most)),
+                           hy__gpu_1d(TILE_WARPS * WARP), pairs_bytes(p, rows, w), HY__GPU_ARGS(p));
 }
 
 // How blocks share out the outputs of one row of x where shared memory holds all of a 4-bit weight.
@@ -170,7 +192,7 @@ static void run_few(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype
   if (takes_shared(task, p, x, w))
     run_shared(task, p, x);
   else if (takes_mma(task, p, x, w))
-    run_mma(task, p, w);
+    (takes_tiles(task, p) ? run_tiles : run_mma)(task, p, w);
   else if (takes_split(task, p, x, w))
     run_split(task, p, x, w);
   else
