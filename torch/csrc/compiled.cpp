@@ -68,7 +68,8 @@ struct Geometry {
 };
 
 // An input that products multiply by. It is packed once it has been the same in `wanted` calls
-// after one another; each time that it changes after that, twice as many are wanted.
+// after one another; each time that it changes after that, or finds no memory, twice as many are
+// wanted.
 struct Weight {
   uint64_t bytes = 0;     // of its packed copies; 0: there is nothing to pack
   uint64_t contents = 0;  // at the last call
@@ -243,26 +244,37 @@ class CompiledGraph {
     }
     if (w.packed) {
       check(hy_graph_pack(graph_, input.range.captured, input.range.bytes, 0, nullptr));
-      w.wanted *= 2;
+      wait_longer(w);
     }
     w.packed = false;
     w.same = 0;
     w.contents = contents;
   }
 
-  // Packs what has stayed for long enough. Where there is no memory for it, things stay as they
-  // are.
+  static void wait_longer(Weight& w) {
+    w.same = 0;
+    w.wanted = std::min<int64_t>(2 * w.wanted, 1 << 20);
+  }
+
+  // Whether an eighth of the device's memory stays free.
+  bool has_room_for(uint64_t bytes) const {
+    uint64_t free = 0, total = 0;
+    check(hy_memory_info(device_at(device_.index()), &free, &total));
+    return free >= bytes + total / 8;
+  }
+
+  // Packs what has stayed for long enough, or tries again later where memory is short.
   void pack_weights() {
     for (Input& input : inputs_) {
       Weight& w = input.weight;
       if (!w.bytes || w.packed || w.same < w.wanted) continue;
-      hy_status status =
-          hy_graph_pack(graph_, input.range.captured, input.range.bytes, w.contents, nullptr);
+      hy_status status = HY_OUT_OF_MEMORY;
+      if (has_room_for(w.bytes))
+        status =
+            hy_graph_pack(graph_, input.range.captured, input.range.bytes, w.contents, nullptr);
       w.packed = status == HY_OK;
-      if (status == HY_OUT_OF_MEMORY)
-        w.bytes = 0;
-      else
-        check(status);
+      if (status != HY_OUT_OF_MEMORY) check(status);
+      if (!w.packed) wait_longer(w);
     }
   }
 
