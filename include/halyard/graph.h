@@ -127,6 +127,20 @@ typedef struct hy_graph_report {
 // launches say so then.
 HY_API hy_status hy_graph_run_passes(hy_graph* graph, uint32_t passes, hy_graph_report* report);
 
+// ---- Packed weights ----
+
+// Says what the bytes in a range of captured addresses hold: `contents` is a number of the
+// caller's, not 0, that stands for no other bytes at the same place, ever. Products that multiply
+// by a matrix in the range keep it in the form in which their kernels read it, where their provider
+// has one that pays: memory for time, the bits stay. Graphs of one hy_device share a copy of equal
+// contents. 0: the contents are about to change, copies are given up. So does hy_graph_bind where
+// it moves the matrix, and each pass gives up copies of the nodes that it replaces: pack after the
+// passes. `bytes_packed` may be NULL and gets what the copies of the range take, also what they
+// would take where contents are 0. Waits for launches. HY_INVALID_ARGUMENT where a node writes in
+// the range; after another failure there are no copies, and launches do without.
+HY_API hy_status hy_graph_pack(hy_graph* graph, const void* captured, size_t bytes,
+                               uint64_t contents, uint64_t* bytes_packed);
+
 // ---- Search ----
 
 typedef struct hy_optimize_report {

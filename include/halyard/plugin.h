@@ -215,6 +215,15 @@ typedef struct hy_provider {
   int32_t (*variants)(void* device, const struct hy_graph_node* node);
   hy_status (*run_variant)(void* device, void* stream, const struct hy_graph_node* node,
                            int32_t variant);
+  // Optional; all three go together. Packed weights: what the matrix that a call multiplies by
+  // takes in the form in which its kernel reads it, in bytes, and in `matrix` that input as [K, N];
+  // 0 where no copy in such a form makes the call faster by some percent. A graph that is told that
+  // the matrix stays (hy_graph_pack) has it packed once. Equal matrices are packed equally,
+  // whatever call reads them.
+  uint64_t (*packed_bytes)(void* device, const hy_call* call, hy_tensor* matrix);
+  hy_status (*pack)(void* device, void* stream, const hy_tensor* matrix, void* packed);
+  // What `run` gives, to the bit, with the matrix read from where it was packed.
+  hy_status (*run_packed)(void* device, void* stream, const hy_call* call, const void* packed);
 } hy_provider;
 
 // ---- Backends ----

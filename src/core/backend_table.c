@@ -104,6 +104,11 @@ static hy_status import_provider(const hy_backend* b, int index, const hy_provid
     return hy_fail(HY_FORMAT,
                    "backend %s, provider %s: variants and run_variant go together, one is NULL",
                    b->name, to->name);
+  if (!to->packed_bytes != !to->pack || !to->pack != !to->run_packed)
+    return hy_fail(HY_FORMAT,
+                   "backend %s, provider %s: packed_bytes, pack and run_packed go together, one is "
+                   "NULL",
+                   b->name, to->name);
   if (to->n_declares < 0 || (to->n_declares > 0 && !to->declares))
     return hy_fail(HY_FORMAT, "backend %s, provider %s: declares does not hold n_declares = %d",
                    b->name, to->name, to->n_declares);

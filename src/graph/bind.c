@@ -165,6 +165,7 @@ hy_status hy_graph_bind(hy_graph* graph, const hy_binding* bindings, int n) {
     graph->nodes[i]->provider = graph->nodes[i]->next;
     graph->nodes[i]->stale |= moved[i];
     graph->stale |= moved[i];
+    if (moved[i]) hy__packed_check(graph, graph->nodes[i]);
   }
   for (int i = 0; i < n; i++) note_bound(graph, &bindings[i]);
   hy_binding* old = graph->bindings;
@@ -196,6 +197,7 @@ hy_status hy_graph_set_attrs(hy_graph* graph, int index, const hy_attrs* attrs) 
   node->call.attrs = *attrs;
   node->variant = 0;
   node->stale = graph->stale = true;
+  hy__packed_check(graph, node);
   return HY_OK;
 }
 

@@ -194,8 +194,7 @@ static bool meet(const char* first, uint64_t bytes, const char* other, uint64_t 
          (uintptr_t)other < (uintptr_t)first + bytes;
 }
 
-// The first node that writes in the range; -1: none does.
-static int writer_of(const hy_graph* graph, const char* captured, uint64_t bytes) {
+int hy__graph_writer_of(const hy_graph* graph, const void* captured, uint64_t bytes) {
   for (int i = 0; i < graph->count; i++) {
     for (int k = 0; k < graph->nodes[i]->n_operands; k++) {
       const hy__operand* o = &graph->nodes[i]->operands[k];
@@ -215,7 +214,7 @@ hy_status hy_graph_mark_constant(hy_graph* graph, const void* captured, size_t b
                    : !graph->building ? "the range is empty"
                                       : "the graph is under construction; call hy_graph_finish");
   char* first = (char*)captured;
-  int writer = writer_of(graph, first, bytes);
+  int writer = hy__graph_writer_of(graph, first, bytes);
   if (writer >= 0) return hy_fail(HY_INVALID_ARGUMENT, "%s: node %d writes there", caller, writer);
   for (int i = 0; i < graph->n_arguments; i++) {
     hy__graph_argument* a = &graph->arguments[i];

@@ -28,6 +28,7 @@ typedef struct hy__graph_node {
   int32_t variant;              // of the provider's; 0: what it does unasked
   bool stale;                   // the backend's graph does not know this yet
   bool named;                   // an integer of its attributes has a name
+  struct hy__packed* packed;    // what its provider multiplies by, as that reads it; NULL: as it is
   int32_t n_operands;
   hy__operand* operands;
   hy_call call;              // CALL
@@ -129,6 +130,14 @@ hy_status hy__graph_stream(hy_graph* graph, hy_stream** stream);
 hy_status hy__graph_check_call(const hy_graph* graph, int index, const hy_call* call,
                                const hy_provider** provider);
 
+// ---- packed.c ----
+
+typedef struct hy__packed hy__packed;
+void hy__packed_release(hy__packed* packed);  // NULL is fine
+const void* hy__packed_data(const hy__packed* packed);
+// Gives up the node's copy where that is no longer of the matrix that its call reads.
+void hy__packed_check(const hy_graph* graph, hy__graph_node* node);
+
 // ---- build.c ----
 
 enum { HY__GRAPH_ALIGNMENT = 256 };
@@ -141,6 +150,8 @@ hy_status hy__graph_add_argument(hy_graph* graph, const char* name, char* captur
 hy_status hy__graph_add_constant(hy_graph* graph, char* captured, uint64_t bytes, void** memory);
 hy__graph_argument* hy__graph_argument_at(const hy_graph* graph, const void* captured);
 bool hy__graph_is_constant(const hy_graph* graph, const void* captured);
+// The first node that writes in a range of somebody's memory; -1: none does.
+int hy__graph_writer_of(const hy_graph* graph, const void* captured, uint64_t bytes);
 // A value at the next address; -1 with no memory for it.
 int32_t hy__graph_add_value(hy_graph* graph, uint64_t bytes);
 

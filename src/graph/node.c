@@ -130,6 +130,8 @@ hy_status hy__graph_node_create(const hy_graph_node* from, const hy_provider* pr
 }
 
 void hy__graph_node_destroy(hy__graph_node* node) {
+  if (!node) return;
+  hy__packed_release(node->packed);
   hy__mfree(node);
 }
 

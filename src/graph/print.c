@@ -52,6 +52,7 @@ static void append_values(text* t, const hy_graph* graph, const hy_tensor* tenso
 
 static void append_variant(text* t, const hy__graph_node* node) {
   if (node->variant) append(t, ", variant %d", (int)node->variant);
+  if (node->packed) append(t, ", packed");
 }
 
 static void append_collective(text* t, const hy_graph* graph, const hy_collective* c) {

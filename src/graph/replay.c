@@ -22,6 +22,9 @@ hy_status hy__graph_node_submit(const hy_device* device, void* stream, const hy_
   const hy_graph_node* as = &node->as;
   const hy_backend* backend = device->backend;
   if (node->variant) return node->provider->run_variant(device->handle, stream, as, node->variant);
+  if (node->packed)
+    return node->provider->run_packed(device->handle, stream, as->call,
+                                      hy__packed_data(node->packed));
   switch (as->kind) {
     case HY_NODE_CALL:
       if (node->provider) return node->provider->run(device->handle, stream, as->call);
@@ -45,7 +48,8 @@ static hy_status replay(const hy_graph* graph, hy_stream* stream) {
   for (int i = 0; i < graph->count; i++) {
     const hy__graph_node* node = graph->nodes[i];
     if (node->as.kind == HY_NODE_CALL) {
-      HY_TRY(hy__run_by(stream, node->as.call, node->provider, node->variant));
+      HY_TRY(hy__run_by(stream, node->as.call, node->provider, node->variant,
+                        hy__packed_data(node->packed)));
       continue;
     }
     bool computes = node->as.kind == HY_NODE_LAUNCH || node->as.kind == HY_NODE_CHAIN;
@@ -104,7 +108,8 @@ static hy_status refresh(hy_graph* graph) {
   hy_status status = graph->handle && backend->graph_update ? HY_OK : HY_UNSUPPORTED;
   for (int i = 0; i < graph->count && status == HY_OK; i++) {
     if (!graph->nodes[i]->stale) continue;
-    if (graph->nodes[i]->variant) {  // of which graph_update knows nothing
+    // Of these graph_update knows nothing.
+    if (graph->nodes[i]->variant || graph->nodes[i]->packed) {
       status = HY_UNSUPPORTED;
       break;
     }

@@ -37,9 +37,9 @@ const hy_provider* hy__choose_provider(const hy_device* device, const hy_call* c
 // type with contiguous tensors.
 bool hy__is_promised(const hy_device* device, const hy_call* call);
 // Runs a checked call by that provider, and of its variants by that one; NULL: by the reference, on
-// a host device.
+// a host device. `packed` is NULL, or the weight as that provider packed it.
 hy_status hy__run_by(hy_stream* stream, const hy_call* call, const hy_provider* provider,
-                     int32_t variant);
+                     int32_t variant, const void* packed);
 
 // By attribute kind: the kinds of numbers, the values of enums (check_attrs.c).
 #define HY_AS_CHECK(kind) hy_status hy__check_attrs_##kind(const hy_call* call);

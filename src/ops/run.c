@@ -107,12 +107,13 @@ static hy_status check_bounds(hy_stream* stream, const hy_call* call) {
 
 // A failure without words gets some: a message of before is no reason of now.
 static hy_status run_provider(const hy_device* device, hy_stream* stream, const hy_call* call,
-                              const hy_provider* provider, int32_t variant) {
+                              const hy_provider* provider, int32_t variant, const void* packed) {
   unsigned before = hy__failures();
   if (hy__debug()) hy__debug_delay(stream);
   const hy_graph_node node = {.size = sizeof node, .kind = HY_NODE_CALL, .call = call};
   hy_status status = variant ? provider->run_variant(device->handle, stream->handle, &node, variant)
-                             : provider->run(device->handle, stream->handle, call);
+                     : packed ? provider->run_packed(device->handle, stream->handle, call, packed)
+                              : provider->run(device->handle, stream->handle, call);
   if (status == HY_OK && hy__debug()) return check_bounds(stream, call);
   if (status == HY_OK || hy__failures() != before) return status;
   return hy__call_fail(call, status, "%s answers %s on %s and gives no reason (hy_host.fail)",
@@ -120,11 +121,11 @@ static hy_status run_provider(const hy_device* device, hy_stream* stream, const 
 }
 
 hy_status hy__run_by(hy_stream* stream, const hy_call* call, const hy_provider* provider,
-                     int32_t variant) {
+                     int32_t variant, const void* packed) {
   if (hy__fault(HY_FAULT_KERNEL)) return hy__call_fail(call, HY_DEVICE_FAILED, "injected fault");
   const hy_device* device = stream->device;
   int64_t begin = hy__trace_begin();
-  hy_status status = provider ? run_provider(device, stream, call, provider, variant)
+  hy_status status = provider ? run_provider(device, stream, call, provider, variant, packed)
                               : hy__reference_checked(call);
   if (begin) trace(begin, device, call, provider ? provider->name : "reference", HY_SUPPORT_YES);
   return status;
@@ -164,7 +165,7 @@ hy_status hy__run_inferred(hy_stream* stream, const hy_call* call, const hy_tens
   if (provider) {
     stream->executed.by_provider++;
     stream->executed.provider = name;
-    status = run_provider(device, stream, call, provider, 0);
+    status = run_provider(device, stream, call, provider, 0, NULL);
   } else {
     status = hy__compose(stream, call, &composed);
     if (composed) {

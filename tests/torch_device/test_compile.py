@@ -162,7 +162,7 @@ def test_superoptimize(tmp_path, monkeypatch):
     assert list(tmp_path.rglob("*")), "the decision is kept on disk"
 
 
-@pytest.mark.parametrize("options, said", [({"speed": 9}, "takes the option superoptimize alone, and was given speed"),
+@pytest.mark.parametrize("options, said", [({"speed": 9}, "takes the options superoptimize and pack_weights, and was given speed"),
                                            ({"superoptimize": -1}, "a number of seconds, not -1")])
 def test_wrong_options_are_refused(options, said):
     with pytest.raises(Exception, match=said):

@@ -93,6 +93,9 @@ AT(hy_provider, supports_chain, 72);
 AT(hy_provider, run_chain, 80);
 AT(hy_provider, variants, 88);
 AT(hy_provider, run_variant, 96);
+AT(hy_provider, packed_bytes, 104);
+AT(hy_provider, pack, 112);
+AT(hy_provider, run_packed, 120);
 
 AT(hy_async_error, status, 0);
 AT(hy_async_error, op, 4);

@@ -7,6 +7,7 @@
 #include <torch/csrc/api/include/torch/version.h>
 
 #include "runtime.h"
+#include "writes.h"
 
 namespace halyard_torch {
 namespace {
@@ -14,7 +15,9 @@ namespace {
 // A deleter is told the address alone, so that each device has one of its own.
 template <int device>
 void free_on(void* address) {
-  if (!in_bad_fork()) hy_free(device_at(device), address);
+  if (in_bad_fork()) return;
+  note_free(address);
+  hy_free(device_at(device), address);
 }
 
 template <int... device>

@@ -5,6 +5,8 @@
 // to fresh memory. Addresses that have not changed since the last replay cost nothing. An output
 // that is where the graph had another value before, of which a part is elsewhere, cannot be
 // bound: it is copied.
+//
+// Weights that stay are packed, and given up when they change.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -18,6 +20,7 @@
 #include "runtime.h"
 #include "storage.h"
 #include "stream_error.h"
+#include "writes.h"
 
 namespace halyard_torch {
 namespace {
@@ -34,13 +37,14 @@ size_t extent_of(const Tensor& t) {
 // The bytes that a node reads or writes.
 struct Extent {
   const char *first, *last;
+  bool written;
 };
 
-Extent extent_of(const hy_tensor& t) {
+Extent extent_of(const hy_tensor& t, bool written) {
   int64_t first, last;
   hy_tensor_extent(&t, &first, &last);
   auto* data = static_cast<const char*>(t.data);
-  return {data + first, data + last};
+  return {data + first, data + last, written};
 }
 
 // Memory that the graph knows by its captured address.
@@ -48,7 +52,8 @@ struct Range {
   const char* captured = nullptr;
   size_t bytes = 0;
   void* now = nullptr;
-  bool used = false;    // by a node
+  bool used = false;  // by a node
+  bool written = false;
   bool copied = false;  // an output that cannot be bound
 };
 
@@ -62,9 +67,21 @@ struct Geometry {
   at::ScalarType type;
 };
 
+// An input that products multiply by. It is packed once it has been the same in `wanted` calls
+// after one another; each time that it changes after that, or finds no memory, twice as many are
+// wanted.
+struct Weight {
+  uint64_t bytes = 0;     // of its packed copies; 0: there is nothing to pack
+  uint64_t contents = 0;  // at the last call
+  int64_t version = 0;    // PyTorch's, likewise
+  int64_t same = 0, wanted = 1;
+  bool packed = false;
+};
+
 struct Input {
   Range range;
   Geometry geometry;
+  Weight weight;
 };
 
 // A tensor in block `block`, or in the storage of an input.
@@ -77,7 +94,7 @@ struct Output {
 class CompiledGraph {
  public:
   CompiledGraph(std::unique_ptr<hy_graph, void (*)(hy_graph*)> graph, c10::Device device,
-                at::TensorList inputs, at::TensorList outputs, double search_seconds)
+                at::TensorList inputs, at::TensorList outputs, double search_seconds, bool packs)
       : graph_(graph.get()), device_(device) {
     hy_optimize_report report = {};
     report.size = sizeof report;
@@ -90,8 +107,10 @@ class CompiledGraph {
     launches_ = report.passes.nodes_after;
     choices_ = report.choices;
     collect_extents();
-    for (const Tensor& t : inputs)
-      inputs_.push_back({range_of(t.const_data_ptr(), extent_of(t)), Geometry(t)});
+    for (const Tensor& t : inputs) {
+      inputs_.push_back({range_of(t.const_data_ptr(), extent_of(t)), Geometry(t), {}});
+      if (packs) look_for_weight(inputs_.back());
+    }
     for (const Tensor& t : outputs) add_output(t, inputs);
     extents_ = {};
     (void)graph.release();
@@ -111,7 +130,9 @@ class CompiledGraph {
     for (size_t i = 0; i < inputs.size(); i++) {
       TORCH_CHECK_VALUE(inputs_[i].geometry.fits(inputs[i]), "input ", i,
                         " of the graph has another shape, stride or type");
-      bind(inputs_[i].range, const_cast<void*>(inputs[i].const_data_ptr()));
+      bool moved = bind(inputs_[i].range, const_cast<void*>(inputs[i].const_data_ptr()));
+      if (inputs_[i].weight.bytes) follow(inputs_[i], inputs[i], moved);
+      if (inputs_[i].range.written) note_write(inputs[i]);
     }
     std::vector<Tensor> memory;
     for (Range& block : blocks_) {
@@ -130,6 +151,14 @@ class CompiledGraph {
   std::tuple<int64_t, int64_t> nodes() const { return {calls_, launches_}; }
   // What the search took beside all passes; "" for nothing.
   const std::string& choices() const { return choices_; }
+  // What packed weights take, in bytes.
+  int64_t packed() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    uint64_t bytes = 0;
+    for (const Input& input : inputs_)
+      if (input.weight.packed) bytes += input.weight.bytes;
+    return static_cast<int64_t>(bytes);
+  }
 
  private:
   void collect_extents() {
@@ -138,15 +167,15 @@ class CompiledGraph {
       node.size = sizeof node;
       check(hy_graph_node_at(graph_, i, &node));
       if (node.kind == HY_NODE_CALL) {
-        for (int k = 0; k < node.call->n_in; k++) note(extent_of(node.call->in[k]));
-        for (int k = 0; k < node.call->n_out; k++) note(extent_of(node.call->out[k]));
+        for (int k = 0; k < node.call->n_in; k++) note(extent_of(node.call->in[k], false));
+        for (int k = 0; k < node.call->n_out; k++) note(extent_of(node.call->out[k], true));
       } else if (node.kind == HY_NODE_CHAIN) {
-        for (int k = 0; k < node.chain->n_in; k++) note(extent_of(node.chain->in[k]));
-        for (int k = 0; k < node.chain->n_out; k++) note(extent_of(node.chain->out[k]));
+        for (int k = 0; k < node.chain->n_in; k++) note(extent_of(node.chain->in[k], false));
+        for (int k = 0; k < node.chain->n_out; k++) note(extent_of(node.chain->out[k], true));
       } else {
         auto *dst = static_cast<const char*>(node.dst), *src = static_cast<const char*>(node.src);
-        note({dst, dst + node.bytes});
-        note({src, src + node.bytes});
+        note({dst, dst + node.bytes, true});
+        note({src, src + node.bytes, false});
       }
     }
   }
@@ -160,6 +189,7 @@ class CompiledGraph {
     for (const Extent& e : extents_) {
       if (e.last <= begin || e.first >= end) continue;
       range.used = true;
+      range.written = range.written || e.written;
       range.copied = range.copied || e.first < begin || e.last > end;
     }
     return range;
@@ -183,10 +213,69 @@ class CompiledGraph {
     outputs_.push_back(std::move(output));
   }
 
-  void bind(Range& range, void* now) {
-    if (!range.used || now == range.now) return;
+  // Whether the range moves.
+  bool bind(Range& range, void* now) {
+    if (!range.used || now == range.now) return false;
     changed_.emplace_back(&range, now);
     bindings_.push_back({range.captured, range.bytes, now});
+    return true;
+  }
+
+  void look_for_weight(Input& input) const {
+    const Range& range = input.range;
+    if (range.used && !range.written)
+      check(hy_graph_pack(graph_, range.captured, range.bytes, 0, &input.weight.bytes));
+  }
+
+  // Notes what the weight holds at this call, and gives up its copies where that is new. A version
+  // that alone has changed is of somebody else's kernel, which notes no writes.
+  void follow(Input& input, const Tensor& t, bool moved) {
+    Weight& w = input.weight;
+    uint64_t contents = contents_of(t);
+    int64_t version = t.is_inference() ? 0 : t._version();
+    if (contents == w.contents && version != w.version) {
+      note_write(t);
+      contents = contents_of(t);
+    }
+    w.version = version;
+    if (contents == w.contents && !moved) {
+      w.same++;
+      return;
+    }
+    if (w.packed) {
+      check(hy_graph_pack(graph_, input.range.captured, input.range.bytes, 0, nullptr));
+      wait_longer(w);
+    }
+    w.packed = false;
+    w.same = 0;
+    w.contents = contents;
+  }
+
+  static void wait_longer(Weight& w) {
+    w.same = 0;
+    w.wanted = std::min<int64_t>(2 * w.wanted, 1 << 20);
+  }
+
+  // Whether an eighth of the device's memory stays free.
+  bool has_room_for(uint64_t bytes) const {
+    uint64_t free = 0, total = 0;
+    check(hy_memory_info(device_at(device_.index()), &free, &total));
+    return free >= bytes + total / 8;
+  }
+
+  // Packs what has stayed for long enough, or tries again later where memory is short.
+  void pack_weights() {
+    for (Input& input : inputs_) {
+      Weight& w = input.weight;
+      if (!w.bytes || w.packed || w.same < w.wanted) continue;
+      hy_status status = HY_OUT_OF_MEMORY;
+      if (has_room_for(w.bytes))
+        status =
+            hy_graph_pack(graph_, input.range.captured, input.range.bytes, w.contents, nullptr);
+      w.packed = status == HY_OK;
+      if (status != HY_OUT_OF_MEMORY) check(status);
+      if (!w.packed) wait_longer(w);
+    }
   }
 
   void launch(const std::vector<Tensor>& memory) {
@@ -199,6 +288,7 @@ class CompiledGraph {
                         "the graph cannot be bound to these tensors: ", hy_last_error());
       for (auto& [range, now] : changed_) range->now = now;
     }
+    pack_weights();
     ProfiledWork work("graph", device_.index(), slot);
     check_on(slot, hy_graph_launch(graph_, slot.handle));
     for (size_t i = 0; i < blocks_.size(); i++)
@@ -253,12 +343,12 @@ std::shared_ptr<CompiledGraph> graph_at(int64_t number) {
   return found->second;
 }
 
-int64_t end(at::TensorList inputs, at::TensorList outputs, double search_seconds) {
+int64_t end(at::TensorList inputs, at::TensorList outputs, double search_seconds, bool packs) {
   c10::Device device(kType, static_cast<c10::DeviceIndex>(current_device()));
   std::unique_ptr<hy_graph, void (*)(hy_graph*)> graph(capture_end(device.index()),
                                                        hy_graph_destroy);
-  auto made =
-      std::make_shared<CompiledGraph>(std::move(graph), device, inputs, outputs, search_seconds);
+  auto made = std::make_shared<CompiledGraph>(std::move(graph), device, inputs, outputs,
+                                              search_seconds, packs);
   std::lock_guard<std::mutex> lock(shelf().mutex);
   shelf().graphs.emplace(++shelf().next, std::move(made));
   return shelf().next;
@@ -281,13 +371,16 @@ void release(int64_t graph) {
 TORCH_LIBRARY(halyard, m) {
   m.def("capture_begin() -> ()", [] { capture_begin(current_device()); });
   m.def("capture_drop() -> ()", [] { capture_drop(current_device()); });
-  m.def("capture_end(Tensor[] inputs, Tensor[] outputs, float search_seconds) -> int", end);
+  m.def("capture_end(Tensor[] inputs, Tensor[] outputs, float search_seconds, bool packs) -> int",
+        end);
   m.def("graph_replay(int graph, Tensor[] inputs) -> Tensor[]", replay);
   m.def("graph_release(int graph) -> ()", release);
   m.def("graph_nodes(int graph) -> (int, int)",
         [](int64_t graph) { return graph_at(graph)->nodes(); });
   m.def("graph_choices(int graph) -> str",
         [](int64_t graph) { return graph_at(graph)->choices(); });
+  m.def("graph_packed(int graph) -> int", [](int64_t graph) { return graph_at(graph)->packed(); });
+  m.def("note_write(Tensor t) -> ()", [](const Tensor& t) { note_write(t); });
   m.def("graph_describe(int graph) -> str", [](int64_t graph) { return graph_at(graph)->text(); });
 }
 

@@ -166,6 +166,7 @@ void on_device(const Tensor& src, const Tensor& dst) {
 
 Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
   if (dst.numel() == 0) return dst;
+  if (dst.is_privateuseone()) note_write(dst);
   if (self._is_zerotensor()) {
     dst.zero_();
     return dst;

@@ -16,6 +16,7 @@
 #include "report.h"
 #include "runtime.h"
 #include "storage.h"
+#include "writes.h"
 
 namespace halyard_torch {
 
@@ -204,6 +205,7 @@ class Visit {
       return t;
     }
     if (device_ < 0) device_ = t.get_device();
+    if (written) note_write(t);
     for (auto& passed : passed_) {
       if (!passed.device.is_same(t)) continue;
       passed.written = passed.written || written;

@@ -7,6 +7,7 @@
 #include "profiler.h"
 #include "runtime.h"
 #include "stream_error.h"
+#include "writes.h"
 
 #if TORCH_VERSION_MINOR >= 12
 #include <ATen/core/GraphImplInterface.h>
@@ -77,6 +78,7 @@ class Graph final : public at::GraphImplInterface {
     auto& slot = current_slot(device_);
     std::lock_guard<std::mutex> lock(slot.mutex);
     ProfiledWork work("graph", device_, slot);
+    note_writes_anywhere();
     check_on(slot, hy_graph_launch(graph_, slot.handle));
   }
   void reset() override {

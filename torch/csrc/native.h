@@ -18,6 +18,7 @@
 #include "runtime.h"
 #include "storage.h"
 #include "types.h"
+#include "writes.h"
 
 namespace halyard_torch {
 
@@ -70,6 +71,7 @@ class Call {
   }
   Call& out(const Tensor& t) {
     out_[call_.n_out++] = t.defined() ? view_of(t, device_) : hy_tensor_absent();
+    if (t.defined()) note_write(t);
     return *this;
   }
   hy_attrs& attrs() { return call_.attrs; }

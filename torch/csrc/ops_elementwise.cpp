@@ -439,6 +439,7 @@ Tensor& fill_tensor_(Tensor& self, const Tensor& value) {
 }
 Tensor& zero_(Tensor& self) {
   if (self.numel() > 0 && self.is_non_overlapping_and_dense()) {
+    note_write(self);
     auto& slot = current_slot(self.get_device());
     std::lock_guard<std::mutex> lock(slot.mutex);
     check(hy_memset(slot.handle, self.mutable_data_ptr(), 0, self.nbytes()));

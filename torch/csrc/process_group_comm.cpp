@@ -11,6 +11,7 @@
 #include "process_group.h"
 #include "stream_error.h"
 #include "types.h"
+#include "writes.h"
 
 namespace halyard_torch {
 namespace {
@@ -179,6 +180,7 @@ class CommGroup final : public HostGroup {
   }
 
   WorkPtr enqueued(OpType type, const Tensors& results) {
+    for (const Tensor& t : results) note_write(t);
     auto work = c10::make_intrusive<DeviceWork>(getRank(), type, results);
     work->complete();
     return work;

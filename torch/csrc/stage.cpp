@@ -7,6 +7,7 @@
 
 #include "fallback.h"
 #include "runtime.h"
+#include "writes.h"
 
 namespace halyard_torch {
 
@@ -49,7 +50,10 @@ void Stage::finish() {
   at::AutoDispatchBelowADInplaceOrView guard;
   for (auto& result : results_) {
     if (divisor_ > 1) result.here.div_(divisor_);
-    if (!result.lent) result.there.copy_(result.here);
+    if (!result.lent)
+      result.there.copy_(result.here);
+    else if (result.there.is_privateuseone())
+      note_write(result.there);
   }
   // What was copied is there when the work is done, whatever stream looks at it.
   std::set<int> devices;

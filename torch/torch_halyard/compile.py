@@ -28,10 +28,11 @@ _capturing = threading.Lock()  # the stream on which graphs are captured is one 
 
 def compile_report():
     """One entry a graph, in the order of compilation: {"graph": "forward 0", "nodes", "captured", "graphs", "calls",
-    "launches", "shapes", "choices", "splits"}.
+    "launches", "packed", "shapes", "choices", "splits"}.
 
     `captured` of its nodes are in `graphs` hy_graphs, for each of `shapes` shapes: `calls` of the op table, of which the graphs' passes (fusion
-    and others) left `launches`. `choices` is what the search took for each of the hy_graphs. `splits` are the other nodes, [{"op", "reason"}].
+    and others) left `launches`. `packed` are the bytes of weights that are kept in the form in which kernels read them, shared by graphs that
+    multiply by the same ones. `choices` is what the search took for each of the hy_graphs. `splits` are the other nodes, [{"op", "reason"}].
     """
     return [graph.report() for graph in (reference() for reference in _compiled) if graph is not None]
 
@@ -109,8 +110,8 @@ class _Step:
 class _Plan:
     """A graph at one shape: the values that are no tensors, the attentions whose mask is causal there, and the steps."""
 
-    def __init__(self, nodes, refused, constants, causal, results, search_seconds):
-        self.refused, self.constants, self.causal, self.results, self.search_seconds = refused, constants, causal, results, search_seconds
+    def __init__(self, nodes, refused, constants, causal, results, options):
+        self.refused, self.constants, self.causal, self.results, self.options = refused, constants, causal, results, options
         self.steps = self._grouped([node for node in nodes if node not in constants])
         self._connect()
 
@@ -173,7 +174,8 @@ class _Plan:
                 torch.ops.halyard.capture_drop()
                 return node, str(error).splitlines()[0]
             try:
-                step.number = torch.ops.halyard.capture_end(inputs, [inner[output] for output in step.outputs], self.search_seconds)
+                step.number = torch.ops.halyard.capture_end(inputs, [inner[output] for output in step.outputs],
+                                                                  self.options["superoptimize"], self.options["pack_weights"])
             except RuntimeError as error:
                 return node, str(error).splitlines()[0]
         weakref.finalize(step, torch.ops.halyard.graph_release, step.number).atexit = False
@@ -206,8 +208,8 @@ def _apart(tensors):
 class _Compiled:
     """One FX graph of AOTAutograd, called with the list of its inputs."""
 
-    def __init__(self, module, name, search_seconds):
-        self.name, self.module, self.search_seconds = name, module, search_seconds
+    def __init__(self, module, name, options):
+        self.name, self.module, self.options = name, module, options
         nodes = list(module.graph.nodes)
         self.placeholders = [node for node in nodes if node.op == "placeholder"]
         self.attributes = [node for node in nodes if node.op == "get_attr"]
@@ -224,7 +226,8 @@ class _Compiled:
         steps = [step for plan in list(self.plans.values())[-1:] for step in plan.steps if step.number is not None]
         calls, launches = (sum(counts) for counts in zip((0, 0), *(torch.ops.halyard.graph_nodes(step.number) for step in steps)))
         return {"graph": self.name, "nodes": len(self.nodes), "captured": sum(len(step.nodes) for step in steps), "graphs": len(steps),
-                "calls": calls, "launches": launches, "shapes": len(self.plans), "choices": [torch.ops.halyard.graph_choices(step.number) for step in steps],
+                "calls": calls, "launches": launches, "packed": sum(torch.ops.halyard.graph_packed(step.number) for step in steps),
+                "shapes": len(self.plans), "choices": [torch.ops.halyard.graph_choices(step.number) for step in steps],
                 "splits": [{"op": str(node.target), "reason": reason} for node, reason in self.splits.items()]}
 
     def __call__(self, inputs):
@@ -261,7 +264,7 @@ class _Compiled:
                 reason = "falls back to the CPU" if now[0] != fallbacks else "draws random numbers"
             if reason:
                 refused[node] = self.splits[node] = reason
-        return _Plan(self.nodes, refused, constants, patterns.causal_at(self.nodes, values), self.results, self.search_seconds)
+        return _Plan(self.nodes, refused, constants, patterns.causal_at(self.nodes, values), self.results, self.options)
 
     def _follow(self, plan, values):
         values.update(plan.constants)
@@ -302,11 +305,11 @@ def _decompositions():
     return {op: rule for op, rule in core_aten_decompositions().items() if not (isinstance(op, torch._ops.OpOverload) and op._schema.name in native)}
 
 
-def _compiler(kind, search_seconds):
+def _compiler(kind, options):
     def compiler(module, inputs):
         patterns.replace(module.graph)
         slices.push_down(module.graph)
-        graph = _Compiled(module, f"{kind} {next(_numbers)}", search_seconds)
+        graph = _Compiled(module, f"{kind} {next(_numbers)}", options)
 
         def run(inputs):
             return graph(inputs)
@@ -321,14 +324,18 @@ def _partition(joint, inputs, **options):
     return default_partition(joint, inputs, **options)
 
 
+_defaults = {"superoptimize": 0.0, "pack_weights": True}
+
+
 def halyard(module, inputs, mode=None, options=None):
-    """options={"superoptimize": seconds}: each graph is searched for a faster one that is equal, for at most so long; see docs/graphs.md."""
-    options = options or {}
-    unknown = [name for name in options if name != "superoptimize"] + ([f"mode {mode!r}"] if mode else [])
+    """options={"superoptimize": seconds}: each graph is searched for a faster one that is equal, for at most so long; see docs/graphs.md.
+    {"pack_weights": False}: no copies of weights in the form in which kernels read them; see docs/pytorch.md.
+    """
+    unknown = [name for name in options or {} if name not in _defaults] + ([f"mode {mode!r}"] if mode else [])
     if unknown:
-        raise ValueError(f"the backend halyard takes the option superoptimize alone, and was given {', '.join(unknown)}")
-    search_seconds = float(options.get("superoptimize", 0))
-    if not search_seconds >= 0:
-        raise ValueError(f"superoptimize is a number of seconds, not {search_seconds}")
-    compilers = {f"{place}_compiler": _compiler(kind, search_seconds) for place, kind in [("fw", "forward"), ("bw", "backward"), ("inference", "inference")]}
+        raise ValueError(f"the backend halyard takes the options {' and '.join(_defaults)}, and was given {', '.join(unknown)}")
+    options = {name: type(value)((options or {}).get(name, value)) for name, value in _defaults.items()}
+    if not options["superoptimize"] >= 0:
+        raise ValueError(f"superoptimize is a number of seconds, not {options['superoptimize']}")
+    compilers = {f"{place}_compiler": _compiler(kind, options) for place, kind in [("fw", "forward"), ("bw", "backward"), ("inference", "inference")]}
     return aot_autograd(**compilers, decompositions=_decompositions(), partition_fn=_partition)(module, inputs)

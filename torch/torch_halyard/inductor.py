@@ -41,6 +41,9 @@ class _HostKernels:
         if triton or device.type != torch._C._get_privateuse1_backend_name():
             return super()._generate_kernel_call_helper(kernel_name, call_args, device=device, triton=triton, **rest)
         self.writeline(self.wrap_kernel_call(kernel_name, call_args))
+        for arg in call_args:
+            if arg in V.graph.mutated_inputs:
+                self.writeline(f"torch.ops.halyard.note_write({arg})")
 
     def make_allocation(self, name, device, *rest, **options):
         """With the device's index, since Inductor makes no device current but a GPU."""

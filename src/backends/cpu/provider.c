@@ -85,6 +85,13 @@ static hy_status run_variant(const hy__cpu_kernels* kernels, const hy_graph_node
   return hy__matmul_tiled(kernels, node->call, variant);
 }
 
+static uint64_t packed_bytes(const hy__cpu_kernels* kernels, const hy_call* call,
+                             hy_tensor* matrix) {
+  pthread_once(&once, choose_kernels);
+  return row_of(call)->family == &hy__cpu_matmul ? hy__matmul_packed_bytes(kernels, call, matrix)
+                                                 : 0;
+}
+
 // ---- avx512 ----
 
 static hy_status probe_avx512(hy_probe* report) {
@@ -114,6 +121,25 @@ static hy_status run_chain_avx512(void* device, void* stream, const hy_chain* ch
   return hy__cpu_run_chain(&best, chain, 0);
 }
 
+static uint64_t packed_bytes_avx512(void* device, const hy_call* call, hy_tensor* matrix) {
+  (void)device;
+  return packed_bytes(&best, call, matrix);
+}
+
+static hy_status pack_avx512(void* device, void* stream, const hy_tensor* matrix, void* packed) {
+  (void)device;
+  (void)stream;
+  hy__matmul_pack(&best, matrix, packed);
+  return HY_OK;
+}
+
+static hy_status run_packed_avx512(void* device, void* stream, const hy_call* call,
+                                   const void* packed) {
+  (void)device;
+  (void)stream;
+  return hy__matmul_packed(&best, call, packed);
+}
+
 static hy_status run_variant_avx512(void* device, void* stream, const hy_graph_node* node,
                                     int32_t variant) {
   (void)device;
@@ -134,6 +160,9 @@ const hy_provider hy__cpu_avx512 = {
     .run_chain = run_chain_avx512,
     .variants = variants,
     .run_variant = run_variant_avx512,
+    .packed_bytes = packed_bytes_avx512,
+    .pack = pack_avx512,
+    .run_packed = run_packed_avx512,
 };
 
 // The same under the name that PyTorch's CPU backend gives it.
@@ -150,6 +179,9 @@ const hy_provider hy__cpu_xeon = {
     .run_chain = run_chain_avx512,
     .variants = variants,
     .run_variant = run_variant_avx512,
+    .packed_bytes = packed_bytes_avx512,
+    .pack = pack_avx512,
+    .run_packed = run_packed_avx512,
     .flags = HY_PROVIDER_BY_NAME,
 };
 
@@ -167,6 +199,25 @@ static hy_status run_chain_native(void* device, void* stream, const hy_chain* ch
   (void)stream;
   pthread_once(&once, choose_kernels);
   return hy__cpu_run_chain(&without_avx512, chain, 0);
+}
+
+static uint64_t packed_bytes_native(void* device, const hy_call* call, hy_tensor* matrix) {
+  (void)device;
+  return packed_bytes(&without_avx512, call, matrix);
+}
+
+static hy_status pack_native(void* device, void* stream, const hy_tensor* matrix, void* packed) {
+  (void)device;
+  (void)stream;
+  hy__matmul_pack(&without_avx512, matrix, packed);
+  return HY_OK;
+}
+
+static hy_status run_packed_native(void* device, void* stream, const hy_call* call,
+                                   const void* packed) {
+  (void)device;
+  (void)stream;
+  return hy__matmul_packed(&without_avx512, call, packed);
 }
 
 static hy_status run_variant_native(void* device, void* stream, const hy_graph_node* node,
@@ -188,6 +239,9 @@ const hy_provider hy__cpu_native = {
     .run_chain = run_chain_native,
     .variants = variants,
     .run_variant = run_variant_native,
+    .packed_bytes = packed_bytes_native,
+    .pack = pack_native,
+    .run_packed = run_packed_native,
 };
 
 hy_status hy__cpu_run_without_library(void* device, void* stream, const hy_call* call) {

@@ -40,7 +40,7 @@ static hy_status fold(hy_graph* graph, int index, int value) {
   hy__graph_node* node = graph->nodes[index];
   if (!node) return HY_OK;
   for (int k = 0; k < node->n_operands; k++) hy__graph_place(graph, &node->operands[k]);
-  HY_TRY(hy__run_by(stream, &node->call, node->provider, node->variant));
+  HY_TRY(hy__run_by(stream, &node->call, node->provider, node->variant, NULL));
   HY_TRY(hy_stream_sync(stream));
   hy__graph_node_destroy(node);
   graph->nodes[index] = NULL;

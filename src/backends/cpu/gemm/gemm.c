@@ -77,6 +77,19 @@ typedef struct region {
   int64_t stride;
 } region;
 
+// Panels of columns of B, packed for a block of k, and the words from one to the next.
+typedef struct packed_columns {
+  const float* data;
+  int64_t panel;
+} packed_columns;
+
+// Those of the region in B that is packed already.
+static packed_columns columns_at(const job* j, const region* t, int64_t k) {
+  int64_t nr = j->kernel->nr, panel = hy__gemm_words(j->kernel, (int)j->g->k) * nr;
+  return (packed_columns){j->g->packed_b + t->column / nr * panel + k / j->kernel->unit * nr,
+                          panel};
+}
+
 static void pack_columns(const job* j, const region* t, int64_t k, int64_t words, float* packed) {
   const hy__gemm* g = j->g;
   int depth = depth_at(j, k), panel = j->kernel->nr;
@@ -91,16 +104,15 @@ static void pack_columns(const job* j, const region* t, int64_t k, int64_t words
 
 // A panel of `m` rows with all columns of the region.
 static void multiply_rows(const job* j, const region* t, int64_t k, int64_t row_panel, int m,
-                          const float* packed_b, float* c) {
+                          packed_columns b, float* c) {
   const hy__gemm* g = j->g;
   const hy__gemm_kernel* kernel = j->kernel;
   int depth = depth_at(j, k), panel = kernel->nr;
-  int64_t words = hy__gemm_words(kernel, depth) + kernel->extra;
+  const float* columns = b.data;
   int64_t row = row_panel * kernel->mr;
   bool add = k > 0 || g->accumulate;
-  for (int64_t p = 0; p < t->width; p += panel) {
+  for (int64_t p = 0; p < t->width; p += panel, columns += b.panel) {
     int n = (int)min_i64(panel, t->width - p);
-    const float* columns = packed_b + p * words;
     if (j->source == ROWS_IN_PLACE)
       kernel->multiply_in_place(&g->a, j->first_row + row, k, depth, columns, c + p, t->stride, m,
                                 n, add);
@@ -114,13 +126,18 @@ static void multiply_block(const job* j, const region* t, int64_t k, float* pack
   const hy__gemm* g = j->g;
   const hy__gemm_kernel* kernel = j->kernel;
   int depth = depth_at(j, k);
-  pack_columns(j, t, k, hy__gemm_words(kernel, depth) + kernel->extra, packed_b);
+  int64_t words = hy__gemm_words(kernel, depth) + kernel->extra;
+  packed_columns b = {packed_b, words * kernel->nr};
+  if (g->packed_b)
+    b = columns_at(j, t, k);
+  else
+    pack_columns(j, t, k, words, packed_b);
   // Sums of its own that a block of k completes need not outlast a panel.
   int64_t next = !j->c && depth == g->k ? 0 : kernel->mr * t->stride;
   float* c = t->c;
   for (int64_t r = t->row; r < t->row_end; r++, c += next) {
     int m = (int)min_i64(kernel->mr, j->rows - r * kernel->mr);
-    multiply_rows(j, t, k, r, m, packed_b, c);
+    multiply_rows(j, t, k, r, m, b, c);
     if (g->epilogue && k + depth == g->k)
       g->epilogue(g->context, j->first_row + r * kernel->mr, t->column, m, (int)t->width, c,
                   t->stride);
@@ -147,12 +164,14 @@ static void multiply_region(void* context, int64_t task) {
   t.width = min_i64(width, g->n - t.column);
   size_t words = (size_t)(hy__gemm_words(kernel, j->depth) + kernel->extra);
   size_t sums = (size_t)(j->part * kernel->mr * width) * sizeof *t.c;
-  float* packed_b = hy__scratch_get(HY__SCRATCH_GEMM_B, (size_t)width * words * sizeof *packed_b);
+  float* packed_b = NULL;
+  if (!g->packed_b)
+    packed_b = hy__scratch_get(HY__SCRATCH_GEMM_B, (size_t)width * words * sizeof *packed_b);
   t.c = j->c ? j->c + row * kernel->mr * j->ldc + t.column
              : hy__scratch_get(HY__SCRATCH_GEMM_C, sums);
   if (j->source == OWN_ROWS)
     t.a = (packed_rows){hy__scratch_get(HY__SCRATCH_GEMM_A, rows_bytes(j, j->part)), row, j->part};
-  if (!packed_b || !t.c || (j->source == OWN_ROWS && !t.a.data)) {
+  if ((!packed_b && !g->packed_b) || !t.c || (j->source == OWN_ROWS && !t.a.data)) {
     atomic_store(&j->failed, true);
     return;
   }
@@ -197,6 +216,7 @@ static int64_t done_after(int64_t tasks, int64_t takes, int64_t threads, bool on
 // Tasks such that the thread with the most of them is done soonest. Packing a panel of B costs
 // about what four tiles do, and is done again for each part of the rows; reading a panel of A in
 // place, or packing it, costs about a quarter of one, and is done again for each group of columns.
+// Where B is packed already, its panels still have to come from memory.
 // With no more tasks than threads, and rows divided, each packs its own rows: no thread waits for
 // another before it multiplies, and what it packed is in its own cache. A panel that another thread
 // packed has to come from that one's cache the first time, for a tile and a quarter more. Where
@@ -208,7 +228,7 @@ static void divide(job* j) {
   int64_t soonest = INT64_MAX;
   bool in_place = j->source == ROWS_IN_PLACE;
   bool one_is_slow = allows_for_a_slow_thread(j, threads);
-  int64_t packing = one_is_slow ? 6 : 4;
+  int64_t packing = j->g->packed_b ? 1 : one_is_slow ? 6 : 4;
   j->group = 1;
   j->part = j->row_panels;
   for (int64_t parts = 1; parts <= min_i64(threads, j->row_panels); parts++) {
@@ -227,6 +247,34 @@ static void divide(job* j) {
     }
   }
   j->parts = ceil_div(j->row_panels, j->part);
+}
+
+size_t hy__gemm_packed_bytes(const hy__gemm_kernel* kernel, int64_t k, int64_t n) {
+  return (size_t)(ceil_div(n, kernel->nr) * kernel->nr * hy__gemm_words(kernel, (int)k)) *
+         sizeof(float);
+}
+
+typedef struct packing {
+  const hy__gemm_kernel* kernel;
+  const hy__matrix* b;
+  int64_t k, n;
+  float* packed;
+} packing;
+
+static void pack_panel_of_b(void* context, int64_t panel) {
+  const packing* p = context;
+  int64_t nr = p->kernel->nr, unit = p->kernel->unit, column = panel * nr;
+  float* to = p->packed + column * hy__gemm_words(p->kernel, (int)p->k);
+  int64_t depth = p->kernel->kc * unit;
+  for (int64_t k = 0; k < p->k; k += depth, to += depth / unit * nr)
+    p->kernel->pack_b(p->b, k, (int)min_i64(depth, p->k - k), column,
+                      (int)min_i64(nr, p->n - column), to);
+}
+
+void hy__gemm_pack_b(const hy__gemm_kernel* kernel, const hy__matrix* b, int64_t k, int64_t n,
+                     float* packed) {
+  packing p = {kernel, b, k, n, packed};
+  hy__pool_run(pack_panel_of_b, &p, ceil_div(n, kernel->nr));
 }
 
 bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g) {

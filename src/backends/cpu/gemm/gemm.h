@@ -77,9 +77,17 @@ typedef struct hy__gemm {
   void (*pack_b)(const void* context, int64_t k, int depth, int64_t j, int n, int nr,
                  float* packed);
   const void* context;  // of both
-  int tiles;            // 0 .. HY__GEMM_TILES - 1: how the work is cut; 0 suits most shapes
+  // NULL, or all of B as hy__gemm_pack_b packs it; `b` is not read then.
+  const float* packed_b;
+  int tiles;  // 0 .. HY__GEMM_TILES - 1: how the work is cut; 0 suits most shapes
 } hy__gemm;
 enum { HY__GEMM_TILES = 4 };
+
+// B packed once, for many products: what it takes, and packing it on all threads. Panels of columns
+// one after another, each over the whole of k. Not for kernels with `extra` words.
+size_t hy__gemm_packed_bytes(const hy__gemm_kernel* kernel, int64_t k, int64_t n);
+void hy__gemm_pack_b(const hy__gemm_kernel* kernel, const hy__matrix* b, int64_t k, int64_t n,
+                     float* packed);
 
 // Returns false when there is no memory for the packed blocks.
 bool hy__gemm_run(const hy__gemm_kernel* kernel, const hy__gemm* g);

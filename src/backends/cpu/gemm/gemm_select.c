@@ -106,8 +106,13 @@ static bool suits_gemv(const hy__gemm_kernels* kernels, const hy__gemm* g) {
   return g->m <= most && g->b.row == 1 && g->k > 0 && !g->pack_b;
 }
 
-bool hy__gemm_any(const hy__gemm_kernels* kernels, const hy__gemm* g) {
-  if (suits_gemv(kernels, g)) return run_gemv(kernels, g);
+const hy__gemm_kernel* hy__gemm_packing_kernel(const hy__gemm_kernels* kernels, const hy__gemm* g) {
+  if (suits_gemv(kernels, g)) return NULL;
   bool halves = g->a.dtype == HY_BF16 && g->b.dtype == HY_BF16 && !g->pack_b;
-  return hy__gemm_run(halves && kernels->bf16 ? kernels->bf16 : kernels->f32, g);
+  return halves && kernels->bf16 ? kernels->bf16 : kernels->f32;
+}
+
+bool hy__gemm_any(const hy__gemm_kernels* kernels, const hy__gemm* g) {
+  const hy__gemm_kernel* packing = hy__gemm_packing_kernel(kernels, g);
+  return packing ? hy__gemm_run(packing, g) : run_gemv(kernels, g);
 }

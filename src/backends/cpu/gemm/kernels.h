@@ -48,5 +48,7 @@ hy__widen hy__widen_generic, hy__widen_neon, hy__widen_avx2, hy__widen_avx512;
 // GEMV, skinny or packed GEMM, by what suits the shape (gemm_select.c). False when there is no
 // memory.
 bool hy__gemm_any(const hy__gemm_kernels* kernels, const hy__gemm* g);
+// Whose form of packed B that takes; NULL where it reads B in place.
+const hy__gemm_kernel* hy__gemm_packing_kernel(const hy__gemm_kernels* kernels, const hy__gemm* g);
 
 #endif  // HALYARD_CPU_GEMM_KERNELS_H_

@@ -1,4 +1,5 @@
 // Matrix products as GEMM: mm, bmm, addmm, linear.
+#include <limits.h>
 #include <stdatomic.h>
 
 #include "backends/cpu/gemm/matmul.h"
@@ -96,9 +97,21 @@ static void finish(const void* context, int64_t i, int64_t j, int m, int n, floa
                               hy__matrix_at(&t->out, i + r, j), t->out.column, t->out.dtype);
 }
 
-static bool multiply(const hy__cpu_kernels* kernels, const hy__matmul* p, int tiles,
+// How a call is to be run.
+typedef struct choice {
+  int tiles;
+  const float* packed_b;  // NULL: b is read
+} choice;
+
+static bool multiply(const hy__cpu_kernels* kernels, const hy__matmul* p, choice how,
                      int64_t batch) {
-  hy__gemm g = {.m = p->m, .n = p->n, .k = p->k, .a = p->a, .b = p->b, .tiles = tiles};
+  hy__gemm g = {.m = p->m,
+                .n = p->n,
+                .k = p->k,
+                .a = p->a,
+                .b = p->b,
+                .tiles = how.tiles,
+                .packed_b = how.packed_b};
   target t = {kernels, p, p->out};
   g.a.data = hy__matrix_at(&p->a, 0, 0) + batch * p->a_batch * (int64_t)hy_dtype_size(p->a.dtype);
   g.b.data = hy__matrix_at(&p->b, 0, 0) + batch * p->b_batch * (int64_t)hy_dtype_size(p->b.dtype);
@@ -117,19 +130,19 @@ static bool multiply(const hy__cpu_kernels* kernels, const hy__matmul* p, int ti
 typedef struct batch {
   const hy__cpu_kernels* kernels;
   const hy__matmul* p;
-  int tiles;
+  choice how;
   atomic_bool failed;
 } batch;
 
 static void multiply_one(void* context, int64_t i) {
   batch* b = context;
-  if (!multiply(b->kernels, b->p, b->tiles, i)) atomic_store(&b->failed, true);
+  if (!multiply(b->kernels, b->p, b->how, i)) atomic_store(&b->failed, true);
 }
 
-hy_status hy__matmul_tiled(const hy__cpu_kernels* kernels, const hy_call* call, int tiles) {
+static hy_status run_as(const hy__cpu_kernels* kernels, const hy_call* call, choice how) {
   hy__matmul p;
   hy__matmul_describe(call, &p);
-  batch b = {.kernels = kernels, .p = &p, .tiles = tiles};
+  batch b = {.kernels = kernels, .p = &p, .how = how};
   // Many products are spread over the threads whole; a few are each divided among them.
   if (p.batches >= 2 * (int64_t)hy__pool_threads()) {
     hy__pool_run(multiply_one, &b, p.batches);
@@ -139,8 +152,48 @@ hy_status hy__matmul_tiled(const hy__cpu_kernels* kernels, const hy_call* call, 
   return atomic_load(&b.failed) ? hy__cpu_no_memory(call) : HY_OK;
 }
 
+hy_status hy__matmul_tiled(const hy__cpu_kernels* kernels, const hy_call* call, int tiles) {
+  return run_as(kernels, call, (choice){.tiles = tiles});
+}
+
 static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
-  return hy__matmul_tiled(kernels, call, 0);
+  return run_as(kernels, call, (choice){0});
+}
+
+// ---- packed weights ----
+
+// With more rows packing is less than a fiftieth of a product.
+enum { PACKED_ROWS = 512 };
+
+// Operands of one type alone, so that the form depends on the matrix.
+uint64_t hy__matmul_packed_bytes(const hy__cpu_kernels* kernels, const hy_call* call,
+                                 hy_tensor* matrix) {
+  hy__matmul p;
+  hy__matmul_describe(call, &p);
+  const hy__gemm g = {.m = p.m, .n = p.n, .k = p.k, .a = p.a, .b = p.b};
+  if (call->op == HY_OP_bmm || p.a.dtype != p.b.dtype || p.a.dtype == HY_F16 || p.m == 0 ||
+      p.m > PACKED_ROWS || p.k == 0 || p.k > INT_MAX)
+    return 0;
+  const hy__gemm_kernel* kernel = hy__gemm_packing_kernel(&kernels->gemm, &g);
+  if (!kernel) return 0;
+  *matrix = (hy_tensor){.data = p.b.data,
+                        .dtype = p.b.dtype,
+                        .ndim = 2,
+                        .shape = {p.k, p.n},
+                        .stride = {p.b.row, p.b.column}};
+  return hy__gemm_packed_bytes(kernel, p.k, p.n);
+}
+
+void hy__matmul_pack(const hy__cpu_kernels* kernels, const hy_tensor* matrix, void* packed) {
+  hy__matrix b = {matrix->data, matrix->dtype, matrix->stride[0], matrix->stride[1]};
+  bool halves = matrix->dtype == HY_BF16 && kernels->gemm.bf16;
+  hy__gemm_pack_b(halves ? kernels->gemm.bf16 : kernels->gemm.f32, &b, matrix->shape[0],
+                  matrix->shape[1], packed);
+}
+
+hy_status hy__matmul_packed(const hy__cpu_kernels* kernels, const hy_call* call,
+                            const void* packed) {
+  return run_as(kernels, call, (choice){.packed_b = packed});
 }
 
 static hy_support supports(const hy_call* call) {

@@ -18,6 +18,13 @@ hy_support hy__matmul_describe(const hy_call* call, hy__matmul* p);
 // The call with tiles of that choice (hy__gemm.tiles).
 hy_status hy__matmul_tiled(const hy__cpu_kernels* kernels, const hy_call* call, int tiles);
 
+// Packed weights, as hy_provider has them.
+uint64_t hy__matmul_packed_bytes(const hy__cpu_kernels* kernels, const hy_call* call,
+                                 hy_tensor* matrix);
+void hy__matmul_pack(const hy__cpu_kernels* kernels, const hy_tensor* matrix, void* packed);
+hy_status hy__matmul_packed(const hy__cpu_kernels* kernels, const hy_call* call,
+                            const void* packed);
+
 // The dimensions of t but the last as one, if they can be: `rows` elements `step` apart.
 bool hy__collapse(const hy_tensor* t, int64_t* rows, int64_t* step);
 
