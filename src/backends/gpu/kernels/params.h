@@ -89,6 +89,7 @@ typedef struct hy_quantize {
   void* out;         // dequantize
   long long groups;  // of all rows
   int group;         // numbers
+  int early;         // q and scale may be read before the kernel before is done
 } hy_quantize;
 
 // out[m, n] = x[m, k] weight[n, k] + bias[n], with two of every four weights: values[n, k / 2] and
