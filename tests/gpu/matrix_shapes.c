@@ -1,6 +1,6 @@
-// Matrix families and norms of a GPU backend at shapes of models: tiles, tails, stages and splits that the
-// conformance cases, whose tensors are small, do not reach. Every call runs on the cpu too and is
-// compared with it.
+// Matrix families and norms of a GPU backend at shapes of models: tiles, tails, stages and splits
+// that the conformance cases, whose tensors are small, do not reach. Every call runs on the cpu too
+// and is compared with it.
 //
 //   matrix_shapes [--backend cuda:0] [--only TEXT] [--time]
 //
