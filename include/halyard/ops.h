@@ -92,6 +92,9 @@ typedef struct hy_placement {
 HY_API hy_status hy_place(hy_device* device, const hy_call* call, hy_placement* placement);
 // Where calls of this op and type run, according to what the device's providers declare.
 HY_API hy_status hy_place_op(hy_device* device, hy_op op, hy_dtype dtype, hy_placement* placement);
+// Whether layers of quantised weights and many rows are faster on the device by dequantize and a
+// product of floats than by linear_int8. False without a device.
+HY_API bool hy_prefers_unpacked(const hy_device* device);
 HY_API const char* hy_support_text(hy_support reason);  // "the op has no kernel"
 
 typedef struct hy_fallback_entry {

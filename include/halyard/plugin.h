@@ -147,6 +147,9 @@ typedef struct hy_declaration {
 // HY_SUPPORT_NO_ATTRIBUTE: the library spreads broadcasts by copies on the device, and multiplies
 // by alpha with mul_scalar or mul.
 #define HY_FLAT_ONLY (1u << 30)
+// Among the types of linear_int8: it runs, and with many rows dequantize and a product of floats
+// are faster here. Those who may choose ask hy_prefers_unpacked.
+#define HY_UNPACK_FIRST (1u << 29)
 
 typedef enum hy_provider_flag {
   // Used, and probed, only if a user names it: for libraries that are costly to load or that

@@ -65,10 +65,11 @@ static hy_array* apply(const fused* f, const hy__linear* layer, hy_array* norm, 
     return hy_scope_pop(f->s, mark,
                         hy_s_fused_linear(f->s, x, NULL, layer->weight, layer->scale, layer->bias,
                                           residual, c->norm_eps, gated, c->dtype));
-  if (residual && !gated && !layer->scale && !layer->bias)
-    return hy_scope_pop(f->s, mark,
-                        hy_s_addmm(f->s, residual, x, hy_s_transpose(f->s, layer->weight, 0, 1),
-                                   hy_int(1), hy_int(1)));
+  hy_array* weight = residual && !gated && !layer->bias ? hy__linear_floats(f->s, layer, x) : NULL;
+  if (weight)
+    return hy_scope_pop(
+        f->s, mark,
+        hy_s_addmm(f->s, residual, x, hy_s_transpose(f->s, weight, 0, 1), hy_int(1), hy_int(1)));
   hy_array* y = hy__linear_apply(f->s, layer, x, NULL);
   if (gated) y = gate(f->s, y);
   if (residual) y = hy_s_add(f->s, residual, y, hy_int(1));

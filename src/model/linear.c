@@ -2,6 +2,7 @@
 #include "model/linear.h"
 
 enum { ACTIVATION_GROUP = 32 };  // numbers of x that share a scale
+enum { FEW_ROWS = 64 };          // a product of so many is bound by reading its weight
 
 int64_t hy__int8_group(int64_t size) {
   for (int64_t group = 128; group >= 32; group /= 2) {
@@ -32,14 +33,31 @@ static hy_array* as_dtype(hy_scope* s, hy_array* x, hy_dtype dtype) {
   return !x || dtype_of(x) == dtype ? x : hy_s_cast(s, x, dtype);
 }
 
-hy__activations hy__activations_for(hy_scope* s, const hy__linear* layer, hy_array* x,
-                                    const hy__draws* draws) {
+static bool unpacks(const hy_scope* s, hy_array* x) {
+  if (s->status != HY_OK) return false;
+  const hy_tensor* t = hy_array_tensor(x);
+  return hy_tensor_numel(t) > FEW_ROWS * t->shape[t->ndim - 1] &&
+         hy_prefers_unpacked(hy_array_device(x));
+}
+
+static hy__activations round_to_int8(hy_scope* s, hy_array* x) {
   hy__activations in = {.x = x};
-  if (!layer->scale || draws) return in;
   // Activations have outliers, and what shares a scale with one loses its own digits.
   int64_t group = hy_s_size(s, x, -1) % ACTIVATION_GROUP == 0 ? ACTIVATION_GROUP : 0;
   in.int8 = hy_s_quantize(s, &in.scale, x, HY_I8, group);
   return in;
+}
+
+hy__activations hy__activations_for(hy_scope* s, const hy__linear* layer, hy_array* x,
+                                    const hy__draws* draws) {
+  if (!layer->scale || draws) return (hy__activations){.x = x};
+  if (unpacks(s, x)) return (hy__activations){.x = x, .unpacks = true};
+  return round_to_int8(s, x);
+}
+
+hy_array* hy__linear_floats(hy_scope* s, const hy__linear* layer, hy_array* x) {
+  if (!layer->scale) return layer->weight;
+  return unpacks(s, x) ? hy_s_dequantize(s, layer->weight, layer->scale, dtype_of(x)) : NULL;
 }
 
 static hy_array* drop_out(hy_scope* s, double dropout, hy_array* x, hy__draws* draws) {
@@ -72,6 +90,8 @@ static hy_array* multiply(hy_scope* s, const hy__linear* l, const hy__activation
                           hy_dtype dtype) {
   if (in->int8)
     return hy_s_linear_int8(s, in->int8, in->scale, l->weight, l->scale, l->bias, dtype);
+  if (in->unpacks)
+    return hy_s_linear(s, in->x, hy_s_dequantize(s, l->weight, l->scale, dtype), l->bias);
   if (l->scale) return hy_s_linear_quantized(s, in->x, l->weight, l->scale, l->bias);
   if (hy__linear_is_fractal_nz(l)) return hy_s_linear_fractal_nz(s, in->x, l->weight, l->bias);
   return hy_s_linear(s, in->x, l->weight, l->bias);
@@ -99,8 +119,8 @@ hy_array* hy__linear_apply_to(hy_scope* s, const hy__linear* layer, const hy__ac
     return hy_scope_pop(s, mark, y);
   }
   hy_array* y = multiply(s, layer, in, dtype_of(in->x));
-  if (!lora->a) return y;
-  return hy_scope_pop(s, mark, add_lora(s, lora, y, in->x, draws));
+  if (lora->a) y = add_lora(s, lora, y, in->x, draws);
+  return hy_scope_pop(s, mark, y);
 }
 
 void hy__linear_apply_joint(hy_scope* s, const hy__linear* const* layers, int n, hy_array* a,
@@ -114,7 +134,8 @@ hy_array* hy__linear_apply(hy_scope* s, const hy__linear* layer, hy_array* x, hy
 }
 
 hy_array* hy__linear_apply_f32(hy_scope* s, const hy__linear* layer, hy_array* x) {
-  hy__activations in = hy__activations_for(s, layer, x, NULL);
-  if (in.int8 && !layer->lora.a) return multiply(s, layer, &in, HY_F32);
-  return as_dtype(s, hy__linear_apply_to(s, layer, &in, NULL), HY_F32);
+  if (!layer->scale || layer->lora.a)
+    return as_dtype(s, hy__linear_apply(s, layer, x, NULL), HY_F32);
+  hy__activations in = round_to_int8(s, x);
+  return multiply(s, layer, &in, HY_F32);
 }

@@ -20,14 +20,16 @@ typedef struct hy__linear {
 
 // Random draws of one pass (LoRA's dropout); each draw takes its own stretch of Philox offsets.
 // NULL outside of training: then there is no dropout, and quantised weights meet activations that
-// are rounded to int8 in groups.
+// are rounded to int8 in groups, or are unpacked for many rows where the device is faster so.
 typedef struct hy__draws {
   uint64_t seed, offset;
 } hy__draws;
 
-// What several layers read: x, and where their weights are quantised x as int8, rounded once.
+// What several layers read: x, and where their weights are quantised x as int8, rounded once,
+// unless the weights become floats for it.
 typedef struct hy__activations {
   hy_array *x, *int8, *scale;
+  bool unpacks;
 } hy__activations;
 // For `layer` and others of its kind.
 hy__activations hy__activations_for(hy_scope* s, const hy__linear* layer, hy_array* x,
@@ -41,6 +43,9 @@ hy_array* hy__linear_apply_to(hy_scope* s, const hy__linear* layer, const hy__ac
 // one layer after the other (hy__tf_block).
 void hy__linear_apply_joint(hy_scope* s, const hy__linear* const* layers, int n, hy_array* a,
                             const hy__activations* x, hy_array** ys);
+// The weight in x's type, as a product with x multiplies it: unpacked where that is so; NULL where
+// quantised weights stay as they are.
+hy_array* hy__linear_floats(hy_scope* s, const hy__linear* layer, hy_array* x);
 // In float32, whatever the weights' type: logits.
 hy_array* hy__linear_apply_f32(hy_scope* s, const hy__linear* layer, hy_array* x);
 

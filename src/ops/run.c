@@ -231,6 +231,17 @@ hy_status hy_place_op(hy_device* device, hy_op op, hy_dtype dtype, hy_placement*
   return HY_OK;
 }
 
+bool hy_prefers_unpacked(const hy_device* device) {
+  for (int i = 0; device && device->providers[i]; i++) {
+    const hy_provider* provider = device->providers[i];
+    for (int k = 0; may_run(provider) && k < provider->n_declares; k++) {
+      const hy_declaration* d = &provider->declares[k];
+      if (d->op == HY_OP_linear_int8) return d->dtypes & HY_UNPACK_FIRST;
+    }
+  }
+  return false;
+}
+
 static bool has_optional_output(const hy_call* call) {
   const hy_op_info* info = hy_op_describe(call->op);
   for (int i = 0; i < call->n_out; i++)

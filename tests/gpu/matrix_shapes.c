@@ -1,6 +1,6 @@
-// Matrix families of a GPU backend at shapes of models: tiles, tails, stages and splits that the
-// conformance cases, whose tensors are small, do not reach. Every call runs on the cpu too and is
-// compared with it.
+// Matrix families and norms of a GPU backend at shapes of models: tiles, tails, stages and splits
+// that the conformance cases, whose tensors are small, do not reach. Every call runs on the cpu too
+// and is compared with it.
 //
 //   matrix_shapes [--backend cuda:0] [--only TEXT] [--time]
 //
@@ -339,6 +339,22 @@ static void attention(hy_dtype dtype, int64_t b, int64_t h, int64_t hkv, int64_t
         2.5 * flops, 0);
 }
 
+static void norm(hy_dtype dtype, hy_dtype parameters, int64_t rows, int64_t columns, bool centred) {
+  char name[96];
+  snprintf(name, sizeof name, "%s %s %lldx%lld %s", centred ? "layer_norm" : "rms_norm",
+           hy_dtype_name(dtype), (long long)rows, (long long)columns, hy_dtype_name(parameters));
+  if (!wanted(name)) return;
+  hy_attrs attrs = {0};
+  attrs.norm.norm_dims = 1;
+  attrs.norm.eps = 1e-6;
+  twin x = random_tensor(dtype, 2, (int64_t[]){rows, columns}, -2, 3);
+  twin weight = random_tensor(parameters, 1, &columns, 0.5, 1.5);
+  twin bias = centred ? random_tensor(parameters, 1, &columns, -1, 1) : absent();
+  check(name, centred ? HY_OP_layer_norm : HY_OP_rms_norm, &attrs, centred ? 3 : 2,
+        (twin[]){x, weight, bias}, dtype == HY_F32 ? 64 : 2, 0,
+        2.0 * (double)(rows * columns) * (double)hy_dtype_size(dtype));
+}
+
 static void rope(hy_dtype dtype, int64_t tokens, int64_t heads, int64_t size, bool interleaved) {
   char name[96];
   snprintf(name, sizeof name, "rope %s %lldx%lldx%lld interleaved=%d", hy_dtype_name(dtype),
@@ -590,6 +606,18 @@ static void correctness(void) {
       int8_layer(HY_I4, 608, 608, tokens[r], 40, 608, h);
     }
     int8_layer(HY_I8, 32, 128, 1, 64, 4864, h);
+    // Rows of a warp each, of up to 4, 8 and 16 vectors a lane, and longer ones.
+    static const int64_t columns[] = {896, 1032, 2048, 4096, 4104};
+    for (int r = 0; r < 5; r++) {
+      norm(h, h, 1061, columns[r], false);
+      norm(h, r % 2 ? HY_F32 : h, 1061, columns[r], true);
+    }
+    // One query, and few: keys in parts.
+    attention(h, 1, 14, 2, 1, 4096, 64, HY_CAUSAL_NONE, 0, false);
+    attention(h, 3, 4, 4, 1, 1000, 128, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
+    attention(h, 1, 6, 2, 5, 700, 40, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
+    attention(h, 2, 2, 1, 3, 600, 64, HY_CAUSAL_TOP_LEFT, 0, false);  // parts without keys
+    attention(h, 1, 2, 1, 2, 500, 256, HY_CAUSAL_NONE, 2, false);
     // Hopper's own kernel.
     attention(h, 1, 4, 2, 800, 800, 64, HY_CAUSAL_TOP_LEFT, 0, false);
     attention(h, 1, 2, 1, 790, 1000, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, false);
@@ -741,6 +769,14 @@ static void speed(void) {
   product(HY_BF16, 4096, 16, 896, false, false);
   product(HY_BF16, 4096, 896, 9728, false, false);
   product(HY_BF16, 4096, 4864, 896, false, false);
+  for (int centred = 0; centred < 2; centred++) {
+    norm(HY_BF16, HY_BF16, 4096, 896, centred);
+    norm(HY_BF16, HY_BF16, 4096, 2048, centred);
+    norm(HY_BF16, HY_BF16, 4096, 4096, centred);
+    norm(HY_BF16, HY_BF16, 16384, 4096, centred);
+  }
+  attention(HY_BF16, 1, 14, 14, 1, 4096, 64, HY_CAUSAL_NONE, 0, false);
+  attention(HY_BF16, 32, 14, 14, 1, 4096, 64, HY_CAUSAL_NONE, 0, false);
   static const int64_t heads[] = {64, 128};
   for (int d = 0; d < 2; d++)
     for (int64_t t = 1024; t <= 16384; t *= 4) {

@@ -240,6 +240,7 @@ static void enumerators_keep_their_values(void** state) {
   assert_int_equal(HY_SUPPORT_NO_OUTPUT, 7);
   assert_int_equal(HY_WITHOUT_OPTIONAL_OUTPUTS, 0x80000000u);
   assert_int_equal(HY_FLAT_ONLY, 0x40000000u);
+  assert_int_equal(HY_UNPACK_FIRST, 0x20000000u);
   assert_int_equal(HY_COPY_HOST_TO_DEVICE, 1);
   assert_int_equal(HY_COPY_DEVICE_TO_DEVICE, 3);
   assert_int_equal(HY_BACKEND_HOST_MEMORY, 1);

@@ -27,12 +27,12 @@ static hy_status run(void* device, void* stream, const hy_call* call) {
   return mute ? HY_DEVICE_FAILED : host->reference(call);
 }
 
-static hy_device* open_norms(uint32_t flags) {
+static hy_device* open_with(hy_op op, uint32_t dtypes) {
   static hy_declaration declares[1];
   static hy_provider provider;
   static const hy_provider* const list[] = {&provider};
   stub_reset();
-  declares[0] = (hy_declaration){HY_OP_rms_norm, HY_DTYPE_BIT(HY_F32) | flags};
+  declares[0] = (hy_declaration){op, dtypes};
   provider = stub_provider("norms");
   provider.declares = declares;
   provider.n_declares = 1;
@@ -45,6 +45,10 @@ static hy_device* open_norms(uint32_t flags) {
   hy_device* device;
   CHECK_OK(hy_device_get("normal", &device));
   return device;
+}
+
+static hy_device* open_norms(uint32_t flags) {
+  return open_with(HY_OP_rms_norm, HY_DTYPE_BIT(HY_F32) | flags);
 }
 
 static int tear_down(void** state) {
@@ -240,6 +244,17 @@ static void test_a_type_that_nothing_ran_with_is_no_claim(void** state) {
   assert_non_null(strstr(lying.failure, "claims the type f64"));
 }
 
+static void test_a_device_may_prefer_unpacked_weights(void** state) {
+  (void)state;
+  const uint32_t i8 = HY_DTYPE_BIT(HY_I8);
+  assert_false(hy_prefers_unpacked(NULL));
+  assert_false(hy_prefers_unpacked(open_with(HY_OP_linear_int8, i8)));
+  hy_shutdown();
+  assert_false(hy_prefers_unpacked(open_with(HY_OP_rms_norm, i8 | HY_UNPACK_FIRST)));
+  hy_shutdown();
+  assert_true(hy_prefers_unpacked(open_with(HY_OP_linear_int8, i8 | HY_UNPACK_FIRST)));
+}
+
 int main(void) {
   host = hy__host();
 #define TEST(name) cmocka_unit_test_teardown(name, tear_down)
@@ -249,6 +264,7 @@ int main(void) {
       TEST(test_a_failure_without_words_gets_some),
       TEST(test_flat_forms_are_enough),
       TEST(test_a_broadcast_stays_on_the_device),
+      TEST(test_a_device_may_prefer_unpacked_weights),
       TEST(test_without_the_flag_they_are_not),
       TEST(test_a_type_that_nothing_ran_with_is_no_claim),
   };

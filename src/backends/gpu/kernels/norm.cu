@@ -1,6 +1,7 @@
 // Layer norm and rms norm over rows, and their gradients. T is the type of x; statistics have the type
-// of computation. The _held kernels keep a row in registers; the others are for rows that are too long
-// or do not fall into vectors: a block has a row, and what it reads again comes from the caches.
+// of computation. The _held kernels keep a row in registers, and those of many rows that are not long
+// give each a warp of its own (_of_warp), which waits for no other. The rest are for rows that are too
+// long or do not fall into vectors: a block has a row, and what it reads again comes from the caches.
 //
 // types: f32 f64 f16 bf16
 
@@ -76,6 +77,12 @@ KERNEL void norm_forward(const hy_gpu_norm p) {
 struct numbers {
   M at[N];
 };
+DEVICE numbers as_numbers(const V& v) {
+  numbers n;
+#pragma unroll
+  for (int k = 0; k < N; k++) n.at[k] = to<M>(v.at[k]);
+  return n;
+}
 DEVICE numbers parameters(const char* p, bool wide, int i, M absent) {
   numbers n;
   if (!p) {
@@ -90,11 +97,52 @@ DEVICE numbers parameters(const char* p, bool wide, int i, M absent) {
       for (int j = 0; j < NM; j++) n.at[k + j] = v.at[j];
     }
   } else {
-    V v = ((const V*)p)[i];
-#pragma unroll
-    for (int k = 0; k < N; k++) n.at[k] = to<M>(v.at[k]);
+    n = as_numbers(((const V*)p)[i]);
   }
   return n;
+}
+
+struct moments {
+  M mean, rest, scale;
+};
+// Of the row that the line holds; `partial` is for lines of several warps.
+template <int HELD>
+DEVICE moments moments_of(const hy_gpu_norm& p, const V (&held)[HELD], int vectors,
+                          M (*partial)[32]) {
+  M mean = 0, rest = 0, squares = 0;
+  if (p.centred) {
+    each_held(held, vectors, [&](M v) { mean += v; });
+    mean = row_reduce<add_op>(mean, partial[0]) / (M)p.columns;
+    if (CORRECTS) {
+      each_held(held, vectors, [&](M v) { rest += v - mean; });
+      rest = row_reduce<add_op>(rest, partial[2]) / (M)p.columns;
+    }
+  }
+  each_held(held, vectors, [&](M v) {
+    M h = v - mean - rest;
+    squares += h * h;
+  });
+  squares = row_reduce<add_op>(squares, partial[1]);
+  return moments{mean, rest, 1 / m_sqrt(squares / (M)p.columns + (M)p.eps)};
+}
+
+// Row r normalised, where of(h, i, w, b) gives the parameters of the thread's h-th vector.
+template <int HELD, class F>
+DEVICE void write_row(const hy_gpu_norm& p, i64 r, V (&held)[HELD], int vectors, const moments& m,
+                      F of) {
+  V* out = (V*)((T*)p.out + r * p.columns);
+  each_vector<HELD>(vectors, [&](int h, int i) {
+    numbers w, b;
+    of(h, i, w, b);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      held[h].at[k] = from<T>((to<M>(held[h].at[k]) - m.mean - m.rest) * m.scale * w.at[k] + b.at[k]);
+    out[i] = held[h];
+  });
+  if (threadIdx.x == 0) {
+    if (p.mean) ((M*)p.mean)[r] = m.mean + m.rest;
+    if (p.rstd) ((M*)p.rstd)[r] = m.scale;
+  }
 }
 
 enum { HELD = 4 };
@@ -110,33 +158,46 @@ KERNEL void __launch_bounds__(1024) norm_forward_held(const hy_gpu_norm p) {
   if (r >= p.rows) return;
   V held[HELD];
   load_row(held, (const T*)p.x + r * p.columns, vectors);
-  M mean = 0, rest = 0, squares = 0;
-  if (p.centred) {
-    each_held(held, vectors, [&](M v) { mean += v; });
-    mean = row_reduce<add_op>(mean, partial[0]) / (M)p.columns;
-    if (CORRECTS) {
-      each_held(held, vectors, [&](M v) { rest += v - mean; });
-      rest = row_reduce<add_op>(rest, partial[2]) / (M)p.columns;
-    }
-  }
-  each_held(held, vectors, [&](M v) {
-    M h = v - mean - rest;
-    squares += h * h;
+  const moments m = moments_of(p, held, vectors, partial);
+  write_row(p, r, held, vectors, m, [&](int, int i, numbers& w, numbers& b) {
+    w = parameters(p.weight, p.wide & 1, i, 1);
+    b = parameters(p.bias, p.wide & 2, i, 0);
   });
-  const M scale =
-      1 / m_sqrt(row_reduce<add_op>(squares, partial[1]) / (M)p.columns + (M)p.eps);
-  V* out = (V*)((T*)p.out + r * p.columns);
-  each_vector<HELD>(vectors, [&](int h, int i) {
-    numbers w = parameters(p.weight, p.wide & 1, i, 1), b = parameters(p.bias, p.wide & 2, i, 0);
-#pragma unroll
-    for (int k = 0; k < N; k++)
-      held[h].at[k] = from<T>((to<M>(held[h].at[k]) - mean - rest) * scale * w.at[k] + b.at[k]);
-    out[i] = held[h];
+}
+
+// A row of HELD vectors a lane. All of the device's warps have all of theirs under way.
+template <int HELD>
+DEVICE void norm_of_warp(const hy_gpu_norm& p) {
+  const i64 r = row_of_line();
+  const int vectors = (int)(p.columns / N);
+  launch_dependents();
+  if (r >= p.rows) return;
+  V held[HELD];
+  load_row(held, (const T*)p.x + r * p.columns, vectors);
+  const moments m = moments_of(p, held, vectors, (M(*)[32])0);
+  write_row(p, r, held, vectors, m, [&](int, int i, numbers& w, numbers& b) {
+    w = parameters(p.weight, p.wide & 1, i, 1);
+    b = parameters(p.bias, p.wide & 2, i, 0);
   });
-  if (threadIdx.x == 0) {
-    if (p.mean) ((M*)p.mean)[r] = mean + rest;
-    if (p.rstd) ((M*)p.rstd)[r] = scale;
-  }
+}
+KERNEL void __launch_bounds__(128) norm_of_warp_8(const hy_gpu_norm p) { norm_of_warp<8>(p); }
+KERNEL void __launch_bounds__(128) norm_of_warp_16(const hy_gpu_norm p) { norm_of_warp<16>(p); }
+
+// The same of HELD vectors, with the weight under way beside x.
+KERNEL void __launch_bounds__(128, 7) norm_of_warp_4(const hy_gpu_norm p) {
+  const i64 r = row_of_line();
+  const int vectors = (int)(p.columns / N);
+  launch_dependents();
+  if (r >= p.rows) return;
+  V held[HELD], weight[HELD];
+  const bool has_weight = p.weight && !(p.wide & 1);
+  load_row(held, (const T*)p.x + r * p.columns, vectors);
+  if (has_weight) load_row(weight, (const T*)p.weight, vectors);
+  const moments m = moments_of(p, held, vectors, (M(*)[32])0);
+  write_row(p, r, held, vectors, m, [&](int h, int i, numbers& w, numbers& b) {
+    w = has_weight ? as_numbers(weight[h]) : parameters(p.weight, p.wide & 1, i, 1);
+    b = parameters(p.bias, p.wide & 2, i, 0);
+  });
 }
 
 // With h = (x - mean) rstd and g = dy w: dx = rstd (g - mean(g) - h mean(g h)), where an rms norm has

@@ -10,6 +10,7 @@
 // options: -DT=bf16 -DHEAD=32 -DBQ=64 -DBKV=64
 #include "paged_rows.cuh"
 #include "flash.cuh"
+#include "split_keys.cuh"
 
 struct paged_tile {
   const hy_paged& p;
@@ -83,10 +84,9 @@ KERNEL void __launch_bounds__(FLASH_THREADS)
   int row0 = 0;
   paged_sequence s = find_tile(p, faults, blockIdx.x, group, &row0);
   if (s.queries == 0) return;
-  int part = ((s.keys + p.splits - 1) / p.splits + BKV - 1) / BKV * BKV;
-  int begin = min((int)blockIdx.z * part, s.keys), end = min(begin + part, s.keys);
+  const key_part part = part_of(s.keys, p.splits, (int)blockIdx.z);
   paged_tile tile = {p, faults, s, (int)blockIdx.y, group, (int)blockIdx.z};
-  flash_forward<T, false>(tile, shared, row0, s.queries * group, begin, end);
+  flash_forward<T, false>(tile, shared, row0, s.queries * group, part.begin, part.end);
 }
 
 // A warp for each token and head.
@@ -94,17 +94,6 @@ KERNEL void paged_combine(hy_paged p) {
   const i64 row = (i64)blockIdx.x * (blockDim.x / HY_WARP) + threadIdx.x / HY_WARP;
   const i64 rows = (i64)p.tokens * p.heads;
   if (row >= rows) return;
-  f32 top = -INF_F32, total = 0;
-  for (int s = 0; s < p.splits; s++) top = fmaxf(top, p.partial_lse[s * rows + row]);
-  const f32 base = top == -INF_F32 ? 0 : top;
-  for (int s = 0; s < p.splits; s++) total += expf(p.partial_lse[s * rows + row] - base);
   T* out = (T*)p.out + row / p.heads * p.out_token + row % p.heads * p.out_head;
-  for (int d = threadIdx.x % HY_WARP; d < p.value_size; d += HY_WARP) {
-    f32 sum = 0;
-    for (int s = 0; s < p.splits; s++) {
-      f32 share = expf(p.partial_lse[s * rows + row] - base);
-      if (share != 0) sum += share * p.partial[(s * rows + row) * p.value_size + d];
-    }
-    out[d] = from<T>(total == 0 ? 0 : sum / total);
-  }
+  meet_parts(out, p.partial, p.partial_lse, row, rows, p.splits, p.value_size);
 }

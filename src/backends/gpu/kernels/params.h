@@ -89,6 +89,7 @@ typedef struct hy_quantize {
   void* out;         // dequantize
   long long groups;  // of all rows
   int group;         // numbers
+  int early;         // q and scale may be read before the kernel before is done
 } hy_quantize;
 
 // out[m, n] = x[m, k] weight[n, k] + bias[n], with two of every four weights: values[n, k / 2] and
@@ -137,11 +138,14 @@ typedef struct hy_attention {
   hy_heads q, k, v, out;
   hy_heads dout, dq, dk, dv;  // backward
   void *lse, *delta;          // [batch, heads, queries], contiguous
-  // Where dk and dv are summed by query head first: [dk, dv][batch, heads, keys, padded size].
+  // Where dk and dv are summed by query head first: [dk, dv][batch, heads, keys, padded size]. Of a
+  // forward whose keys fall into parts: [splits, batch, heads, queries, value_size].
   float* partial;
+  float* partial_lse;  // [splits, batch, heads, queries]
   const void* mask;
   long long mask_batch, mask_head, mask_row, mask_column;
   int batches, heads, kv_heads, queries, keys, size, value_size;
+  int splits;      // parts of the keys, each a block's
   int causal;      // hy_causal
   int mask_dtype;  // hy_dtype
   double scale;

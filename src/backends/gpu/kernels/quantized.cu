@@ -6,6 +6,7 @@
 // options: -DT=bf16 -DQ=i4
 // options: -DT=f16 -DQ=f8e4m3
 // options: -DT=f64 -DQ=f8e5m2
+#include "dependent.cuh"
 #include "params.h"
 #include "quantized_types.cuh"
 
@@ -55,6 +56,47 @@ DEVICE void store(i4* q, const hy_quantize& p, i64 i) {
 KERNEL void quantize_values(hy_quantize p) {
   const i64 bytes = p.groups * p.group / (same<Q, i4>::value ? 2 : 1);
   GRID_STRIDE(i, bytes) store((Q*)p.q, p, i);
+}
+
+// Eight numbers as they are stored.
+template <class Q>
+struct eight {
+  vec<Q, 8> q;
+};
+template <>
+struct eight<i4> {
+  vec<i4, 4> q;
+};
+
+// Where eight neighbours share a scale: AHEAD times eight are under way at once, the first of them
+// while the kernel before this one runs.
+KERNEL void __launch_bounds__(256) dequantize_eights(hy_quantize p) {
+  enum { AHEAD = 4 };
+  const u32 per = (u32)p.group / 8, eights = (u32)p.groups * per, tile = AHEAD * blockDim.x;
+  if (!p.early) wait_for_previous();
+  for (u32 first = blockIdx.x * tile; first < eights; first += gridDim.x * tile) {
+    eight<Q> held[AHEAD];
+    f32 scale[AHEAD];
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++) {
+      u32 i = first + u * blockDim.x + threadIdx.x;
+      if (i >= eights) break;
+      held[u] = ((const eight<Q>*)p.q)[i];
+      scale[u] = p.scale[i / per];
+    }
+    wait_for_previous();
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++) {
+      u32 i = first + u * blockDim.x + threadIdx.x;
+      if (i >= eights) break;
+      vec<T, 8> out;
+#pragma unroll
+      for (int k = 0; k < 8; k++)
+        out.at[k] = from<T>(quantized_at<math>(held[u].q.at, k) * (math)scale[u]);
+      ((vec<T, 8>*)p.out)[i] = out;
+    }
+  }
+  wait_for_previous();
 }
 
 KERNEL void dequantize(hy_quantize p) {

@@ -185,7 +185,7 @@ DEVICE void reduce_in_thread(const hy_gpu_reduce& r) {
 }
 
 // N outputs that are adjacent, a thread; ROWS_AHEAD rows of them in flight.
-enum { ROWS_AHEAD = 4 };
+enum { ROWS_AHEAD = 8 };
 template <class Fn>
 DEVICE void reduce_columns(const hy_gpu_reduce& r) {
   const i64 step = r.stride[0];

@@ -130,21 +130,43 @@ static bool head_fits(hy__gpu_task* task, const hy_attention* a) {
 
 // ---- forward ----
 
+// Into how many parts the keys fall, so that one tile of rows for each key head fills the device.
+static int splits_for(const hy__gpu_task* task, const hy_attention* a, int bq) {
+  enum { LEAST_KEYS = 256, MOST = 32 };  // of a part; parts
+  int64_t wanted = (int64_t)task->device->multiprocessors * (bq == 16 ? 8 : 2) /
+                   ((int64_t)a->kv_heads * a->batches);
+  int64_t most = a->keys / LEAST_KEYS;
+  if (wanted > most) wanted = most;
+  return wanted < 1 ? 1 : wanted > MOST ? MOST : (int)wanted;
+}
+
+static void hold_parts(hy__gpu_task* task, hy_attention* a) {
+  size_t rows = (size_t)a->splits * (size_t)a->batches * (size_t)a->heads * (size_t)a->queries;
+  a->partial = (float*)(uintptr_t)hy__gpu_workspace(task, rows * (size_t)a->value_size * 4);
+  a->partial_lse = (float*)(uintptr_t)hy__gpu_workspace(task, rows * 4);
+}
+
 static void run_flash(hy__gpu_task* task, hy_attention* a, hy_dtype dtype) {
-  int head = padded_head(a), bq = 64, bkv = head <= 128 ? 64 : 32;
   int64_t rows = (int64_t)a->queries * (a->heads / a->kv_heads);
+  int head = padded_head(a), bq = rows <= 16 ? 16 : 64, bkv = head <= 128 ? 64 : 32;
   int64_t blocks = (int64_t)hy__gpu_tiles(rows, 128) * a->kv_heads * a->batches;
-  if (head <= 128 && blocks >= 2 * (int64_t)task->device->multiprocessors) bq = 128;
+  if (rows > 64 && head <= 128 && blocks >= 2 * (int64_t)task->device->multiprocessors) bq = 128;
   while (bkv > 16 && (bq + 4 * bkv) * head * 2 > task->device->max_shared) bkv /= 2;
+  a->splits = rows <= bq ? splits_for(task, a, bq) : 1;
+  if (a->splits > 1) hold_parts(task, a);
+  unsigned tiles = a->splits > 1 ? (unsigned)a->splits : hy__gpu_tiles(rows, bq);
   char options[96];
   snprintf(options, sizeof options, "-DT=%s -DHEAD=%d -DBQ=%d -DBKV=%d -DMASKED=%d",
            hy__gpu_type_name(dtype), head, bq, bkv, a->mask != NULL);
   hy__gpu_function* kernel = hy__gpu_kernel(task, "attention", "attention", options);
   size_t shared = (size_t)(bq + 4 * bkv) * (size_t)head * 2;
-  hy__gpu_launch(
-      task, kernel,
-      (hy__gpu_dim3){hy__gpu_tiles(rows, bq), (unsigned)a->kv_heads, (unsigned)a->batches},
-      (hy__gpu_dim3){(unsigned)(bq / 16 * task->device->mma_lanes), 1, 1}, shared, HY__GPU_ARGS(a));
+  hy__gpu_launch(task, kernel, (hy__gpu_dim3){tiles, (unsigned)a->kv_heads, (unsigned)a->batches},
+                 (hy__gpu_dim3){(unsigned)(bq / 16 * task->device->mma_lanes), 1, 1}, shared,
+                 HY__GPU_ARGS(a));
+  if (a->splits > 1)
+    hy__gpu_launch(task, hy__gpu_kernel(task, "attention", "attention_combine", options),
+                   hy__gpu_1d(hy__gpu_tiles((int64_t)a->batches * a->heads * a->queries, 4)),
+                   hy__gpu_1d(4 * (unsigned)task->device->warp_size), 0, HY__GPU_ARGS(a));
 }
 
 hy_support hy__gpu_sdpa(hy__gpu_task* task, const hy_call* call) {

@@ -44,6 +44,23 @@ static void launch_rows(hy__gpu_task* task, const char* entry, hy_gpu_norm* p, h
                  hy__gpu_1d(threads), 0, HY__GPU_ARGS(p));
 }
 
+// A warp for each row of a forward, where rows are enough to fill the device and not too long.
+static bool launch_warps(hy__gpu_task* task, hy_gpu_norm* p, hy_dtype dtype) {
+  enum { LEAST = 8, MOST_HELD = 16, WARPS = 4 };  // LEAST: rows of a multiprocessor
+  long long warp = task->device->warp_size,
+            held = (p->columns / vector_of(dtype) + warp - 1) / warp;
+  if (p->dy || p->rows < LEAST * (long long)task->device->multiprocessors || p->rows > INT32_MAX ||
+      held > MOST_HELD)
+    return false;
+  const char* entry = held <= 4   ? "norm_of_warp_4"
+                      : held <= 8 ? "norm_of_warp_8"
+                                  : "norm_of_warp_16";
+  hy__gpu_launch(task, hy__gpu_kernel(task, "norm", entry, hy__gpu_option(dtype)),
+                 hy__gpu_1d(hy__gpu_tiles(p->rows, WARPS)),
+                 (hy__gpu_dim3){(unsigned)warp, WARPS, 1}, 0, HY__GPU_ARGS(p));
+  return true;
+}
+
 // In registers where the row and its parameters allow it. Those of a decoding step heed
 // dependent.cuh, so that the product behind them has its weights under way.
 static void launch(hy__gpu_task* task, const char* entry, const char* held_entry, int held,
@@ -51,8 +68,9 @@ static void launch(hy__gpu_task* task, const char* entry, const char* held_entry
   enum { STEP_ROWS = 64 };
   hy__gpu_lines lines;
   decide_vectors(p, dtype);
-  if (!p->vectors || (((uintptr_t)p->weight | (uintptr_t)p->bias) & 15) != 0 ||
-      !hy__gpu_hold_rows(task, p->rows, p->columns / vector_of(dtype), held, &lines)) {
+  bool lines_up = p->vectors && (((uintptr_t)p->weight | (uintptr_t)p->bias) & 15) == 0;
+  if (lines_up && launch_warps(task, p, dtype)) return;
+  if (!lines_up || !hy__gpu_hold_rows(task, p->rows, p->columns / vector_of(dtype), held, &lines)) {
     launch_rows(task, entry, p, dtype);
     return;
   }

@@ -80,7 +80,8 @@ static void split(hy_gpu_reduce* r, int64_t splits, int64_t unit) {
 }
 
 static cut cut_work(const hy__gpu_task* task, hy_gpu_reduce* r, bool vectors, bool columns) {
-  enum { SHORT_BLOCK = 128 };  // threads of a block that has several outputs
+  enum { SHORT_BLOCK = 128 };        // threads of a block that has several outputs
+  enum { MANY = 16, FEW_EACH = 4 };  // outputs of a multiprocessor; vectors of a thread
   const hy_gpu_walk* kept = &r->kept;
   int64_t n = 16 / (int64_t)hy_dtype_size((hy_dtype)kept->dtype[1]);
   int64_t outputs = kept->n, wanted = (int64_t)task->device->multiprocessors * 1024;
@@ -98,9 +99,12 @@ static cut cut_work(const hy__gpu_task* task, hy_gpu_reduce* r, bool vectors, bo
         (hy__gpu_dim3){hy__gpu_blocks(task, threads, (int)c.block.x, 1), (unsigned)r->splits, 1};
     return c;
   }
-  // Four vectors a thread: few threads to a row, so that rows need not wait for one another.
+  // Several vectors a thread: few threads to a row, so that rows need not wait for one another. Of
+  // many rows a warp is enough, which waits for no other.
   r->vectors = vectors && has_runs(r, n);
-  int64_t each = r->vectors ? 4 * n : 8, threads = task->device->warp_size;
+  bool many = outputs >= MANY * (int64_t)task->device->multiprocessors;
+  int64_t each = r->vectors ? (many ? 4 * FEW_EACH : FEW_EACH) * n : 8;
+  int64_t threads = task->device->warp_size;
   int64_t warp = threads;
   while (threads < 256 && threads * each < r->length) threads *= 2;
   split(r, clamp(wanted / threads / outputs, 1, clamp(r->length / (threads * 2 * each), 1, 4096)),
