@@ -1,7 +1,7 @@
 // Linear layers: products with float or int8 activations, and LoRA's update.
 #include "model/linear.h"
 
-enum { ACTIVATION_GROUP = 32 };  // numbers of x that share a scale
+enum { X_GROUP = 32 };  // the fewest numbers of x that share a scale
 
 int64_t hy__int8_group(int64_t size) {
   for (int64_t group = 128; group >= 32; group /= 2) {
@@ -37,7 +37,8 @@ hy__activations hy__activations_for(hy_scope* s, const hy__linear* layer, hy_arr
   hy__activations in = {.x = x};
   if (!layer->scale || draws) return in;
   // Activations have outliers, and what shares a scale with one loses its own digits.
-  int64_t group = hy_s_size(s, x, -1) % ACTIVATION_GROUP == 0 ? ACTIVATION_GROUP : 0;
+  int64_t size = hy_s_size(s, x, -1), group = layer->x_group;
+  if (group < X_GROUP || size % group != 0) group = size % X_GROUP == 0 ? X_GROUP : 0;
   in.int8 = hy_s_quantize(s, &in.scale, x, HY_I8, group);
   return in;
 }
