@@ -14,7 +14,8 @@ typedef struct hy_model hy_model;
 
 // How the weights of linear layers are stored. With Q8 and Q4 the embedding matrix is int8, other
 // tensors keep the type of the file, and except in training activations are quantised to int8, one
-// scale for 32, before they are multiplied by such weights.
+// scale for 32 or what the device's properties say (activation_group), before they are multiplied
+// by such weights.
 typedef enum hy_weight_format {
   HY_WEIGHTS_AS_FILE,
   HY_WEIGHTS_F32,

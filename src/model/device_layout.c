@@ -1,17 +1,24 @@
-// Packed weights: linear layers in the layout that a device multiplies fastest from, made once when
-// a model is loaded.
+// What a device's properties ask of linear layers: packed weights, which are made once when a model
+// is loaded, and groups of activations.
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "halyard/device.h"
 #include "model/pack.h"
 
+// What follows `key`, which ends in '=', at the beginning of a line; NULL where nothing does.
+static const char* find_property(const hy_device_info* info, const char* key) {
+  const char* found = strstr(info->properties, key);
+  return found && (found == info->properties || found[-1] == '\n') ? found + strlen(key) : NULL;
+}
+
 static bool asks_for_fractal_nz(hy_device* device) {
-  static const char line[] = "linear_weights=fractal_nz\n";
+  static const char value[] = "fractal_nz\n";
   hy_device_info info = {.size = sizeof info};
   if (hy_device_describe(device, &info) != HY_OK) return false;
-  const char* found = strstr(info.properties, line);
-  return found && (found == info.properties || found[-1] == '\n');
+  const char* layout = find_property(&info, "linear_weights=");
+  return layout && strncmp(layout, value, strlen(value)) == 0;
 }
 
 typedef struct packing {
@@ -51,4 +58,20 @@ hy_status hy__transformer_use_device_layout(hy_tape* tape, hy__transformer* mode
   }
   hy__log(1, "%s: %d layers in fractal_nz", hy_device_selector(device), p.n);
   return HY_OK;
+}
+
+static hy_status set_x_group(void* context, const char* name, hy__linear* layer, int64_t out,
+                             int64_t in) {
+  (void)name, (void)out, (void)in;
+  layer->x_group = *(const int64_t*)context;
+  return HY_OK;
+}
+
+hy_status hy__transformer_use_activation_group(hy_device* device, hy__transformer* model) {
+  hy_device_info info = {.size = sizeof info};
+  HY_TRY(hy_device_describe(device, &info));
+  const char* value = find_property(&info, "activation_group=");
+  int64_t group = value ? strtoll(value, NULL, 10) : 0;
+  model->head.x_group = group;
+  return hy__transformer_visit_linears(model, set_x_group, &group);
 }

@@ -1,8 +1,8 @@
 // Linear layers: products with float or int8 activations, and LoRA's update.
 #include "model/linear.h"
 
-enum { ACTIVATION_GROUP = 32 };  // numbers of x that share a scale
-enum { FEW_ROWS = 64 };          // a product of so many is bound by reading its weight
+enum { X_GROUP = 32 };   // the fewest numbers of x that share a scale
+enum { FEW_ROWS = 64 };  // a product of so many is bound by reading its weight
 
 int64_t hy__int8_group(int64_t size) {
   for (int64_t group = 128; group >= 32; group /= 2) {
@@ -40,10 +40,11 @@ static bool unpacks(const hy_scope* s, hy_array* x) {
          hy_prefers_unpacked(hy_array_device(x));
 }
 
-static hy__activations round_to_int8(hy_scope* s, hy_array* x) {
+static hy__activations round_to_int8(hy_scope* s, const hy__linear* layer, hy_array* x) {
   hy__activations in = {.x = x};
   // Activations have outliers, and what shares a scale with one loses its own digits.
-  int64_t group = hy_s_size(s, x, -1) % ACTIVATION_GROUP == 0 ? ACTIVATION_GROUP : 0;
+  int64_t size = hy_s_size(s, x, -1), group = layer->x_group;
+  if (group < X_GROUP || size % group != 0) group = size % X_GROUP == 0 ? X_GROUP : 0;
   in.int8 = hy_s_quantize(s, &in.scale, x, HY_I8, group);
   return in;
 }
@@ -52,7 +53,7 @@ hy__activations hy__activations_for(hy_scope* s, const hy__linear* layer, hy_arr
                                     const hy__draws* draws) {
   if (!layer->scale || draws) return (hy__activations){.x = x};
   if (unpacks(s, x)) return (hy__activations){.x = x, .unpacks = true};
-  return round_to_int8(s, x);
+  return round_to_int8(s, layer, x);
 }
 
 hy_array* hy__linear_floats(hy_scope* s, const hy__linear* layer, hy_array* x) {
@@ -136,6 +137,6 @@ hy_array* hy__linear_apply(hy_scope* s, const hy__linear* layer, hy_array* x, hy
 hy_array* hy__linear_apply_f32(hy_scope* s, const hy__linear* layer, hy_array* x) {
   if (!layer->scale || layer->lora.a)
     return as_dtype(s, hy__linear_apply(s, layer, x, NULL), HY_F32);
-  hy__activations in = round_to_int8(s, x);
+  hy__activations in = round_to_int8(s, layer, x);
   return multiply(s, layer, &in, HY_F32);
 }

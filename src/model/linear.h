@@ -15,6 +15,7 @@ typedef struct hy__lora {
 typedef struct hy__linear {
   hy_array *weight, *scale;  // (out, in), (out, in / group); scale may be NULL
   hy_array* bias;            // (out); may be NULL
+  int64_t x_group;           // numbers of x that may share a scale where it is quantised; 0: 32
   hy__lora lora;
 } hy__linear;
 

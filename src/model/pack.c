@@ -229,7 +229,8 @@ static hy_status pack_all(packing* p, hy__transformer* model) {
                       hy__shard_vocab(&model->shard, c), c->hidden_size));
     tie(model);
   }
-  return hy__transformer_visit_linears(model, pack_one, p);
+  HY_TRY(hy__transformer_visit_linears(model, pack_one, p));
+  return hy__transformer_use_activation_group(hy_stream_device(p->stream), model);
 }
 
 hy_status hy__pack_load(hy_stream* stream, const char* folder, const hy__weights* weights,
@@ -286,5 +287,6 @@ hy_status hy__transformer_quantise(hy_tape* tape, hy__transformer* model, hy_wei
   HY_TRY(quantise(&head, "lm_head", &model->head, c->vocab_size, c->hidden_size));
   tie(model);
   HY_TRY(hy__transformer_visit_fused(model, quantise, &blocks));
-  return hy__transformer_split(hy_tape_stream(tape), model);
+  HY_TRY(hy__transformer_split(hy_tape_stream(tape), model));
+  return hy__transformer_use_activation_group(hy_stream_device(hy_tape_stream(tape)), model);
 }

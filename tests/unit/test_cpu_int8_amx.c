@@ -134,11 +134,15 @@ static void multiplies_by_group(void** state) {
   for (int i = 0; i < 2; i++) {
     hy_dtype dtype = i ? HY_I4 : HY_I8;
     check(dtype, 768, 32, 128, M, N);
+    check(dtype, 640, 64, 128, M, N);
+    check(dtype, 640, 64, 32, M, N);
     check(dtype, 768, 32, 32, 1, N);
     check(dtype, 768, 768, 128, 15, 33);
-    check(dtype, 160, 32, 32, M, N);   // two steps at a time, and one
-    check(dtype, 288, 96, 288, M, 1);  // steps of 48
-    check(dtype, 36, 36, 12, 5, N);    // steps of 12
+    check(dtype, 160, 32, 32, M, N);    // two groups at a time, and one
+    check(dtype, 96, 32, 96, M, N);     // three that share a scale
+    check(dtype, 512, 128, 256, M, N);  // two steps a group
+    check(dtype, 288, 96, 288, M, 1);   // steps of 48
+    check(dtype, 36, 36, 12, 5, N);     // steps of 12
     check(dtype, 4, 4, 4, M, N);
   }
 }

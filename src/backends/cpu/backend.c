@@ -51,8 +51,10 @@ static hy_status device_info(int index, hy_device_info* info) {
   snprintf(info->driver_version, sizeof info->driver_version, "%s", h.kernel);
   char features[160];
   name_isa(features, sizeof features);
-  snprintf(info->properties, sizeof info->properties, "features=%s\ncaches=%s\n", features,
-           h.caches);
+  // A tile has 64 bytes along k, and half of them would be idle with groups of 32.
+  const char* group = hy__cpu_isa() & HY__ISA_AMX_INT8 ? "activation_group=64\n" : "";
+  snprintf(info->properties, sizeof info->properties, "features=%s\ncaches=%s\n%s", features,
+           h.caches, group);
   info->memory_total = h.memory_total;
   info->memory_free = h.memory_free;
   info->core_count = h.cores;

@@ -2,8 +2,9 @@
 //
 // The tiles multiply signed bytes, up to 64 along k at once. The int32 sums of a k group go through
 // a buffer in L1 into 16 float32 vectors, a row of x each, where both scales meet; the tiles work
-// on the next group meanwhile. A k group is cut into equal steps, so that one configuration of the
-// tiles serves all of them.
+// on the next two groups meanwhile. Two groups at a time have tiles of their own: loading one takes
+// as long as a product, and neither should wait for the other. A k group is cut into equal steps,
+// so that one configuration of the tiles serves all of them.
 #include <string.h>
 
 #include "backends/cpu/family.h"
@@ -28,12 +29,12 @@ static int step_of(int64_t k_group) {
 static void begin(int64_t k_group) {
   int step = step_of(k_group);
   hy__tile_config config = {.palette = 1};
-  for (int t = 0; t < 6; t++) {
+  for (int t = 0; t < 8; t++) {  // the first four are sums
     config.bytes[t] = ROW;
     config.rows[t] = TILE;
   }
-  config.bytes[2] = config.bytes[3] = (uint16_t)step;     // x
-  config.rows[4] = config.rows[5] = (uint8_t)(step / 4);  // weights
+  config.bytes[4] = config.bytes[5] = (uint16_t)step;     // x
+  config.rows[6] = config.rows[7] = (uint8_t)(step / 4);  // weights
   hy__tile_configure(&config);
 }
 
@@ -118,23 +119,48 @@ static void pack_weights(const hy__quantized* w, int64_t first, int n, int64_t k
     pack_columns(w, first + j, n - j, k_group, to);
 }
 
-// The sums of a k group into one of two tiles, and from there into memory.
-#define MULTIPLY_GROUP(sums_tile)                           \
-  do {                                                      \
-    _tile_zero(sums_tile);                                  \
-    for (int64_t s = 0; s < p->steps; s++) {                \
-      _tile_loadd(2, a + ROW + s * p->step_bytes, p->step); \
-      _tile_loadd(4, b + ROW + s * p->step_bytes, ROW);     \
-      _tile_dpbssd(sums_tile, 2, 4);                        \
-    }                                                       \
-    _tile_stored(sums_tile, whole[sums_tile], ROW);         \
-  } while (0)
-
 typedef struct groups {
   int64_t n, bytes;           // k groups, and bytes of one in a tile of rows
   int64_t steps, step_bytes;  // of a group, and bytes of one
   int step;
 } groups;
+
+// A step of each of two k groups into the sums of tiles `first` and `second`.
+#define MULTIPLY_STEP(first, second, at)                \
+  do {                                                  \
+    _tile_loadd(4, a + ROW + (at), p->step);            \
+    _tile_loadd(6, b + ROW + (at), ROW);                \
+    _tile_loadd(5, a + p->bytes + ROW + (at), p->step); \
+    _tile_loadd(7, b + p->bytes + ROW + (at), ROW);     \
+    _tile_dpbssd(first, 4, 6);                          \
+    _tile_dpbssd(second, 5, 7);                         \
+  } while (0)
+
+// The sums of the two k groups at a and b into memory.
+#define MULTIPLY_PAIR(first, second)                                                        \
+  do {                                                                                      \
+    _tile_zero(first);                                                                      \
+    _tile_zero(second);                                                                     \
+    for (int64_t s = 0; s < p->steps; s++) MULTIPLY_STEP(first, second, s * p->step_bytes); \
+    _tile_stored(first, whole[first], ROW);                                                 \
+    _tile_stored(second, whole[second], ROW);                                               \
+  } while (0)
+
+// The same of the last k group of an odd number.
+#define MULTIPLY_LAST(sums_tile)                            \
+  do {                                                      \
+    _tile_zero(sums_tile);                                  \
+    for (int64_t s = 0; s < p->steps; s++) {                \
+      _tile_loadd(4, a + ROW + s * p->step_bytes, p->step); \
+      _tile_loadd(6, b + ROW + s * p->step_bytes, ROW);     \
+      _tile_dpbssd(sums_tile, 4, 6);                        \
+    }                                                       \
+    _tile_stored(sums_tile, whole[sums_tile], ROW);         \
+  } while (0)
+
+HY__INLINE __m512 sums_of_row(const int32_t whole[TILE * TILE], int i) {
+  return _mm512_cvtepi32_ps(_mm512_load_si512(whole + i * TILE));
+}
 
 HY__INLINE void add_scaled(const int32_t whole[TILE * TILE], const char* a, const char* b,
                            __m512 sums[TILE]) {
@@ -142,41 +168,91 @@ HY__INLINE void add_scaled(const int32_t whole[TILE * TILE], const char* a, cons
   __m512 columns = _mm512_load_ps((const float*)b);
 #pragma GCC unroll 16
   for (int i = 0; i < TILE; i++)
-    sums[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(whole + i * TILE)),
+    sums[i] = _mm512_fmadd_ps(sums_of_row(whole, i),
                               _mm512_mul_ps(columns, _mm512_set1_ps(scales[i])), sums[i]);
 }
 
-static void multiply_tile(const groups* p, const char* a, const char* b, float* out) {
-  int32_t whole[2][TILE * TILE] __attribute__((aligned(64)));
+// Which scale two k groups share: it comes after those that differ, which saves a product.
+typedef enum shared_scale { NONE, WEIGHTS, X } shared_scale;
+
+HY__INLINE void add_shared_x(int32_t whole[2][TILE * TILE], const char* a, const char* b,
+                             const char* next_b, __m512 sums[TILE]) {
+  const float* scales = (const float*)a;
+  __m512 columns = _mm512_load_ps((const float*)b), next = _mm512_load_ps((const float*)next_b);
+#pragma GCC unroll 16
+  for (int i = 0; i < TILE; i++) {
+    __m512 both = _mm512_mul_ps(sums_of_row(whole[0], i), columns);
+    both = _mm512_fmadd_ps(sums_of_row(whole[1], i), next, both);
+    sums[i] = _mm512_fmadd_ps(both, _mm512_set1_ps(scales[i]), sums[i]);
+  }
+}
+
+HY__INLINE void add_shared_weights(int32_t whole[2][TILE * TILE], const char* a, const char* next_a,
+                                   const char* b, __m512 sums[TILE]) {
+  const float *scales = (const float*)a, *next = (const float*)next_a;
+  __m512 columns = _mm512_load_ps((const float*)b);
+#pragma GCC unroll 16
+  for (int i = 0; i < TILE; i++) {
+    __m512 both = _mm512_mul_ps(sums_of_row(whole[0], i), _mm512_set1_ps(scales[i]));
+    both = _mm512_fmadd_ps(sums_of_row(whole[1], i), _mm512_set1_ps(next[i]), both);
+    sums[i] = _mm512_fmadd_ps(both, columns, sums[i]);
+  }
+}
+
+HY__INLINE void add_pair(shared_scale shared, const groups* p, int32_t whole[2][TILE * TILE],
+                         const char* a, const char* b, __m512 sums[TILE]) {
+  if (shared == WEIGHTS) {
+    add_shared_weights(whole, a, a + p->bytes, b, sums);
+  } else if (shared == X) {
+    add_shared_x(whole, a, b, b + p->bytes, sums);
+  } else {
+    add_scaled(whole[0], a, b, sums);
+    add_scaled(whole[1], a + p->bytes, b + p->bytes, sums);
+  }
+}
+
+HY__INLINE void multiply_tile(shared_scale shared, const groups* p, const char* a, const char* b,
+                              float* out) {
+  int32_t whole[4][TILE * TILE] __attribute__((aligned(64)));
+  int64_t pairs = p->n / 2;
   __m512 sums[TILE];
 #pragma GCC unroll 16
   for (int i = 0; i < TILE; i++) sums[i] = _mm512_setzero_ps();
-  MULTIPLY_GROUP(0);
-  for (int64_t g = 1; g < p->n; g++) {
-    const char *last_a = a, *last_b = b;
-    a += p->bytes;
-    b += p->bytes;
+  for (int64_t g = 0; g < pairs; g++, a += 2 * p->bytes, b += 2 * p->bytes) {
     if (g % 2 != 0)
-      MULTIPLY_GROUP(1);
+      MULTIPLY_PAIR(2, 3);
     else
-      MULTIPLY_GROUP(0);
-    add_scaled(whole[(g - 1) % 2], last_a, last_b, sums);
+      MULTIPLY_PAIR(0, 1);
+    if (g > 0)
+      add_pair(shared, p, whole + (g % 2 != 0 ? 0 : 2), a - 2 * p->bytes, b - 2 * p->bytes, sums);
   }
-  add_scaled(whole[(p->n - 1) % 2], a, b, sums);
+  if (p->n % 2 != 0 && pairs % 2 != 0)
+    MULTIPLY_LAST(2);
+  else if (p->n % 2 != 0)
+    MULTIPLY_LAST(0);
+  if (pairs > 0)
+    add_pair(shared, p, whole + (pairs % 2 != 0 ? 0 : 2), a - 2 * p->bytes, b - 2 * p->bytes, sums);
+  if (p->n % 2 != 0) add_scaled(whole[pairs % 2 != 0 ? 2 : 0], a, b, sums);
 #pragma GCC unroll 16
   for (int i = 0; i < TILE; i++) _mm512_store_ps(out + i * NR, sums[i]);
 }
 
 static void multiply(const hy__int8_rows* x, int64_t first, const hy__quantized* w, int64_t k_group,
                      const void* tile, const void* packed, int m, float* sums) {
-  (void)x, (void)first, (void)m;  // the tile has them all, and zeros past them
+  (void)first, (void)m;  // the tile has them all, and zeros past them
   int step = step_of(k_group);
   const groups p = {w->k / k_group, tile_bytes(k_group, k_group), k_group / step,
                     (int64_t)step * TILE, step};
   const char* columns = packed;
   hy__tile_memory_written();
-  for (int j = 0; j < NR; j += TILE, columns += tile_bytes(w->k, k_group))
-    multiply_tile(&p, tile, columns, sums + j);
+  for (int j = 0; j < NR; j += TILE, columns += tile_bytes(w->k, k_group)) {
+    if (w->group % (2 * k_group) == 0)
+      multiply_tile(WEIGHTS, &p, tile, columns, sums + j);
+    else if (x->group % (2 * k_group) == 0)
+      multiply_tile(X, &p, tile, columns, sums + j);
+    else
+      multiply_tile(NONE, &p, tile, columns, sums + j);
+  }
 }
 
 HY__TARGET_END
