@@ -1,7 +1,7 @@
 // Layer norm and rms norm over rows, and their gradients. T is the type of x; statistics have the type
-// of computation. The _held kernels keep a row in registers, and those of many rows that are not long
-// give each a warp of its own (_of_warp), which waits for no other. The rest are for rows that are too
-// long or do not fall into vectors: a block has a row, and what it reads again comes from the caches.
+// of computation. The _held kernels keep a row in registers, and norm_of_warp gives many short rows a
+// warp each, which waits for no other. The rest are for rows that are too long or do not fall into
+// vectors: a block has a row, and what it reads again comes from the caches.
 //
 // types: f32 f64 f16 bf16
 
@@ -165,26 +165,8 @@ KERNEL void __launch_bounds__(1024) norm_forward_held(const hy_gpu_norm p) {
   });
 }
 
-// A row of HELD vectors a lane. All of the device's warps have all of theirs under way.
-template <int HELD>
-DEVICE void norm_of_warp(const hy_gpu_norm& p) {
-  const i64 r = row_of_line();
-  const int vectors = (int)(p.columns / N);
-  launch_dependents();
-  if (r >= p.rows) return;
-  V held[HELD];
-  load_row(held, (const T*)p.x + r * p.columns, vectors);
-  const moments m = moments_of(p, held, vectors, (M(*)[32])0);
-  write_row(p, r, held, vectors, m, [&](int, int i, numbers& w, numbers& b) {
-    w = parameters(p.weight, p.wide & 1, i, 1);
-    b = parameters(p.bias, p.wide & 2, i, 0);
-  });
-}
-KERNEL void __launch_bounds__(128) norm_of_warp_8(const hy_gpu_norm p) { norm_of_warp<8>(p); }
-KERNEL void __launch_bounds__(128) norm_of_warp_16(const hy_gpu_norm p) { norm_of_warp<16>(p); }
-
-// The same of HELD vectors, with the weight under way beside x.
-KERNEL void __launch_bounds__(128, 7) norm_of_warp_4(const hy_gpu_norm p) {
+// Short rows, a warp each, with the weight under way beside x.
+KERNEL void __launch_bounds__(128, 7) norm_of_warp(const hy_gpu_norm p) {
   const i64 r = row_of_line();
   const int vectors = (int)(p.columns / N);
   launch_dependents();

@@ -44,18 +44,16 @@ static void launch_rows(hy__gpu_task* task, const char* entry, hy_gpu_norm* p, h
                  hy__gpu_1d(threads), 0, HY__GPU_ARGS(p));
 }
 
-// A warp for each row of a forward, where rows are enough to fill the device and not too long.
+enum { HELD = 4, HELD_BACKWARD = 2 };  // as in norm.cu
+
+// A warp for each row of a forward, where rows are short and enough to fill the device.
 static bool launch_warps(hy__gpu_task* task, hy_gpu_norm* p, hy_dtype dtype) {
-  enum { LEAST = 8, MOST_HELD = 16, WARPS = 4 };  // LEAST: rows of a multiprocessor
-  long long warp = task->device->warp_size,
-            held = (p->columns / vector_of(dtype) + warp - 1) / warp;
+  enum { LEAST = 8, WARPS = 4 };  // LEAST: rows of a multiprocessor
+  long long warp = task->device->warp_size;
   if (p->dy || p->rows < LEAST * (long long)task->device->multiprocessors || p->rows > INT32_MAX ||
-      held > MOST_HELD)
+      p->columns / vector_of(dtype) > HELD * warp)
     return false;
-  const char* entry = held <= 4   ? "norm_of_warp_4"
-                      : held <= 8 ? "norm_of_warp_8"
-                                  : "norm_of_warp_16";
-  hy__gpu_launch(task, hy__gpu_kernel(task, "norm", entry, hy__gpu_option(dtype)),
+  hy__gpu_launch(task, hy__gpu_kernel(task, "norm", "norm_of_warp", hy__gpu_option(dtype)),
                  hy__gpu_1d(hy__gpu_tiles(p->rows, WARPS)),
                  (hy__gpu_dim3){(unsigned)warp, WARPS, 1}, 0, HY__GPU_ARGS(p));
   return true;
@@ -80,8 +78,6 @@ static void launch(hy__gpu_task* task, const char* entry, const char* held_entry
   else
     hy__gpu_launch(task, kernel, lines.grid, lines.block, 0, HY__GPU_ARGS(p));
 }
-
-enum { HELD = 4, HELD_BACKWARD = 2 };  // as in norm.cu
 
 hy_support hy__gpu_norm(hy__gpu_task* task, const hy_call* call) {
   bool centred = call->op == HY_OP_layer_norm;
