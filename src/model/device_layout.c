@@ -63,7 +63,8 @@ hy_status hy__transformer_use_device_layout(hy_tape* tape, hy__transformer* mode
 static hy_status set_x_group(void* context, const char* name, hy__linear* layer, int64_t out,
                              int64_t in) {
   (void)name, (void)out, (void)in;
-  layer->x_group = *(const int64_t*)context;
+  bool is_int8 = layer->weight && hy_array_tensor(layer->weight)->dtype == HY_I8;
+  layer->x_group = is_int8 ? *(const int64_t*)context : 0;
   return HY_OK;
 }
 
@@ -72,6 +73,6 @@ hy_status hy__transformer_use_activation_group(hy_device* device, hy__transforme
   HY_TRY(hy_device_describe(device, &info));
   const char* value = find_property(&info, "activation_group=");
   int64_t group = value ? strtoll(value, NULL, 10) : 0;
-  model->head.x_group = group;
+  HY_TRY(set_x_group(&group, "lm_head", &model->head, 0, 0));
   return hy__transformer_visit_linears(model, set_x_group, &group);
 }

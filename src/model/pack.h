@@ -45,8 +45,8 @@ hy_status hy__transformer_quantise(hy_tape* tape, hy__transformer* model, hy_wei
 // that the device's properties name ("linear_weights=fractal_nz"); nothing where they name none.
 hy_status hy__transformer_use_device_layout(hy_tape* tape, hy__transformer* model);
 
-// Activations of quantised layers share a scale in groups as large as the device's properties name
-// ("activation_group=64"), where they name one and it divides a row, else in groups of 32.
+// Activations in front of int8 weights share a scale in groups as large as the device's properties
+// name ("activation_group=64"), where they name one and it divides a row, else in groups of 32.
 hy_status hy__transformer_use_activation_group(hy_device* device, hy__transformer* model);
 
 #endif  // HALYARD_MODEL_PACK_H_

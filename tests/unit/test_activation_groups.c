@@ -1,5 +1,5 @@
-// How many numbers of x share a scale in front of quantised layers: as many as the device asks for
-// where they divide a row, else 32, else the row.
+// How many numbers of x share a scale in front of quantised layers: before int8 weights as many as
+// the device asks for where they divide a row, else 32, else the row.
 #include <string.h>
 
 #include "halyard/device.h"
@@ -40,13 +40,16 @@ static void is_what_the_device_asks_for(void** state) {
   CHECK_OK(hy_device_describe(device, &info));
   int64_t asked = strstr(info.properties, "\nactivation_group=64\n") ? 64 : 0;
   hy__config c = tiny_config(&hy__arch_qwen2, 64, HY_F32);
-  hy_model* model;
-  CHECK_OK(hy__model_create(device, &c, NULL, -1, 11, &model));
-  CHECK_OK(hy__transformer_quantise(model->tape, &model->transformer, HY_WEIGHTS_Q8));
-  assert_int_equal(model->transformer.head.x_group, asked);
-  assert_int_equal(model->transformer.blocks[0].q.x_group, asked);
-  assert_int_equal(model->transformer.blocks[0].down.x_group, asked);
-  hy_model_free(model);
+  for (int is_q4 = 0; is_q4 < 2; is_q4++) {
+    hy_model* model;
+    hy_weight_format format = is_q4 ? HY_WEIGHTS_Q4 : HY_WEIGHTS_Q8;
+    CHECK_OK(hy__model_create(device, &c, NULL, -1, 11, &model));
+    CHECK_OK(hy__transformer_quantise(model->tape, &model->transformer, format));
+    assert_int_equal(model->transformer.head.x_group, asked);  // of int8 in q4 too
+    assert_int_equal(model->transformer.blocks[0].q.x_group, is_q4 ? 0 : asked);
+    assert_int_equal(model->transformer.blocks[0].down.x_group, is_q4 ? 0 : asked);
+    hy_model_free(model);
+  }
 }
 
 int main(void) {

@@ -172,23 +172,9 @@ HY__INLINE void add_scaled(const int32_t whole[TILE * TILE], const char* a, cons
                               _mm512_mul_ps(columns, _mm512_set1_ps(scales[i])), sums[i]);
 }
 
-// Which scale two k groups share: it comes after those that differ, which saves a product.
-typedef enum shared_scale { NONE, WEIGHTS, X } shared_scale;
-
-HY__INLINE void add_shared_x(int32_t whole[2][TILE * TILE], const char* a, const char* b,
-                             const char* next_b, __m512 sums[TILE]) {
-  const float* scales = (const float*)a;
-  __m512 columns = _mm512_load_ps((const float*)b), next = _mm512_load_ps((const float*)next_b);
-#pragma GCC unroll 16
-  for (int i = 0; i < TILE; i++) {
-    __m512 both = _mm512_mul_ps(sums_of_row(whole[0], i), columns);
-    both = _mm512_fmadd_ps(sums_of_row(whole[1], i), next, both);
-    sums[i] = _mm512_fmadd_ps(both, _mm512_set1_ps(scales[i]), sums[i]);
-  }
-}
-
-HY__INLINE void add_shared_weights(int32_t whole[2][TILE * TILE], const char* a, const char* next_a,
-                                   const char* b, __m512 sums[TILE]) {
+// Two k groups with one scale of the weights: those of x come first, which saves a product.
+HY__INLINE void add_shared(int32_t whole[2][TILE * TILE], const char* a, const char* next_a,
+                           const char* b, __m512 sums[TILE]) {
   const float *scales = (const float*)a, *next = (const float*)next_a;
   __m512 columns = _mm512_load_ps((const float*)b);
 #pragma GCC unroll 16
@@ -199,19 +185,17 @@ HY__INLINE void add_shared_weights(int32_t whole[2][TILE * TILE], const char* a,
   }
 }
 
-HY__INLINE void add_pair(shared_scale shared, const groups* p, int32_t whole[2][TILE * TILE],
-                         const char* a, const char* b, __m512 sums[TILE]) {
-  if (shared == WEIGHTS) {
-    add_shared_weights(whole, a, a + p->bytes, b, sums);
-  } else if (shared == X) {
-    add_shared_x(whole, a, b, b + p->bytes, sums);
-  } else {
-    add_scaled(whole[0], a, b, sums);
-    add_scaled(whole[1], a + p->bytes, b + p->bytes, sums);
+HY__INLINE void add_pair(bool shared, const groups* p, int32_t whole[2][TILE * TILE], const char* a,
+                         const char* b, __m512 sums[TILE]) {
+  if (shared) {
+    add_shared(whole, a, a + p->bytes, b, sums);
+    return;
   }
+  add_scaled(whole[0], a, b, sums);
+  add_scaled(whole[1], a + p->bytes, b + p->bytes, sums);
 }
 
-HY__INLINE void multiply_tile(shared_scale shared, const groups* p, const char* a, const char* b,
+HY__INLINE void multiply_tile(bool shared, const groups* p, const char* a, const char* b,
                               float* out) {
   int32_t whole[4][TILE * TILE] __attribute__((aligned(64)));
   int64_t pairs = p->n / 2;
@@ -239,19 +223,18 @@ HY__INLINE void multiply_tile(shared_scale shared, const groups* p, const char* 
 
 static void multiply(const hy__int8_rows* x, int64_t first, const hy__quantized* w, int64_t k_group,
                      const void* tile, const void* packed, int m, float* sums) {
-  (void)first, (void)m;  // the tile has them all, and zeros past them
+  (void)x, (void)first, (void)m;  // the tile has them all, and zeros past them
   int step = step_of(k_group);
   const groups p = {w->k / k_group, tile_bytes(k_group, k_group), k_group / step,
                     (int64_t)step * TILE, step};
   const char* columns = packed;
+  bool shared = w->group % (2 * k_group) == 0;
   hy__tile_memory_written();
   for (int j = 0; j < NR; j += TILE, columns += tile_bytes(w->k, k_group)) {
-    if (w->group % (2 * k_group) == 0)
-      multiply_tile(WEIGHTS, &p, tile, columns, sums + j);
-    else if (x->group % (2 * k_group) == 0)
-      multiply_tile(X, &p, tile, columns, sums + j);
+    if (shared)
+      multiply_tile(true, &p, tile, columns, sums + j);
     else
-      multiply_tile(NONE, &p, tile, columns, sums + j);
+      multiply_tile(false, &p, tile, columns, sums + j);
   }
 }
 
