@@ -87,6 +87,19 @@ def model(layers, dtype, rounds):
 
         line("decode, one token", *least([decode(host, "cpu"), decode(there, "npu")], max(rounds, 8)))
 
+    def training(m, device):
+        add_lora(m)
+        here = ids.to(device)
+
+        def step():
+            m.zero_grad()
+            loss = m(here, labels=here, use_cache=False).loss
+            loss.backward()
+            loss.item()
+        return step
+
+    line("LoRA step of 1 x 128", *least([training(host, "cpu"), training(there, "npu")], rounds))
+
 
 def compiled(layers, dtype, rounds):
     """torch.compile(backend="halyard"), with and without packed weights, against eager, all on npu."""

@@ -28,7 +28,7 @@ bench` or a script in `bench/` that runs it in turns with a peer; *of roofline* 
 at most, measured in the same run. Machines are noisy and differ: ratios carry over, seconds do not. A ratio above 1
 means that Halyard is faster. What was tried, what helped and what did not is in the [notes](notes/gemm.md):
 [gemm](notes/gemm.md), [attention](notes/attention.md), [rows](notes/rows.md), [decode](notes/decode.md),
-[training](notes/training.md).
+[training](notes/training.md); what is not reached, and why, in [gaps](notes/gaps.md).
 """
 
 # Section, heading, what to know about its figures.
