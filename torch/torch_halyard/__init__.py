@@ -66,6 +66,10 @@ def _register():
     torch._register_device_module(device_name, npu)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     patches.apply(device_name)
+    # Inductor keeps the code that it wrote on disk. To be raised when that of ours changes (inductor.py).
+    from torch.compiler import config
+
+    config.cache_key_tag += " halyard 1"
     if torch.distributed.is_available():
         from torch_halyard import distributed
 
