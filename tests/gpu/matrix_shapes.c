@@ -676,6 +676,8 @@ static void correctness(void) {
     fused(h, h, 1, 3000, 896, true, true);          // several rounds of a warp
     fused(h, HY_I8, 1, 3000, 896, true, true);
     fused(h, h, 1, 20000, 128, true, false);
+    fused(h, HY_I8, 1, 17003, 896, true, false);    // by dp4a
+    fused(h, HY_I8, 1, 16901, 1024, false, false);
     fused(h, HY_I8, 1, 40, 14336, false, false);  // more lines than fit under way at once
     decode(h, 1, 1, 14, 2, 64);
     decode(h, 1, 64, 14, 2, 64);

@@ -362,6 +362,25 @@ DEVICE M warp_reduce(M value) {
   return value;
 }
 
+// Over the lanes of a warp, of N values at once, N a power of 2: lanes i * HY_WARP / N and those behind
+// it get that of v[i]. Costs one shuffle for each step but the first, where it costs N / 2.
+template <class Op, int N, class M>
+DEVICE M warp_reduce_each(M (&v)[N]) {
+  int bit = HY_WARP / 2;
+#pragma unroll
+  for (int half = N / 2; half > 0; half /= 2, bit /= 2) {
+    const bool upper = threadIdx.x % HY_WARP & bit;
+#pragma unroll
+    for (int i = 0; i < half; i++) {
+      M gone = upper ? v[i] : v[i + half], kept = upper ? v[i + half] : v[i];
+      v[i] = Op::of(kept, SHFL_XOR(gone, bit));
+    }
+  }
+#pragma unroll
+  for (; bit > 0; bit /= 2) v[0] = Op::of(v[0], SHFL_XOR(v[0], bit));
+  return v[0];
+}
+
 // Over the threads of a block whose size is a multiple of the warp's, at most 1024; every thread gets
 // the result. `partial` is shared memory for one value a warp; a block may use it again at once.
 template <class Op, class M>

@@ -94,25 +94,6 @@ DEVICE void load(const hy_fused_linear& p, int first, int first_word, int lane, 
   copy_async_commit();
 }
 
-// ---- Sums ----
-
-// The sum over the warp of v[i], in lanes i * SHARE .. (i + 1) * SHARE - 1.
-DEVICE f32 sum_of_own(f32 (&v)[PADDED], int lane) {
-  int bit = HY_WARP / 2;
-#pragma unroll
-  for (int half = PADDED / 2; half > 0; half /= 2, bit /= 2) {
-    const bool upper = lane & bit;
-#pragma unroll
-    for (int i = 0; i < half; i++) {
-      f32 gone = upper ? v[i] : v[i + half], kept = upper ? v[i + half] : v[i];
-      v[i] = kept + SHFL_XOR(gone, bit);
-    }
-  }
-#pragma unroll
-  for (; bit > 0; bit /= 2) v[0] += SHFL_XOR(v[0], bit);
-  return v[0];
-}
-
 // ---- The kernel ----
 
 // Grid: blocks of OWN outputs a warp, or OWN outputs with SPLIT.
@@ -187,7 +168,7 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP) fused_gemv_shared(hy_fused_linear 
     else
       sum[GATED ? r / 2 : r] = total;
   }
-  f32 value = sum_of_own(sum, lane);
+  f32 value = warp_reduce_each<add_op>(sum);
   if (SPLIT) {
     if (lane % SHARE == 0) parts[warp][lane / SHARE] = value;
     __syncthreads();
@@ -198,7 +179,7 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP) fused_gemv_shared(hy_fused_linear 
   }
   value = value * factor + bias;
   if (GATED) {
-    f32 other = sum_of_own(up, lane) * factor + bias_up;
+    f32 other = warp_reduce_each<add_op>(up) * factor + bias_up;
     value = value / (1 + __expf(-value)) * other;
   }
   value += residual;

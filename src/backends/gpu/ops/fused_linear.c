@@ -128,6 +128,32 @@ static void run_tiles(hy__gpu_task* task, hy_fused_linear* p, hy_dtype w) {
                            hy__gpu_1d(TILE_WARPS * WARP), pairs_bytes(p, rows, w), HY__GPU_ARGS(p));
 }
 
+// Rows of a byte weight that a warp of fused_gemv_int8.cu has at once; 0 where it does not take it.
+static int unit_of(const hy__gpu_task* task, const hy_fused_linear* p, hy_dtype x, hy_dtype w) {
+  enum { EACH = 16, MOST_OWN = 8 };  // weights of a line; lines of a lane
+  int lines = p->k / EACH;
+  if (p->m != 1 || p->gated || w != HY_I8 || (x != HY_BF16 && x != HY_F16) || lines < WARP ||
+      p->k % EACH != 0 || p->group % EACH != 0 || p->group * p->groups != p->k ||
+      !hy__gpu_mma_sync(task) || !takes_tiles(task, p))
+    return 0;
+  for (int unit = 8; unit > 0; unit /= 2)
+    if (unit * lines % WARP == 0 && unit * lines / WARP <= MOST_OWN && unit * p->groups <= WARP)
+      return unit;
+  return 0;
+}
+
+// Bytes of very many rows for one row of x, by dp4a. Blocks stay.
+static void run_int8(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, int unit) {
+  enum { BLOCKS = 3 };  // of a multiprocessor
+  char options[96];
+  snprintf(options, sizeof options, "-DT=%s -DDEPTH=%d -DGROUP=%d -DUNIT=%d -DNORM=%d",
+           hy__gpu_type_name(x), p->k, p->group, unit, p->norm != NULL);
+  hy__gpu_launch_dependent(task,
+                           hy__gpu_kernel(task, "fused_gemv_int8", "fused_gemv_int8", options),
+                           hy__gpu_1d((unsigned)(task->device->multiprocessors * BLOCKS)),
+                           hy__gpu_1d(WARPS * WARP), 0, HY__GPU_ARGS(p));
+}
+
 // How blocks share out the outputs of one row of x where shared memory holds all of a 4-bit weight.
 typedef struct sharing {
   int warps, own, split;  // own: outputs of a warp, or with split of a block
@@ -189,7 +215,10 @@ static void run_any(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype
 }
 
 static void run_few(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
-  if (takes_shared(task, p, x, w))
+  int unit = unit_of(task, p, x, w);
+  if (unit > 0)
+    run_int8(task, p, x, unit);
+  else if (takes_shared(task, p, x, w))
     run_shared(task, p, x);
   else if (takes_mma(task, p, x, w))
     (takes_tiles(task, p) ? run_tiles : run_mma)(task, p, w);
