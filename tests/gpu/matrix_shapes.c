@@ -588,6 +588,8 @@ static void correctness(void) {
     for (int t = 0; t < 4; t++) product(h, 1104, 1208, 200, t & 1, t & 2);  // Hopper's own tiles
     product(h, 1100, 2200, 72, false, true);
     linear(h, 2000, 1152, 96, true);
+    for (int t = 0; t < 2; t++) product(h, 2300, 1790, 72, false, t);  // its widest tiles
+    for (int t = 0; t < 2; t++) product(h, 250, 1150, 776, false, t);  // its parts of k
     static const hy_dtype weights[] = {HY_I8, HY_I4, HY_F8E4M3, HY_F8E5M2};
     for (int w = 0; w < 4; w++) {
       static const int64_t tokens[] = {1, 5, 12, 20, 50, 150};

@@ -1,15 +1,37 @@
 // GEMM on Hopper: TMA and wgmma, warp-specialised and persistent. One warpgroup's first thread
 // keeps a ring of STAGES filled by the copy engine; two others multiply, each 64 of the tile's 128
 // rows by BN columns, and hand a stage back as soon as the products that read it are done. A block
-// goes through tiles until there are none: while one tile is stored, the next is being loaded. f32
-// accumulators and epilogue. Options: T (f16, bf16), A_K and B_K (1 where the operand's neighbours
-// in memory are along k), BN (128 or 256), STAGES.
+// goes through tiles until there are none: while one tile is stored, by the copy engine too, the
+// next is being loaded. f32 accumulators and epilogue.
+//
+// A cluster of CM x CN blocks has as many neighbouring tiles. Blocks of the same columns share
+// their tile of b: each loads a part of it into the rings of all, and those of the same rows share
+// their tile of a. So
+//   - a stage of a block is full when the bytes of all parts are there, whoever loaded them. Bytes
+//     may come before the block itself has said how many it expects: the phase waits for both.
+//   - a stage may be filled when the consumers of all blocks that the load writes to have left it.
+//     A warp therefore hands a stage back to each block that it shares an operand with.
+//   - all blocks of a cluster go through the same number of tiles and steps; one that is past the
+//     edge loads zeros and stores nothing.
+//   - no block is entered before its barriers are there, and none ends before all have: they meet
+//     first and last.
+// Where tiles are few, a cluster of SPLITS blocks has one tile and each a part of k. The blocks
+// then read one another's sums from shared memory, and each adds up a share of the tile in the
+// order of the parts: the same bits every time.
+//
+// Options: T (f16, bf16), A_K and B_K (1 where the operand's neighbours in memory are along k), BN
+// (128, 192 or 256), STAGES, CM and CN, or SPLITS.
 //
 // needs: mma.sync
-// options: -DT=bf16 -DA_K=1 -DB_K=1 -DBN=256 -DSTAGES=4
-// options: -DT=f16 -DA_K=1 -DB_K=0 -DBN=128 -DSTAGES=6
-// options: -DT=bf16 -DA_K=0 -DB_K=0 -DBN=256 -DSTAGES=4
+// options: -DT=bf16 -DA_K=1 -DB_K=1 -DBN=256 -DSTAGES=4 -DCM=2 -DCN=1 -DSPLITS=1
+// options: -DT=bf16 -DA_K=1 -DB_K=0 -DBN=256 -DSTAGES=4 -DCM=2 -DCN=1 -DSPLITS=1
+// options: -DT=f16 -DA_K=1 -DB_K=1 -DBN=192 -DSTAGES=4 -DCM=2 -DCN=1 -DSPLITS=1
+// options: -DT=f16 -DA_K=1 -DB_K=0 -DBN=128 -DSTAGES=6 -DCM=1 -DCN=1 -DSPLITS=1
+// options: -DT=bf16 -DA_K=0 -DB_K=0 -DBN=256 -DSTAGES=4 -DCM=2 -DCN=1 -DSPLITS=1
+// options: -DT=f16 -DA_K=0 -DB_K=1 -DBN=128 -DSTAGES=6 -DCM=2 -DCN=1 -DSPLITS=1
+// options: -DT=bf16 -DA_K=1 -DB_K=1 -DBN=128 -DSTAGES=6 -DCM=1 -DCN=1 -DSPLITS=4
 #include "params.h"
+#include "dependent.cuh"
 #include "hopper.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // other targets have none of these instructions
@@ -18,178 +40,300 @@
 #define BK 64
 #define CONSUMERS 2
 #define THREADS ((CONSUMERS + 1) * 128)
+#define SHARERS (CM * CN)
+#define CLUSTER (SHARERS * SPLITS)
 #define A_BYTES (BM * BK * 2)
 #define B_BYTES (BN * BK * 2)
-#define BOX (64 * BK * 2)  // of 64 rows, where an operand runs along its rows
+#define STAGE_BYTES (A_BYTES + B_BYTES)
+#define BOX (64 * BK * 2)      // of 64 rows of an operand
+#define OUT_BOX (16 * 64 * 2)  // of a warp's 16 rows by 64 columns
+#define BOXES (BN / 64)        // of a warp
 
-// Blocks that run together share rows of a and columns of b: 8 tiles of m for each step of n.
+static_assert(SPLITS == 1 || SHARERS == 1, "blocks share tiles or split k");
+static_assert(B_K || BN / CM % 64 == 0, "boxes along rows are of 64");
+
 struct tile_place {
   int m, n, batch;
 };
-DEVICE tile_place tile_of(const hy_gemm& g, int id) {
-  const int group = 8, tiles_m = (g.m + BM - 1) / BM, tiles_n = (g.n + BN - 1) / BN;
-  const int batch = id / (tiles_m * tiles_n);
-  id -= batch * tiles_m * tiles_n;
-  int wide = group * tiles_n, first = id / wide * group;
-  int high = min(tiles_m - first, group);
-  tile_place p = {(first + id % wide % high) * BM, id % wide / high * BN, batch};
+
+// Clusters that run together share rows of a and columns of b: 8 clusters of m for each step of n.
+DEVICE tile_place tile_of(const hy_gemm& g, int id, int rank) {
+  const int group = 8, high = BM * CM, wide = BN * CN;
+  const int rows = (g.m + high - 1) / high, columns = (g.n + wide - 1) / wide;
+  const int batch = id / (rows * columns);
+  id -= batch * rows * columns;
+  const int first = id / (group * columns) * group, in_group = min(rows - first, group);
+  id -= first * columns;
+  tile_place p = {(first + id % in_group) * high + rank % CM * BM,
+                  id / in_group * wide + rank / CM % CN * BN, batch};
   return p;
 }
+DEVICE int tile_count(const hy_gemm& g) {
+  return (g.m + BM * CM - 1) / (BM * CM) * ((g.n + BN * CN - 1) / (BN * CN)) * g.batch;
+}
 
-// ---- epilogue ----
+struct k_range {
+  int first, last;  // steps of BK
+};
+DEVICE k_range range_of(const hy_gemm& g, int rank) {
+  const int steps = (g.k + BK - 1) / BK;
+  if (SPLITS == 1) return k_range{0, steps};
+  return k_range{steps * rank / SPLITS, steps * (rank + 1) / SPLITS};
+}
 
-struct epilogue {
-  const hy_gemm& g;
-  const T* addend;
-  T* out;
-  __device__ __forceinline__ f32 value(int m, int n, f32 sum) const {
-    sum *= (f32)g.alpha;
-    if (addend && m < g.m && n < g.n)
-      sum += (f32)g.beta * to<f32>(addend[m * g.addend_row + n * g.addend_column]);
-    return sum;
+struct ring {
+  char* tiles;
+  mbarrier *full, *empty;
+  int rank, s, parity;
+  __device__ __forceinline__ char* a() const { return tiles + s * STAGE_BYTES; }
+  __device__ __forceinline__ char* b() const { return a() + A_BYTES; }
+  __device__ __forceinline__ void next() {
+    if (++s == STAGES) {
+      s = 0;
+      parity ^= 1;
+    }
   }
-  __device__ __forceinline__ void put(int m, int n, u32 pair) const {
-    if (m >= g.m) return;
-    T* at = out + m * g.out_row + n * g.out_column;
-    if (n < g.n) *(u16*)at = (u16)pair;
-    if (n + 1 < g.n) *(u16*)(at + g.out_column) = (u16)(pair >> 16);
+  // This warp has left a stage.
+  __device__ __forceinline__ void release(int stage) const {
+    const int lane = threadIdx.x % 32;
+    if (SHARERS == 1 && lane == 0) mbarrier_arrive(&empty[stage]);
+    if (SHARERS > 1 && lane < SHARERS && (lane % CM == rank % CM || lane / CM == rank / CM))
+      mbarrier_arrive_at(&empty[stage], lane);
   }
 };
 
-// 64 rows by 128 columns of one warpgroup.
-DEVICE void store_tile(const epilogue& e, f32 (&d)[64], int m0, int n0, bool wide) {
-  const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+// ---- epilogue ----
+
+// What becomes of a warp's 16 rows by 64 columns at a time. As wgmma leaves them, element (h, j, c)
+// of s is 8 h rows below and 8 j + c columns beyond the lane's first.
+struct epilogue {
+  const hy_gemm& g;
+  f32 alpha, beta;
+  const tensor_map* map;  // NULL: out is stored element by element
+  char* boxes;            // this warp's two
+  int turn;
+
+  static __device__ __forceinline__ int at(int h, int j, int c) { return 4 * j + 2 * h + c; }
+
+  __device__ __forceinline__ void add(f32 (&s)[32], int m, int n, int batch) const {
+    const T* first = (const T*)g.addend + batch * g.addend_batch + m * g.addend_row +
+                     n * g.addend_column;
+    const T none = {};
 #pragma unroll
-  for (int h = 0; h < 2; h++) {
-    int m = m0 + warp * 16 + lane / 4 + 8 * h;
+    for (int j = 0; j < 8; j++, first += 8 * g.addend_column) {
 #pragma unroll
-    for (int q = 0; q < 4; q++) {
+      for (int c = 0; c < 2; c++) {
+        const T* from = first + c * g.addend_column;
+        const bool within = n + 8 * j + c < g.n;
+        T above = within && m < g.m ? from[0] : none;
+        T below = within && m + 8 < g.m ? from[8 * g.addend_row] : none;
+        s[at(0, j, c)] += beta * to<f32>(above);
+        s[at(1, j, c)] += beta * to<f32>(below);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void put(const f32 (&s)[32], int m, int n, int batch) const {
+    T* first = (T*)g.out + batch * g.out_batch + m * g.out_row + n * g.out_column;
+#pragma unroll
+    for (int h = 0; h < 2; h++, first += 8 * g.out_row) {
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+#pragma unroll
+        for (int c = 0; c < 2; c++)
+          if (m + 8 * h < g.m && n + 8 * j + c < g.n)
+            first[(8 * j + c) * g.out_column] = from<T>(s[at(h, j, c)]);
+    }
+  }
+
+  // By the copy engine, from shared memory in its swizzle.
+  __device__ __forceinline__ void copy(const f32 (&s)[32], int m0, int n0, int batch) {
+    const int lane = threadIdx.x % 32, row = lane % 16;
+    char* box = boxes + turn * OUT_BOX;
+    turn ^= 1;
+    tensor_store_wait<1>();  // what was stored from this box has been read
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
       u32 v[4];
 #pragma unroll
-      for (int j = 0; j < 4; j++) {
-        int n = n0 + 8 * (4 * q + j) + lane % 4 * 2, at = 4 * (4 * q + j) + 2 * h;
-        v[j] = pack_pair(T(), e.value(m, n, d[at]), e.value(m, n + 1, d[at + 1]));
+      for (int i = 0; i < 4; i++) {
+        int first = at(i % 2, j + i / 2, 0);
+        v[i] = pack_pair(T(), s[first], s[first + 1]);
       }
-      if (!wide) {
-#pragma unroll
-        for (int j = 0; j < 4; j++) e.put(m, n0 + 8 * (4 * q + j) + lane % 4 * 2, v[j]);
-        continue;
-      }
-      transpose_quad(v);
-      int n = n0 + 8 * (4 * q + lane % 4);
-      if (m < e.g.m && n < e.g.n)
-        *(vec<u32, 4>*)(e.out + m * e.g.out_row + n) = vec<u32, 4>{{v[0], v[1], v[2], v[3]}};
+      store_matrices(box + row * 128 + ((j + lane / 16) ^ row % 8) * 16, v);
     }
+    copy_engine_fence();
+    __syncwarp();
+    if (lane == 0) {
+      tensor_store(map, n0, m0, batch, box);
+      tensor_store_commit();
+    }
+  }
+
+  // d from `first` on.
+  template <int N>
+  __device__ __forceinline__ void store(const f32 (&d)[N], int first, int m0, int n0, int batch) {
+    const int lane = threadIdx.x % 32, m = m0 + lane / 4, n = n0 + lane % 4 * 2;
+    f32 s[32];
+#pragma unroll
+    for (int i = 0; i < 32; i++) s[i] = d[first + i] * alpha;
+    if (g.addend) add(s, m, n, batch);
+    if (map)
+      copy(s, m0, n0, batch);
+    else
+      put(s, m, n, batch);
+  }
+};
+
+// ---- split k ----
+
+typedef vec<f32, 4> quad;
+
+// The sums of all blocks of the cluster are put into rings, which are empty by then. Each box of
+// the tile is added up by one warp of one block.
+DEVICE void finish_split(epilogue& e, const ring& r, const tile_place& p, const f32 (&d)[BN / 2]) {
+  const int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32;
+  quad* sums = (quad*)r.tiles + lane;
+  warps_meet<1, CONSUMERS * 128>();  // the products of both are done
+#pragma unroll
+  for (int i = 0; i < BN / 8; i++)
+    sums[(warp * (BN / 8) + i) * 32] = quad{{d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]}};
+  cluster_arrive();
+  cluster_wait();
+  for (int box = warp * SPLITS + r.rank; box < CONSUMERS * 4 * BOXES;
+       box += CONSUMERS * 4 * SPLITS) {
+    f32 total[32];
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+      quad part[SPLITS];
+#pragma unroll
+      for (int s = 0; s < SPLITS; s++) part[s] = cluster_load(&sums[(box * 8 + i) * 32], s);
+#pragma unroll
+      for (int c = 0; c < 4; c++) {
+        total[4 * i + c] = part[0].at[c];
+#pragma unroll
+        for (int s = 1; s < SPLITS; s++) total[4 * i + c] += part[s].at[c];
+      }
+    }
+    e.store(total, 0, p.m + box / BOXES * 16, p.n + box % BOXES * 64, p.batch);
   }
 }
 
 // ---- the two roles ----
 
-struct ring {
-  char* tiles;
-  mbarrier *full, *empty;
-  __device__ __forceinline__ char* a(int s) const { return tiles + s * (A_BYTES + B_BYTES); }
-  __device__ __forceinline__ char* b(int s) const { return a(s) + A_BYTES; }
-};
+// This block's part of a tile of ROWS rows, for all of BLOCKS blocks that share it.
+template <int K_FIRST, int ROWS, int BLOCKS>
+DEVICE void load_part(char* to, const tensor_map* map, int row, int k, int batch, mbarrier* full,
+                      int part, u16 blocks) {
+  const int own = ROWS / BLOCKS;
+  to += part * own * BK * 2;
+  row += part * own;
+#pragma unroll
+  for (int i = 0; i < (K_FIRST ? 1 : own / 64); i++) {
+    int x = K_FIRST ? k : row + 64 * i, y = K_FIRST ? row : k;
+    if (BLOCKS == 1)
+      tensor_load(to + i * BOX, map, x, y, batch, full);
+    else
+      tensor_load_shared(to + i * BOX, map, x, y, batch, full, blocks);
+  }
+}
 
-DEVICE void produce(const ring& r, const tensor_map* a, const tensor_map* b, const hy_gemm& g,
-                    int tiles) {
-  const int steps = (g.k + BK - 1) / BK;
-  int s = 0, parity = 1;  // the first round finds every stage empty
-  for (int id = blockIdx.x; id < tiles; id += gridDim.x) {
-    tile_place p = tile_of(g, id);
-    for (int k = 0; k < steps * BK; k += BK) {
-      mbarrier_wait(&r.empty[s], parity);
-      mbarrier_expect(&r.full[s], A_BYTES + B_BYTES);
-      if (A_K)
-        tensor_load(r.a(s), a, k, p.m, p.batch, &r.full[s]);
-      else
-        for (int i = 0; i < BM / 64; i++)
-          tensor_load(r.a(s) + i * BOX, a, p.m + 64 * i, k, p.batch, &r.full[s]);
-      if (B_K)
-        tensor_load(r.b(s), b, k, p.n, p.batch, &r.full[s]);
-      else
-        for (int i = 0; i < BN / 64; i++)
-          tensor_load(r.b(s) + i * BOX, b, p.n + 64 * i, k, p.batch, &r.full[s]);
-      if (++s == STAGES) {
-        s = 0;
-        parity ^= 1;
-      }
+DEVICE void produce(ring r, const tensor_map* a, const tensor_map* b, const hy_gemm& g) {
+  const int tiles = tile_count(g), row = r.rank % CM, column = r.rank / CM % CN;
+  const k_range steps = range_of(g, r.rank);
+  u16 same_row = 0, same_column = 0;
+  for (int i = 0; i < CN; i++) same_row |= 1 << (row + CM * i);
+  for (int i = 0; i < CM; i++) same_column |= 1 << (i + CM * column);
+  r.parity = 1;  // the first round finds every stage empty
+  for (int id = blockIdx.x / CLUSTER; id < tiles; id += gridDim.x / CLUSTER) {
+    tile_place p = tile_of(g, id, r.rank);
+    for (int step = steps.first; step < steps.last; step++) {
+      mbarrier* full = &r.full[r.s];
+      mbarrier_wait(&r.empty[r.s], r.parity);
+      mbarrier_expect(full, STAGE_BYTES);
+      load_part<A_K, BM, CN>(r.a(), a, p.m, step * BK, p.batch, full, column, same_row);
+      load_part<B_K, BN, CM>(r.b(), b, p.n, step * BK, p.batch, full, row, same_column);
+      r.next();
     }
   }
 }
 
-DEVICE void consume(const ring& r, const hy_gemm& g, int tiles, int consumer) {
-  const int steps = (g.k + BK - 1) / BK;
-  const bool leader = threadIdx.x % 32 == 0;
-  int s = 0, parity = 0;
-  for (int id = blockIdx.x; id < tiles; id += gridDim.x) {
-    tile_place p = tile_of(g, id);
-    f32 d[BN / 128][64];
+DEVICE void consume(ring r, const hy_gemm& g, epilogue e, int consumer) {
+  const int tiles = tile_count(g);
+  const k_range steps = range_of(g, r.rank);
+  const u64 a = tile_descriptor(r.tiles + consumer * BOX, BOX);
+  const u64 b = tile_descriptor(r.tiles + A_BYTES, BOX);
+  for (int id = blockIdx.x / CLUSTER; id < tiles; id += gridDim.x / CLUSTER) {
+    tile_place p = tile_of(g, id, r.rank);
+    f32 d[BN / 2];
     int before = 0;
-    for (int step = 0; step < steps; step++) {
-      mbarrier_wait(&r.full[s], parity);
+    for (int step = steps.first; step < steps.last; step++) {
+      mbarrier_wait(&r.full[r.s], r.parity);
       wgmma_fence();
-      // 64 rows along k are 64 lines of 128 bytes; along rows they are one box.
-      const char *at_a = r.a(s) + consumer * (A_K ? 64 * BK * 2 : BOX), *at_b = r.b(s);
+      const u64 at = r.s * (STAGE_BYTES / 16);  // descriptors count 16 bytes
 #pragma unroll
-      for (int k = 0; k < BK; k += 16) {
-        u64 a = tile_descriptor(at_a + (A_K ? k * 2 : k * 128), BOX);
-#pragma unroll
-        for (int n = 0; n < BN / 128; n++) {
-          const char* half = at_b + (B_K ? n * 128 * BK * 2 : n * 2 * BOX);
-          u64 b = tile_descriptor(half + (B_K ? k * 2 : k * 128), BOX);
-          wgmma_n128<!A_K, !B_K>(T(), d[n], a, b, step > 0 || k > 0);
-        }
-      }
+      for (int k = 0; k < BK; k += 16)
+        wgmma_wide<!A_K, !B_K>(T(), d, a + at + (A_K ? k * 2 : k * 128) / 16,
+                               b + at + (B_K ? k * 2 : k * 128) / 16,
+                               step > steps.first || k > 0);
       wgmma_commit();
       wgmma_wait<1>();  // the products of the stage before are done
-      if (step > 0 && leader) mbarrier_arrive(&r.empty[before]);
-      before = s;
-      if (++s == STAGES) {
-        s = 0;
-        parity ^= 1;
-      }
+      if (step > steps.first) r.release(before);
+      before = r.s;
+      r.next();
     }
     wgmma_wait<0>();
-    if (leader) mbarrier_arrive(&r.empty[before]);
-
-    epilogue e = {g, g.addend ? (const T*)g.addend + p.batch * g.addend_batch : 0,
-                  (T*)g.out + p.batch * g.out_batch};
-    // 16 bytes at a time where rows begin at multiples of them and end at one.
-    bool wide = g.out_column == 1 && ((u64)e.out | (u64)(g.out_row * 2)) % 16 == 0 && g.n % 8 == 0;
+    r.release(before);
+    if (SPLITS > 1) {
+      finish_split(e, r, p, d);
+      break;  // a cluster has one tile
+    }
+    const int m = p.m + 64 * consumer + threadIdx.x / 32 % 4 * 16;
 #pragma unroll
-    for (int n = 0; n < BN / 128; n++)
-      store_tile(e, d[n], p.m + 64 * consumer, p.n + 128 * n, wide);
+    for (int i = 0; i < BOXES; i++) e.store(d, 32 * i, m, p.n + 64 * i, p.batch);
   }
+  tensor_store_wait<0>();
 }
 
-KERNEL void __launch_bounds__(THREADS, 1)
+KERNEL void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
     gemm_wgmma(const __grid_constant__ tensor_map a, const __grid_constant__ tensor_map b,
-               hy_gemm g) {
+               const __grid_constant__ tensor_map out, int out_mapped, hy_gemm g) {
   extern __shared__ __align__(128) char shared[];
   __shared__ __align__(8) mbarrier full[STAGES], empty[STAGES];
-  char* tiles_at = shared + (1024 - shared_address(shared) % 1024) % 1024;
-  ring r = {tiles_at, full, empty};
+  char* at = shared + (1024 - shared_address(shared) % 1024) % 1024;
+  ring r = {at, full, empty, CLUSTER > 1 ? cluster_rank() : 0, 0, 0};
+  launch_dependents();
   if (threadIdx.x == 0) {
     tensor_prefetch(&a);
     tensor_prefetch(&b);
+    if (out_mapped) tensor_prefetch(&out);
     for (int s = 0; s < STAGES; s++) {
       mbarrier_init(&full[s], 1);
-      mbarrier_init(&empty[s], CONSUMERS * 4);
+      mbarrier_init(&empty[s], CONSUMERS * 4 * (CM + CN - 1));
     }
     mbarrier_init_fence();
   }
   __syncthreads();
-  const int tiles = (g.m + BM - 1) / BM * ((g.n + BN - 1) / BN) * g.batch;
+  if (SHARERS > 1) cluster_meet();
+  wait_for_previous();
   const int group = threadIdx.x / 128;
   if (group == 0) {
-    fewer_registers<40>();
-    if (threadIdx.x == 0) produce(r, &a, &b, g, tiles);
+    fewer_registers<56>();
+    if (threadIdx.x == 0) produce(r, &a, &b, g);
+    __syncwarp();
+    if (SPLITS > 1) {
+      cluster_arrive();  // with the consumers, in finish_split
+      cluster_wait();
+    }
   } else {
-    more_registers<232>();
-    consume(r, g, tiles, group - 1);
+    more_registers<224>();
+    const int warp = threadIdx.x / 32 - 4;
+    char* boxes = at + STAGES * STAGE_BYTES + warp * 2 * OUT_BOX;
+    epilogue e = {g, (f32)g.alpha, (f32)g.beta, out_mapped ? &out : 0, boxes, 0};
+    consume(r, g, e, group - 1);
   }
+  if (CLUSTER > 1) cluster_meet();
 }
 
 #endif

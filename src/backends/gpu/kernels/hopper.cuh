@@ -15,13 +15,32 @@ DEVICE void mbarrier_init(mbarrier* b, int arrivals) {
                : "memory");
 }
 
-// Makes fresh barriers known to the copy engine.
-DEVICE void mbarrier_init_fence() {
+// What threads wrote to shared memory can be read by the copy engine.
+DEVICE void copy_engine_fence() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Makes fresh barriers known to the copy engine, and to a cluster that meets afterwards.
+DEVICE void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  copy_engine_fence();
 }
 
 DEVICE void mbarrier_arrive(mbarrier* b) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
+}
+
+// At the barrier of a block of the cluster, which is at b in this one. Orders no memory of other
+// blocks: for barriers that say that a buffer has been read.
+DEVICE void mbarrier_arrive_at(mbarrier* b, int rank) {
+  asm volatile(
+      "{\n"
+      ".reg .u32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+      "}\n" ::"r"(shared_address(b)),
+      "r"(rank)
+      : "memory");
 }
 
 // Arrives, and makes the phase wait for `bytes` of copies.
@@ -72,6 +91,34 @@ DEVICE void tensor_load(void* to, const tensor_map* map, int x, int y, int z, in
       : "memory");
 }
 
+// The same to the same place in every block of the cluster whose rank's bit is in `blocks`; arrives
+// at the barrier of each that is at b in this one.
+DEVICE void tensor_load_shared(void* to, const tensor_map* map, int x, int y, int z, mbarrier* b,
+                               u16 blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(b)), "r"(x), "r"(y), "r"(z), "h"(blocks)
+      : "memory");
+}
+
+// A box in shared memory to (x, y, z) of the tensor; what is beyond its edges is left out. The
+// stores of a thread are waited for in groups.
+DEVICE void tensor_store(const tensor_map* map, int x, int y, int z, const void* from) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::
+                   "l"(map),
+               "r"(shared_address(from)), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+DEVICE void tensor_store_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until at most `pending` of this thread's latest groups have yet to be read from shared memory.
+template <int pending>
+DEVICE void tensor_store_wait() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+}
+
 // `bytes` neighbours to shared memory, both at multiples of 16; arrives at b by its bytes.
 DEVICE void bulk_load(void* to, const void* from, int bytes, mbarrier* b) {
   asm volatile(
@@ -83,12 +130,24 @@ DEVICE void bulk_load(void* to, const void* from, int bytes, mbarrier* b) {
 
 // ---- clusters ----
 
+DEVICE int cluster_rank() {
+  int rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
 DEVICE void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
 // Until all threads of the cluster have arrived, and what they wrote before can be seen.
 DEVICE void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// Until all threads of the cluster are here; orders no memory but what a fence before it does.
+DEVICE void cluster_meet() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
 }
 
 // 16 bytes of the shared memory of a block of the cluster, at an address of this block's.
@@ -117,6 +176,12 @@ DEVICE void fewer_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
 }
 
+// Some warps of a block meet; 0 is __syncthreads' own.
+template <int id, int threads>
+DEVICE void warps_meet() {
+  asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
+}
+
 DEVICE void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -142,6 +207,22 @@ DEVICE u64 tile_descriptor(const void* tile, int box) {
 #define WGMMA_SET_8(d, i)                                                                   \
   "=f"(d[i]), "=f"(d[i + 1]), "=f"(d[i + 2]), "=f"(d[i + 3]), "=f"(d[i + 4]), "=f"(d[i + 5]), \
       "=f"(d[i + 6]), "=f"(d[i + 7])
+#define WGMMA_128                                                                              \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, " \
+  "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, " \
+  "%56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, " \
+  "%74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, " \
+  "%92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, " \
+  "%108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, " \
+  "%123, %124, %125, %126, %127}"
+#define WGMMA_96                                                                               \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, " \
+  "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, " \
+  "%56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, " \
+  "%74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, " \
+  "%92, %93, %94, %95}"
 #define WGMMA_64                                                                               \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
   "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, " \
@@ -180,6 +261,37 @@ WGMMA(bf16)
 WGMMA(f16)
 #undef WGMMA
 
+// wgmma_n128 with more columns, by the size of d.
+#define WGMMA_WIDE(type, n, list, a_at, b_at, add_at, a_rows_at, b_rows_at, ...)              \
+  template <int a_rows, int b_rows>                                                           \
+  DEVICE void wgmma_wide(type, f32(&d)[n / 2], u64 a, u64 b, int add) {                       \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_at                                   \
+                 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " "  \
+                 list ", " a_at ", " b_at ", p, 1, 1, " a_rows_at ", " b_rows_at ";\n}\n"     \
+                 : __VA_ARGS__                                                                \
+                 : "l"(a), "l"(b), "r"(add), "n"(a_rows), "n"(b_rows));                       \
+  }
+#define WGMMA_N192(type)                                                                      \
+  WGMMA_WIDE(type, 192, WGMMA_96, "%96", "%97", "%98", "%99", "%100", WGMMA_8(d, 0),          \
+             WGMMA_8(d, 8), WGMMA_8(d, 16), WGMMA_8(d, 24), WGMMA_8(d, 32), WGMMA_8(d, 40),   \
+             WGMMA_8(d, 48), WGMMA_8(d, 56), WGMMA_8(d, 64), WGMMA_8(d, 72), WGMMA_8(d, 80),  \
+             WGMMA_8(d, 88))
+#define WGMMA_N256(type)                                                                      \
+  WGMMA_WIDE(type, 256, WGMMA_128, "%128", "%129", "%130", "%131", "%132", WGMMA_8(d, 0),     \
+             WGMMA_8(d, 8), WGMMA_8(d, 16), WGMMA_8(d, 24), WGMMA_8(d, 32), WGMMA_8(d, 40),   \
+             WGMMA_8(d, 48), WGMMA_8(d, 56), WGMMA_8(d, 64), WGMMA_8(d, 72), WGMMA_8(d, 80),  \
+             WGMMA_8(d, 88), WGMMA_8(d, 96), WGMMA_8(d, 104), WGMMA_8(d, 112),                \
+             WGMMA_8(d, 120))
+WGMMA_N192(bf16)
+WGMMA_N192(f16)
+WGMMA_N256(bf16)
+WGMMA_N256(f16)
+#undef WGMMA_WIDE
+template <int a_rows, int b_rows, class T>
+DEVICE void wgmma_wide(T type, f32 (&d)[64], u64 a, u64 b, int add) {
+  wgmma_n128<a_rows, b_rows>(type, d, a, b, add);
+}
+
 // The same with 64 columns, wgmma_ by shared memory and wgmma_left_ by registers: d is set, so that
 // the compiler need not keep what was there, or added to.
 #define WGMMA_N64(type, set_or_add, out, scale)                                               \
@@ -205,6 +317,15 @@ WGMMA_N64(f16, add, WGMMA_8, 1)
 template <int b_rows, class T>
 DEVICE void wgmma_left(T type, f32 (&d)[32], const u32 (&a)[4], u64 b) {
   wgmma_left_add<b_rows>(type, d, a, b);
+}
+
+// Four 8x8 matrices of halves from the registers of a product to shared memory: load_matrices the
+// other way.
+DEVICE void store_matrices(void* row, const u32 (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                   shared_address(row)),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
 }
 
 // v[j] of the quad's lane t, a pair of the eight columns j, becomes the pair j of the columns t: a

@@ -1,49 +1,109 @@
-// GEMM by TMA and wgmma: which products Hopper's kernel takes, its tile, and its launch.
+// GEMM by TMA and wgmma: which products Hopper's kernel takes, its tile, clusters or parts of k,
+// and its launch.
 #include "backends/gpu/ops/gemm_wgmma.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "backends/gpu/ops/tensor_map.h"
 
-#define BM 128
-#define BK 64
+enum { BM = 128, BK = 64, THREADS = 384, OUT_BYTES = 32768, ALIGN = 1024 };
 
-// An operand [batch, rows, k] in boxes of 64 along its line; `tile` rows of it where lines run
-// along k.
-static bool map_operand(hy__gpu_task* task, hy__gpu_tensor_map* map, hy_dtype dtype,
-                        const void* data, int rows, int k, int batch, int64_t step,
-                        int64_t batch_step, bool k_first, int tile) {
-  const int64_t shape[3] = {k_first ? k : rows, k_first ? rows : k, batch};
-  const int64_t stride[3] = {1, step, batch_step};
-  return hy__gpu_map_tensor(task, map, dtype, data, 3, shape, stride, k_first ? tile : BK);
-}
+// How the kernel is compiled: columns of a tile, blocks along m and n that share tiles, parts of k.
+typedef struct plan {
+  int bn, cm, cn, splits, stages;
+  int64_t blocks;  // all of them, where a block has one tile
+} plan;
 
-static int64_t tiles(int n, int tile) {
+static int64_t tiles(int64_t n, int64_t tile) {
   return (n + tile - 1) / tile;
 }
 
+// Blocks that are on the device at once, one to a multiprocessor: two neighbours have a cluster of
+// two; larger ones lie within a group of 16 multiprocessors at least.
+static int64_t room(const hy__gpu_device* device, int cluster) {
+  int64_t all = device->multiprocessors;
+  return cluster <= 2 ? all / cluster * cluster : all / 16 * (16 / cluster) * cluster;
+}
+
+// Clock cycles of a multiprocessor, roughly. A step of k takes what tensor cores need for it, or
+// what the second cache needs to bring its operands to all blocks.
+static double cycles(const hy__gpu_device* device, const hy_gemm* g, const plan* p) {
+  enum { FMA = 2048, BYTES = 40, MOST_BYTES = 60 };  // a cycle: each, on average and at most
+  double held = (double)room(device, p->cm * p->cn * p->splits), blocks = (double)p->blocks;
+  double waves = ceil(blocks / held), busy = blocks < held ? blocks : held;
+  double bytes = (double)(BM / p->cn + p->bn / p->cm) * BK * 2;
+  double step = fmax((double)(BM * p->bn * BK) / FMA, bytes / MOST_BYTES);
+  step = fmax(step, bytes * busy / (BYTES * (double)device->multiprocessors));
+  double finish = 500 + 3 * p->bn;                   // the epilogue
+  if (p->splits > 1) finish += 1000 + 16.0 * p->bn;  // sums that meet
+  return waves * ((double)tiles(tiles(g->k, BK), p->splits) * step + finish);
+}
+
+// The fastest plan; its `bn` is 0 where blocks are too few for this kernel.
+static plan choose(const hy__gpu_device* device, const hy_gemm* g, bool b_k) {
+  static const struct {
+    int bn, cm, cn, stages;
+  } kinds[] = {{256, 2, 1, 4}, {256, 1, 1, 4}, {192, 2, 1, 4},
+               {192, 1, 1, 4}, {128, 2, 1, 6}, {128, 1, 1, 6}};
+  enum { LEAST_STEPS = 3, MOST_SPLITS = 8 };
+  plan best = {0};
+  double least = INFINITY;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    plan p = {kinds[i].bn, kinds[i].cm, kinds[i].cn, 1, kinds[i].stages, 0};
+    if (!b_k && p.bn / p.cm % 64) continue;
+    int64_t count = tiles(g->m, BM * p.cm) * tiles(g->n, p.bn * p.cn) * p.cm * p.cn * g->batch;
+    int64_t most = p.cm * p.cn > 1 ? 1 : tiles(g->k, BK) / LEAST_STEPS;
+    for (; p.splits <= MOST_SPLITS && (p.splits == 1 || p.splits <= most); p.splits++) {
+      p.blocks = count * p.splits;
+      if (p.blocks > INT32_MAX || p.blocks < device->multiprocessors / 2) continue;
+      if (p.splits > 1 && p.blocks > room(device, p.splits)) break;
+      double time = cycles(device, g, &p);
+      if (time >= least) continue;
+      least = time;
+      best = p;
+    }
+  }
+  return best;
+}
+
+// An operand [batch, rows, k] in boxes of 64 along its line; `lines` rows of it where lines run
+// along k.
+static bool map_operand(hy__gpu_task* task, hy__gpu_tensor_map* map, hy_dtype dtype,
+                        const void* data, int rows, int k, int batch, int64_t step,
+                        int64_t batch_step, bool k_first, int lines) {
+  const int64_t shape[3] = {k_first ? k : rows, k_first ? rows : k, batch};
+  const int64_t stride[3] = {1, step, batch_step};
+  return hy__gpu_map_tensor(task, map, dtype, data, 3, shape, stride, k_first ? lines : BK);
+}
+
+// The output, in boxes of a warp's 16 rows.
+static bool map_out(hy__gpu_task* task, hy__gpu_tensor_map* map, hy_dtype dtype, const hy_gemm* g) {
+  const int64_t shape[3] = {g->n, g->m, g->batch}, stride[3] = {1, g->out_row, g->out_batch};
+  return g->out_column == 1 && hy__gpu_map_tensor(task, map, dtype, g->out, 3, shape, stride, 16);
+}
+
 bool hy__gpu_wgmma(hy__gpu_task* task, const hy_gemm* g, hy_dtype dtype, bool a_k, bool b_k) {
-  hy__gpu_device* device = task->device;
-  if (device->compute_major != 9 || !device->api->driver.tensor_map_encode || g->k < BK)
+  if (!hy__gpu_is_hopper(task) || g->k < BK) return false;
+  plan p = choose(task->device, g, b_k);
+  hy__gpu_tensor_map a, b, out = {0};
+  if (!p.bn ||
+      !map_operand(task, &a, dtype, g->a, g->m, g->k, g->batch, g->a_step, g->a_batch, a_k,
+                   BM / p.cn) ||
+      !map_operand(task, &b, dtype, g->b, g->n, g->k, g->batch, g->b_step, g->b_batch, b_k,
+                   p.bn / p.cm))
     return false;
-  int64_t wide = tiles(g->m, BM) * tiles(g->n, 256) * g->batch;
-  int64_t narrow = tiles(g->m, BM) * tiles(g->n, 128) * g->batch;
-  if (narrow < device->multiprocessors / 2 || narrow > INT32_MAX) return false;
-  // A tile of 256 columns is faster, unless the last wave of blocks is left too empty by it.
-  int64_t sm = device->multiprocessors, rounds = (wide + sm - 1) / sm;
-  int bn = 2 * rounds <= (narrow + sm - 1) / sm ? 256 : 128, stages = bn == 256 ? 4 : 6;
-  hy__gpu_tensor_map a, b;
-  if (!map_operand(task, &a, dtype, g->a, g->m, g->k, g->batch, g->a_step, g->a_batch, a_k, BM) ||
-      !map_operand(task, &b, dtype, g->b, g->n, g->k, g->batch, g->b_step, g->b_batch, b_k, bn))
-    return false;
-  char options[96];
-  snprintf(options, sizeof options, "-DT=%s -DA_K=%d -DB_K=%d -DBN=%d -DSTAGES=%d",
-           hy__gpu_type_name(dtype), a_k, b_k, bn, stages);
-  int64_t count = bn == 256 ? wide : narrow;
+  int out_mapped = map_out(task, &out, dtype, g);
+  char options[128];
+  snprintf(options, sizeof options,
+           "-DT=%s -DA_K=%d -DB_K=%d -DBN=%d -DSTAGES=%d -DCM=%d -DCN=%d -DSPLITS=%d",
+           hy__gpu_type_name(dtype), a_k, b_k, p.bn, p.stages, p.cm, p.cn, p.splits);
+  int64_t held = room(task->device, p.cm * p.cn * p.splits);
   hy_gemm gemm = *g;
-  hy__gpu_launch(task, hy__gpu_kernel(task, "gemm_wgmma", "gemm_wgmma", options),
-                 (hy__gpu_dim3){(unsigned)(count < sm ? count : sm), 1, 1},
-                 (hy__gpu_dim3){384, 1, 1}, (size_t)stages * (size_t)(BM + bn) * BK * 2 + 1024,
-                 HY__GPU_ARGS(&a, &b, &gemm));
+  hy__gpu_launch_dependent(
+      task, hy__gpu_kernel(task, "gemm_wgmma", "gemm_wgmma", options),
+      hy__gpu_1d((unsigned)(p.blocks < held || p.splits > 1 ? p.blocks : held)),
+      hy__gpu_1d(THREADS), (size_t)(p.stages * (BM + p.bn) * BK * 2 + OUT_BYTES + ALIGN),
+      HY__GPU_ARGS(&a, &b, &out, &out_mapped, &gemm));
   return true;
 }
