@@ -2,8 +2,8 @@
 # Everything that needs a GPU, in one command of less than ten minutes: `make test-gpu`.
 #   test_gpu.sh [build folder] [backend]
 # Conformance of every op with three seeds, determinism, gradients, large tensors, shapes of models, a lost device, 100,000
-# steps without a leak, losses beside the cpu's, compute-sanitizer on a slice, and measured figures as JSON under
-# bench/results/gpu-*.json.
+# steps without a leak, losses beside the cpu's, PyTorch's device where $PYTHON (python3) has torch and pytest,
+# compute-sanitizer on a slice, and measured figures as JSON under bench/results/gpu-*.json.
 set -u
 cd "$(dirname "$0")/.."
 build=${1:-build/release}
@@ -53,6 +53,17 @@ if "$halyard" demo --out "$work/demo" --backend cpu --steps 60 --lora-steps 1 --
 else
   tail -2 "$work/trained"
   failures=$((failures + 1))
+fi
+
+# PyTorch on npu over this GPU, and beside its own cuda device; installed for these tests alone.
+python=${PYTHON:-python3}
+if "$python" -c 'import torch, pytest, setuptools' > /dev/null 2>&1; then
+  check install-torch 120 env HALYARD_LIBRARY="$PWD/$build/lib/libhalyard.so" HALYARD_TORCH_BUILD="$work/shim" \
+    "$python" -m pip install -q --no-index --no-build-isolation --no-deps --target "$work/site" ./torch
+  check torch-device 150 env PYTHONPATH="$work/site" HALYARD_BACKEND="${backend%%:*}" \
+    "$python" -m pytest -q -p no:cacheprovider tests/torch_device/test_device.py tests/torch_device/test_beside_cuda.py
+else
+  note torch-device "skipped: $python has no torch, pytest or setuptools; PYTHON=... names one that has"
 fi
 
 if command -v compute-sanitizer > /dev/null; then
