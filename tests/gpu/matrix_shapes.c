@@ -678,7 +678,7 @@ static void correctness(void) {
     fused(h, h, 1, 3000, 896, true, true);          // several rounds of a warp
     fused(h, HY_I8, 1, 3000, 896, true, true);
     fused(h, h, 1, 20000, 128, true, false);
-    fused(h, HY_I8, 1, 17003, 896, true, false);    // by dp4a
+    fused(h, HY_I8, 1, 17003, 896, true, false);  // by dp4a
     fused(h, HY_I8, 1, 16901, 1024, false, false);
     fused(h, HY_I8, 1, 40, 14336, false, false);  // more lines than fit under way at once
     decode(h, 1, 1, 14, 2, 64);
@@ -759,9 +759,11 @@ static void speed(void) {
   for (int l = 0; l < 5; l++) {
     bool gated = l == 2;
     int64_t n = gated ? layers[l][0] / 2 : layers[l][0];
-    fused(HY_BF16, HY_BF16, 64, n, layers[l][1], false, gated);
-    fused(HY_BF16, HY_I8, 64, n, layers[l][1], false, gated);
-    fused(HY_BF16, HY_I4, 64, n, layers[l][1], false, gated);
+    static const hy_dtype weights[] = {HY_BF16, HY_I8, HY_I4};
+    for (int w = 0; w < 3; w++) {
+      fused(HY_BF16, weights[w], 1, n, layers[l][1], l % 2 == 0, gated);
+      fused(HY_BF16, weights[w], 64, n, layers[l][1], false, gated);
+    }
   }
   residual(HY_BF16, 64, 896, 896);
   residual(HY_BF16, 64, 896, 4864);

@@ -36,5 +36,9 @@ __device__ inline __attribute__((always_inline)) int hip_dp4a(int a, int b, int 
 #endif
 }
 #define __dp4a hip_dp4a
+__device__ inline int hip_float2int_rn(float v) {
+  return (int)__builtin_rintf(v);
+}
+#define __float2int_rn hip_float2int_rn
 
 #endif  // HALYARD_BACKENDS_GPU_KERNELS_HIP_CUH_
