@@ -3,6 +3,7 @@
 // linear_<op>_scalar where b is a number), and one kernel takes any types and strides (any).
 //
 // types: f32 f64 f16 bf16 i8 i16 i32 i64 u8 b8
+#include "dependent.cuh"
 
 #ifdef WIDE  // an input is f64, though T is narrower
 typedef f64 M;
@@ -163,6 +164,8 @@ DEVICE M value_of(const hy_gpu_elementwise& e) {
 
 #define AS_KERNEL(name, expression)                                              \
   KERNEL void linear_##name(const hy_gpu_elementwise e) {                                \
+    launch_dependents();                                                                 \
+    wait_for_previous();                                                                 \
     linear<name##_fn>((name##_fn::out*)e.walk.data[0], (const T*)e.walk.data[1],         \
                       (const T*)e.walk.data[2], e.walk.n, numbers_of(e));                \
   }
@@ -171,6 +174,8 @@ COMPARISON(AS_KERNEL)
 #undef AS_KERNEL
 #define AS_KERNEL(name, expression)                                              \
   KERNEL void linear_##name##_scalar(const hy_gpu_elementwise e) {                       \
+    launch_dependents();                                                                 \
+    wait_for_previous();                                                                 \
     linear_number<name##_fn>((name##_fn::out*)e.walk.data[0], (const T*)e.walk.data[1],  \
                              value_of(e), e.walk.n, numbers_of(e));                      \
   }

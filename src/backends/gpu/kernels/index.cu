@@ -1,6 +1,7 @@
 // Indexing: gathering by index, and scattering in an order that does not depend on timing.
 //
 // Elements move as words of their size; W is the word where nothing is added.
+#include "dependent.cuh"
 
 // ---- Gathering ----
 
@@ -46,6 +47,8 @@ AS_KERNEL(8, u64)
 template <class W>
 DEVICE void take_rows(char* out, const char* table, const char* ids, int id_dtype, i64 n, i64 words,
                       i64 rows, hy_gpu_fault* where, int op) {
+  launch_dependents();
+  wait_for_previous();
   for (i64 i = blockIdx.x; i < n; i += gridDim.x) {
     i64 id = load_index(id_dtype, ids, i);
     if (id < 0 || id >= rows) {

@@ -1,6 +1,7 @@
 // Sampling the next token: repetition penalty, temperature, top-k, top-p, min-p, and one draw. The
 // tokens of a row are sorted, likeliest first; a block then walks along the row's weights. In f64, as
 // the reference.
+#include "dependent.cuh"
 
 enum { THREADS = 256 };
 
@@ -99,6 +100,8 @@ KERNEL void __launch_bounds__(THREADS) sample_greedy(const hy_gpu_sample s, best
                                                      u32* counters) {
   __shared__ u32 arrived;
   const i64 row = blockIdx.y;
+  launch_dependents();
+  wait_for_previous();
   best_token mine = {~0ull, I64_HIGH};
   if (s.logits.dtype == DT_F32 && takes_vectors<f32>(s)) {
     mine = best_of_vectors<f32>(s, row);

@@ -143,9 +143,9 @@ static void launch_binary(hy__gpu_task* task, hy_gpu_elementwise* e, hy_dtype ty
   }
   char entry[48];
   snprintf(entry, sizeof entry, "linear_%s", name);
-  hy__gpu_launch(task, hy__gpu_kernel(task, "binary", entry, hy__gpu_option(type)),
-                 hy__gpu_1d(vector_blocks(task, e->walk.n, type)), hy__gpu_1d(THREADS), 0,
-                 HY__GPU_ARGS(e));
+  hy__gpu_launch_dependent(task, hy__gpu_kernel(task, "binary", entry, hy__gpu_option(type)),
+                           hy__gpu_1d(vector_blocks(task, e->walk.n, type)), hy__gpu_1d(THREADS), 0,
+                           HY__GPU_ARGS(e));
 }
 
 hy_support hy__gpu_binary(hy__gpu_task* task, const hy_call* call) {

@@ -14,9 +14,9 @@ static void run_greedy(hy__gpu_task* task, hy_gpu_sample* s) {
   if (s->rows > HY__GPU_COUNTERS) parts = 1;
   uint64_t best = hy__gpu_workspace(task, (size_t)(s->rows * parts) * 16);
   uint64_t counters = hy__gpu_counters(task);
-  hy__gpu_launch(task, hy__gpu_kernel(task, "sample", "sample_greedy", ""),
-                 (hy__gpu_dim3){(unsigned)parts, (unsigned)s->rows, 1}, hy__gpu_1d(THREADS), 0,
-                 HY__GPU_ARGS(s, &best, &counters));
+  hy__gpu_launch_dependent(task, hy__gpu_kernel(task, "sample", "sample_greedy", ""),
+                           (hy__gpu_dim3){(unsigned)parts, (unsigned)s->rows, 1},
+                           hy__gpu_1d(THREADS), 0, HY__GPU_ARGS(s, &best, &counters));
 }
 
 hy_support hy__gpu_sample(hy__gpu_task* task, const hy_call* call) {
