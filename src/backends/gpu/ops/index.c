@@ -126,11 +126,11 @@ hy_support hy__gpu_embedding(hy__gpu_task* task, const hy_call* call) {
     long long n = hy_tensor_numel(ids), words = wide ? bytes / 16 : bytes, rows = weight->shape[0];
     int id_dtype = (int)ids->dtype;
     unsigned threads = words >= 256 ? 256 : words >= 128 ? 128 : words >= 64 ? 64 : 32;
-    hy__gpu_launch_dependent(
-        task, hy__gpu_kernel(task, "index", wide ? "rows_16" : "rows_1", ""),
-        hy__gpu_1d(hy__gpu_blocks(task, n * threads, (int)threads, 1)), hy__gpu_1d(threads), 0,
-        HY__GPU_ARGS(&g.out, &g.x, (void*)&ids->data, &id_dtype, &n, &words, &rows, &g.fault,
-                     &g.op));
+    hy__gpu_launch_dependent(task, hy__gpu_kernel(task, "index", wide ? "rows_16" : "rows_1", ""),
+                             hy__gpu_1d(hy__gpu_blocks(task, n * threads, (int)threads, 1)),
+                             hy__gpu_1d(threads), 0,
+                             HY__GPU_ARGS(&g.out, &g.x, (void*)&ids->data, &id_dtype, &n, &words,
+                                          &rows, &g.fault, &g.op));
     return HY_SUPPORT_YES;
   }
   set_shape(&g, ids->ndim, ids->shape);
