@@ -171,7 +171,8 @@ def train(options):
     for peer, (make, loss_of) in peers.items():
         rate, memory = step_rate(make(), loss_of)
         for row in ours:
-            by = "captured" if "captured" in row["shape"] else "by calls"
+            by = row["shape"].partition("captured")
+            by = "".join(by[1:]) or "by calls"
             theirs = rate if row["name"] == "train" else memory
             say(row_of(row["name"], f"LoRA {RANK}, {BATCH}x{LENGTH}, {by}", row["value"], theirs, row["unit"], peer))
         torch.compiler.reset()

@@ -367,7 +367,8 @@ static hy_status prefill_memory(hy_model* model, const char* shape, const char* 
 }
 
 // Of a LoRA step by a captured forward and backward.
-static hy_status train_memory(hy_model* model, const char* shape, const char* dtype) {
+static hy_status train_memory(hy_model* model, const char* name, hy__checkpoint checkpoint,
+                              const char* shape, const char* dtype) {
   enum { TOKENS = TRAIN_BATCH * TRAIN_LENGTH };
   static int32_t tokens[TOKENS];
   hy__train_options options = {.batch = TRAIN_BATCH,
@@ -375,17 +376,23 @@ static hy_status train_memory(hy_model* model, const char* shape, const char* dt
                                .accumulate = 1,
                                .steps = 100,
                                .lr = 1e-4,
+                               .checkpoint = checkpoint,
                                .graph = true};
-  hy__adapter_options adapter = {.rank = 16, .alpha = 32, .targets = "q_proj,k_proj,v_proj,o_proj"};
   hy__trainer* trainer;
   double loss;
   for (int i = 0; i < TOKENS; i++) tokens[i] = (int32_t)(i * 7919L % 4000);
-  HY_TRY(hy__adapter_create(model->stream, &adapter, HY_F32, 1, &model->transformer));
   HY_TRY(hy__trainer_create(model->stream, &model->transformer, &options, &trainer));
   hy_status status = hy__trainer_step(trainer, tokens, tokens, &loss);
-  if (status == HY_OK) print_memory("LoRA step 2x256", shape, dtype, hy__trainer_report(trainer));
+  if (status == HY_OK) print_memory(name, shape, dtype, hy__trainer_report(trainer));
   hy__trainer_destroy(trainer);
   return status;
+}
+
+static hy_status lora_memory(hy_model* model, const char* shape, const char* dtype) {
+  hy__adapter_options adapter = {.rank = 16, .alpha = 32, .targets = "q_proj,k_proj,v_proj,o_proj"};
+  HY_TRY(hy__adapter_create(model->stream, &adapter, HY_F32, 1, &model->transformer));
+  HY_TRY(train_memory(model, "LoRA step 2x256", HY__KEEP_ALL, shape, dtype));
+  return train_memory(model, "the same, MLP recomputed", HY__CHECKPOINT_MLP, shape, dtype);
 }
 
 // ---- all of it ----
@@ -402,7 +409,7 @@ static hy_status with_model(hy_device* device, const hy__config* config, const c
   if (status == HY_OK && hy_device_is_host(device)) status = print_overhead(device, nodes);
   if (status == HY_OK && memory)
     status = prefill_memory(model, shape, hy_dtype_name(config->dtype));
-  if (status == HY_OK && memory) status = train_memory(model, shape, hy_dtype_name(config->dtype));
+  if (status == HY_OK && memory) status = lora_memory(model, shape, hy_dtype_name(config->dtype));
   hy_model_free(model);
   hy_empty_cache(device);
   return status;

@@ -398,6 +398,7 @@ hy_status bench_prefill(hy_device* device) {
 typedef struct train_shape {
   int64_t batch, length;
   bool graph;
+  hy__checkpoint checkpoint;
 } train_shape;
 
 static hy_status train(model_bench* b, const train_shape* shape, double* rate) {
@@ -408,6 +409,7 @@ static hy_status train(model_bench* b, const train_shape* shape, double* rate) {
                                .steps = 100,
                                .lr = 1e-4,
                                .clip = 1,
+                               .checkpoint = shape->checkpoint,
                                .graph = shape->graph};
   hy__trainer* trainer = NULL;
   int64_t vocab = hy_model_vocab_size(b->model), n = shape->batch * shape->length;
@@ -427,15 +429,15 @@ static hy_status train(model_bench* b, const train_shape* shape, double* rate) {
 }
 
 // Bytes that a step cannot do without: the weights, what the backward reads again of every block
-// (six vectors of the hidden size, keys and values, three of the MLP's) and of an adapter, and the
-// logits of a part of the rows, whose gradient takes their place.
+// (six vectors of the hidden size, keys and values, three of the MLP's unless they are computed
+// again) and of an adapter, and the logits of a part of the rows, whose gradient takes their place.
 static double train_bytes(const model_bench* b, const train_shape* shape) {
   const hy__transformer* t = &b->model->transformer;
   const hy__config* c = &t->config;
   double tokens = (double)(shape->batch * shape->length),
          type = (double)hy_dtype_size(hy__model_dtype(b->model));
-  double block = 6.0 * (double)c->hidden_size + 2.0 * (double)(c->n_kv_heads * c->head_dim) +
-                 3.0 * (double)c->intermediate_size;
+  double block = 6.0 * (double)c->hidden_size + 2.0 * (double)(c->n_kv_heads * c->head_dim);
+  if (shape->checkpoint == HY__KEEP_ALL) block += 3.0 * (double)c->intermediate_size;
   double logits = 4.0 * HY__LOSS_ROWS * (double)c->vocab_size;
   return b->weight_bytes + tokens * type * block * (double)c->n_layers + logits;
 }
@@ -457,13 +459,14 @@ static void print_memory(const model_bench* b, hy_device* device, const train_sh
 
 static hy_status train_row(model_bench* b, hy_device* device, const train_shape* sizes) {
   double rate;
-  char shape[96];
+  char shape[160];
   // Each way has its own peak.
   HY_TRY(hy_empty_cache(device));
   HY_TRY(hy_memory_reset_peak(device));
   HY_TRY(train(b, sizes, &rate));
-  snprintf(shape, sizeof shape, "%s, LoRA 16, %lldx%lld%s", b->shape, (long long)sizes->batch,
-           (long long)sizes->length, sizes->graph ? ", captured" : "");
+  snprintf(shape, sizeof shape, "%s, LoRA 16, %lldx%lld%s%s", b->shape, (long long)sizes->batch,
+           (long long)sizes->length, sizes->graph ? ", captured" : "",
+           sizes->checkpoint == HY__CHECKPOINT_MLP ? ", MLP recomputed" : "");
   // Forward, and backward through the activations: two products of each weight.
   print(b, "train", shape, rate, b->session.floors.f32 / (4 * b->weights));
   print_memory(b, device, sizes, shape);
@@ -477,9 +480,12 @@ hy_status bench_train(hy_device* device) {
   hy_status status = begin(&b, device);
   if (status == HY_OK)
     status = hy__adapter_create(b.model->stream, &adapter, HY_F32, 1, &b.model->transformer);
-  for (int graph = 0; graph < (host ? 1 : 2) && status == HY_OK; graph++)
-    status =
-        train_row(&b, device, host ? &(train_shape){4, 256, graph} : &(train_shape){8, 512, graph});
+  static const train_shape on_host = {4, 256, false, HY__KEEP_ALL};
+  static const train_shape apart[] = {{8, 512, false, HY__KEEP_ALL},
+                                      {8, 512, true, HY__KEEP_ALL},
+                                      {8, 512, true, HY__CHECKPOINT_MLP}};
+  for (int i = 0; i < (host ? 1 : 3) && status == HY_OK; i++)
+    status = train_row(&b, device, host ? &on_host : &apart[i]);
   end(&b);
   return status;
 }

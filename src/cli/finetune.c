@@ -25,7 +25,7 @@ const cli_command cli_finetune = {
 #define STATE_FILE "training.safetensors"
 
 typedef struct finetune_options {
-  const char *model, *data, *out, *adapter, *targets, *dtype;
+  const char *model, *data, *out, *adapter, *targets, *dtype, *checkpoint;
   int64_t rank, seed, save_every, eval_every;
   double alpha, dropout, eval_share;
   bool resume, full;
@@ -73,8 +73,8 @@ static int parse(finetune_options* o, int argc, char** argv, int* extra) {
       {"adapter", CLI_TEXT, &o->adapter, "DIR", "start from this adapter instead of a fresh one"},
       {"full", CLI_FLAG, &o->full, NULL, "train all parameters; a whole model comes out"},
       {"dtype", CLI_TEXT, &o->dtype, "f32|bf16|q8|q4", "how the base's weights are kept"},
-      {"checkpoint", CLI_FLAG, &t->checkpoint, NULL,
-       "keep no activations inside of blocks: less memory, more time"},
+      {"checkpoint", CLI_TEXT, &o->checkpoint, "mlp|block",
+       "what the backward computes again in place of keeping it: less memory, more time"},
       {"eval-share", CLI_REAL, &o->eval_share, "P", "of the texts, kept for evaluation (0)"},
       {"eval-every", CLI_INT, &o->eval_every, "N", "evaluate each N steps (at the end)"},
       {"save-every", CLI_INT, &o->save_every, "N", "save each N steps (at the end)"},
@@ -101,6 +101,8 @@ static int parse(finetune_options* o, int argc, char** argv, int* extra) {
   if (o->alpha < 0) return cli_usage(&cli_finetune, "--alpha is above 0, not %g", o->alpha);
   if (!(o->dropout >= 0 && o->dropout < 1))
     return cli_usage(&cli_finetune, "--dropout must be in 0 .. 1, not %g", o->dropout);
+  if (o->checkpoint && strcmp(o->checkpoint, "mlp") != 0 && strcmp(o->checkpoint, "block") != 0)
+    return cli_usage(&cli_finetune, "--checkpoint is mlp or block, not '%s'", o->checkpoint);
   if (!(t->lr > 0)) return cli_usage(&cli_finetune, "--lr is above 0, not %g", t->lr);
   if (t->weight_decay < 0)
     return cli_usage(&cli_finetune, "--weight-decay is not negative, not %g", t->weight_decay);
@@ -111,6 +113,8 @@ static int parse(finetune_options* o, int argc, char** argv, int* extra) {
     return cli_usage(&cli_finetune, "--eval-every needs an --eval-share to evaluate");
   if (o->alpha == 0) o->alpha = 2 * (double)o->rank;
   t->seed = (uint64_t)o->seed;
+  if (o->checkpoint)
+    t->checkpoint = strcmp(o->checkpoint, "mlp") == 0 ? HY__CHECKPOINT_MLP : HY__CHECKPOINT_BLOCK;
   t->all_parameters = o->full;
   return CLI_DONE;
 }

@@ -132,6 +132,7 @@ typedef struct block_call {
   hy__trainer* trainer;
   int layer;
   hy__draws draws;
+  bool recompute_mlp;
 } block_call;
 
 static hy_status run_block(hy_tape* tape, void* context, hy_array* const* inputs, int n_inputs,
@@ -145,7 +146,13 @@ static hy_status run_block(hy_tape* tape, void* context, hy_array* const* inputs
   hy__draws draws = call->draws;
   hy_scope s;
   hy_scope_begin(&s, tape);
-  hy__tf_pass p = {&s, t->model, t->cos, t->sin, &attention, &draws, NULL};
+  hy__tf_pass p = {.s = &s,
+                   .model = t->model,
+                   .cos = t->cos,
+                   .sin = t->sin,
+                   .attention = &attention,
+                   .draws = &draws,
+                   .recompute_mlp = call->recompute_mlp};
   const hy__tf_block* block = &t->model->blocks[call->layer];
   outputs[0] = hy_scope_give(&s, t->model->config.arch->block(&p, block, inputs[0]));
   return hy_scope_end(&s);
@@ -162,9 +169,10 @@ static hy__draws draws_of(const hy__trainer* t, int64_t pass, int layer) {
 static hy_array* apply_block(hy_scope* s, hy__trainer* t, int64_t pass, bool learning, int layer,
                              hy_array* x) {
   if (s->status != HY_OK) return NULL;
-  block_call here = {t, layer, draws_of(t, pass, layer)};
+  hy__checkpoint checkpoint = learning ? t->options.checkpoint : HY__KEEP_ALL;
+  block_call here = {t, layer, draws_of(t, pass, layer), checkpoint == HY__CHECKPOINT_MLP};
   hy_array* out = NULL;
-  if (!learning || !t->options.checkpoint) {
+  if (checkpoint != HY__CHECKPOINT_BLOCK) {
     hy_status status = run_block(t->tape, &here, &x, 1, &out, 1);
     return hy_scope_keep(s, status, out);
   }

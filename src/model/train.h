@@ -11,12 +11,19 @@
 
 enum { HY__LOSS_ROWS = 1024 };  // of logits, that are held at once
 
+// Activation checkpointing: what the backward computes again in place of keeping it.
+typedef enum hy__checkpoint {
+  HY__KEEP_ALL,
+  HY__CHECKPOINT_MLP,    // norm, gate and up: most of what a block keeps
+  HY__CHECKPOINT_BLOCK,  // all but a block's input
+} hy__checkpoint;
+
 typedef struct hy__train_options {
   int64_t batch, length;  // sequences of a pass, tokens of each
   int64_t accumulate;     // passes of a step
   int64_t steps, warmup;  // in all, for the schedule
   double lr, weight_decay, clip;
-  bool checkpoint;      // recompute blocks in the backward instead of keeping their activations
+  hy__checkpoint checkpoint;
   bool all_parameters;  // else the adapters alone
   bool graph;           // forward and backward captured once and launched for each step
   uint64_t seed;        // of dropout

@@ -1,6 +1,7 @@
 // The transformer's forward pass: embedding, blocks of attention and gated MLP, norm, logits.
 #include "model/transformer.h"
 
+#include "base/memory.h"
 #include "halyard/model.h"
 #include "model/arch/arch.h"
 
@@ -123,17 +124,60 @@ static hy_array* gated(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x)
   return hy_s_mul(p->s, hy_s_silu(p->s, gate), up);
 }
 
-hy_array* hy__tf_mlp(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x) {
+// gated() of x, or of its norm, in a checkpoint: what the function must find again.
+typedef struct gated_call {
+  const hy__transformer* model;
+  const hy__tf_block* block;
+  hy_array* norm;  // NULL: x is normed
+  hy__draws draws;
+} gated_call;
+
+static hy_status run_gated(hy_tape* tape, void* context, hy_array* const* inputs, int n_inputs,
+                           hy_array** outputs, int n_outputs) {
+  const gated_call* call = context;
+  (void)n_inputs;
+  (void)n_outputs;
+  hy__draws draws = call->draws;
+  hy_scope s;
+  hy_scope_begin(&s, tape);
+  hy__tf_pass p = {.s = &s, .model = call->model, .draws = &draws};
+  hy_array* x = call->norm ? hy__tf_norm(&p, inputs[0], call->norm) : inputs[0];
+  outputs[0] = hy_scope_give(&s, gated(&p, call->block, x));
+  return hy_scope_end(&s);
+}
+
+static hy_array* checkpoint_gated(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x,
+                                  hy_array* norm) {
+  enum { DRAWS_BITS = 36 };  // the function's stretch of its block's 40
+  hy_scope* s = p->s;
+  if (s->status != HY_OK) return NULL;
+  gated_call* call = hy__malloc(sizeof *call);
+  if (!call) return hy_scope_keep(s, hy_fail(HY_OUT_OF_MEMORY, "no memory for a checkpoint"), NULL);
+  *call = (gated_call){p->model, b, norm, *p->draws};
+  p->draws->offset += (uint64_t)1 << DRAWS_BITS;
+  hy_array* out = NULL;
+  hy_status status = hy_checkpoint(s->tape, run_gated, call, hy__mfree, &x, 1, &out, 1);
+  return hy_scope_keep(s, status, out);
+}
+
+// The MLP of x, or of its norm where there is one.
+static hy_array* mlp(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x, hy_array* norm) {
   int mark = hy_scope_mark(p->s);
-  hy_array* out = hy__linear_apply(p->s, &b->down, gated(p, b, x), p->draws);
+  hy_array* inner = p->recompute_mlp ? checkpoint_gated(p, b, x, norm)
+                                     : gated(p, b, norm ? hy__tf_norm(p, x, norm) : x);
+  hy_array* out = hy__linear_apply(p->s, &b->down, inner, p->draws);
   return hy_scope_pop(p->s, mark, hy__shard_sum(p->s, &p->model->shard, out));
+}
+
+hy_array* hy__tf_mlp(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x) {
+  return mlp(p, b, x, NULL);
 }
 
 hy_array* hy__tf_decoder_block(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x) {
   int mark = hy_scope_mark(p->s);
   hy_array* attended = hy__tf_attend(p, b, hy__tf_norm(p, x, b->input_norm));
   x = hy_scope_pop(p->s, mark, hy_s_add(p->s, x, attended, hy_int(1)));
-  return hy_s_add(p->s, x, hy__tf_mlp(p, b, hy__tf_norm(p, x, b->post_norm)), hy_int(1));
+  return hy_s_add(p->s, x, mlp(p, b, x, b->post_norm), hy_int(1));
 }
 
 hy_status hy__tf_ask(const hy_generate_options* options) {

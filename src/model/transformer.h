@@ -49,7 +49,8 @@ typedef struct hy__tf_pass {
   const hy__transformer* model;
   hy_array *cos, *sin;  // of the tokens' positions, (N, 1, E / 2) f32
   const hy__tf_attention* attention;
-  hy__draws* draws;  // NULL outside of training
+  hy__draws* draws;    // NULL outside of training
+  bool recompute_mlp;  // the backward computes gate and up again in place of keeping them
   const struct hy_generate_options*
       options;  // on_progress is asked between layers; NULL: nobody is
 } hy__tf_pass;

@@ -127,11 +127,12 @@ TRAIN = ["--model", "demo/model", "--data", "data.jsonl", "--batch", "1", "--seq
 def model(halyard):
     make_model(halyard)
     steps = halyard.rows("finetune", *TRAIN, "--out", "adapter", "--steps", "4", "--save-every", "2", "--eval-share",
-                         "0.3", "--eval-every", "2", "--warmup", "1", "--checkpoint")
+                         "0.3", "--eval-every", "2", "--warmup", "1", "--checkpoint", "block")
     check([row["step"] for row in steps if "step" in row][-1] == 4, "finetune does not make its steps")
     halyard.run("finetune", *TRAIN, "--out", "adapter", "--steps", "6", "--resume", code=USAGE, says="steps was 4 and is 6")
     halyard.run("finetune", *TRAIN[:4], "--batch", "1", "--seq", "32", "--out", "whole", "--steps", "1", "--full")
     halyard.run("finetune", *TRAIN, code=USAGE, says="--out")
+    halyard.run("finetune", *TRAIN, "--out", "x", "--checkpoint", "all", code=USAGE, says="mlp or block")
     halyard.run("finetune", "--model", "demo/model", "--data", "missing.jsonl", "--out", "x", code=BAD_FILE,
                 says="missing.jsonl")
 

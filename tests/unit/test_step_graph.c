@@ -168,7 +168,7 @@ static void test_refusals(void** state) {
 enum { STEPS = 4, BATCH = 2, LENGTH = 48 };
 
 // The losses of some steps of LoRA, and the report of the captured step.
-static void train(bool graph, bool checkpoint, double* losses, hy_graph_report* report) {
+static void train(bool graph, hy__checkpoint checkpoint, double* losses, hy_graph_report* report) {
   hy__train_options options = {.batch = BATCH,
                                .length = LENGTH,
                                .accumulate = 1,
@@ -201,17 +201,23 @@ static void train(bool graph, bool checkpoint, double* losses, hy_graph_report* 
 
 static void test_training(void** state) {
   (void)state;
-  double calls[STEPS], graph[STEPS];
+  double calls[STEPS], graph[STEPS], kept[STEPS];
   hy_graph_report report;
   hy_set_deterministic(true);
-  for (int checkpoint = 0; checkpoint < 2; checkpoint++) {
-    train(false, checkpoint, calls, NULL);
-    train(true, checkpoint, graph, &report);
-    assert_memory_equal(graph, calls, sizeof calls);  // to the bit
+  uint64_t memory[HY__CHECKPOINT_BLOCK + 1];
+  for (int checkpoint = HY__KEEP_ALL; checkpoint <= HY__CHECKPOINT_BLOCK; checkpoint++) {
+    train(false, (hy__checkpoint)checkpoint, calls, NULL);
+    train(true, (hy__checkpoint)checkpoint, graph, &report);
+    memory[checkpoint] = report.allocated_before;
+    if (checkpoint == HY__KEEP_ALL) memcpy(kept, calls, sizeof kept);
+    assert_memory_equal(calls, kept, sizeof calls);  // to the bit
+    assert_memory_equal(graph, calls, sizeof calls);
     assert_true(calls[STEPS - 1] != calls[0]);
     assert_true((double)report.memory_after <= 1.05 * (double)report.lower_bound);
     assert_true(report.memory_after <= report.allocated_before);
   }
+  assert_true(memory[HY__CHECKPOINT_MLP] < memory[HY__KEEP_ALL]);
+  assert_true(memory[HY__CHECKPOINT_BLOCK] < memory[HY__CHECKPOINT_MLP]);
   hy_set_deterministic(false);
 }
 
