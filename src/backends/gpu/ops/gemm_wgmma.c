@@ -32,7 +32,8 @@ static double cycles(const hy__gpu_device* device, const hy_gemm* g, const plan*
   enum { FMA = 2048, BYTES = 40, MOST_BYTES = 60 };  // a cycle: each, on average and at most
   double held = (double)room(device, p->cm * p->cn * p->splits), blocks = (double)p->blocks;
   double waves = ceil(blocks / held), busy = blocks < held ? blocks : held;
-  double bytes = (double)(BM / p->cn + p->bn / p->cm) * BK * 2;
+  int rows = BM / p->cn + p->bn / p->cm;
+  double bytes = (double)rows * BK * 2;
   double step = fmax((double)(BM * p->bn * BK) / FMA, bytes / MOST_BYTES);
   step = fmax(step, bytes * busy / (BYTES * (double)device->multiprocessors));
   double finish = 500 + 3 * p->bn;                   // the epilogue
