@@ -11,6 +11,7 @@
 #include "backends/cpu/gemm/kernels.h"
 #include "backends/cpu/quant/kernels.h"
 #include "backends/cpu/rows/rows.h"
+#include "backends/cpu/runtime/caches.h"
 
 // The kernels for a set of feature bits, a table for each topic.
 typedef struct hy__cpu_kernels {
@@ -21,6 +22,7 @@ typedef struct hy__cpu_kernels {
 } hy__cpu_kernels;
 
 static inline void hy__cpu_kernels_init(hy__cpu_kernels* kernels, uint32_t isa) {
+  hy__caches_init();
   hy__gemm_kernels_init(&kernels->gemm, isa);
   hy__attention_kernels_init(&kernels->attention, isa);
   hy__quant_kernels_init(&kernels->quant, isa);

@@ -1,26 +1,31 @@
 // GEMV and skinny GEMM of bf16 in AVX-512 BF16: two products to a lane. One row of x reads each row
-// of weights in memory order, which hardware prefetches better than code does; more take four of
-// both at once.
+// of weights in memory order, which hardware prefetches better than code does where L1 has no room
+// for what code would ask for; more take four of both at once.
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
 #include "backends/cpu/gemm/x86/gemv_prefetch.h"
+#include "backends/cpu/runtime/caches.h"
 #include "backends/cpu/simd/avx512.h"
 
 HY__TARGET_BF16
 
-enum { NR = 4, MR = 4, LANES = 32 };
+enum { NR = 4, MR = 4, LANES = 32, AHEAD = 2048 };
 
 HY__INLINE __m512bh load32(const uint16_t* from, int64_t left) {
   __mmask32 mask = left >= LANES ? 0xffffffffu : (1u << left) - 1;
   return (__m512bh)_mm512_maskz_loadu_epi16(mask, from);
 }
 
-HY__INLINE __m512 dot_row(const char* row, int64_t k, const uint16_t* x) {
+HY__INLINE __m512 dot_row(bool ahead, const char* row, int64_t k, const uint16_t* x) {
   const uint16_t* w = (const uint16_t*)row;
   __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
   int64_t at = 0;
   for (; at + 2 * LANES <= k; at += 2 * LANES) {
+    if (ahead) {
+      _mm_prefetch((const char*)(w + at) + AHEAD, _MM_HINT_T0);
+      _mm_prefetch((const char*)(w + at) + AHEAD + 64, _MM_HINT_T0);
+    }
     even = _mm512_dpbf16_ps(even, load32(x + at, LANES), load32(w + at, LANES));
     odd = _mm512_dpbf16_ps(odd, load32(x + at + LANES, LANES), load32(w + at + LANES, LANES));
   }
@@ -38,10 +43,11 @@ HY__INLINE __m128 sum_lanes(const __m512 v[NR]) {
   return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-HY__INLINE void one_row(int n, const char* const w[NR], int64_t k, const uint16_t* x, float* out) {
+HY__INLINE void one_row(bool ahead, int n, const char* const w[NR], int64_t k, const uint16_t* x,
+                        float* out) {
   __m512 sums[NR];
 #pragma GCC unroll 4
-  for (int i = 0; i < NR; i++) sums[i] = i < n ? dot_row(w[i], k, x) : _mm512_setzero_ps();
+  for (int i = 0; i < NR; i++) sums[i] = i < n ? dot_row(ahead, w[i], k, x) : _mm512_setzero_ps();
   _mm_mask_storeu_ps(out, (__mmask8)((1 << n) - 1), sum_lanes(sums));
 }
 
@@ -113,8 +119,10 @@ void hy__gemv_bf16_avx512(const hy__matrix* w, int64_t first, int n, int64_t k, 
       for (int i = 0; i < NR; i++) four[i] = data + (r + (i < rows ? i : rows - 1)) * row;
       // After the last rows of this piece come the first ones of the next.
       const char* next = r + NR < n || p + depth >= k ? four[0] + NR * row : data + depth * size;
-      if (m == 1)
-        one_row(rows, four, k, x, out + r);
+      if (m == 1 && hy__prefetch_into_l1)
+        one_row(true, rows, four, k, x, out + r);
+      else if (m == 1)
+        one_row(false, rows, four, k, x, out + r);
       else
         rows_of(rows, four, next, row, here, x + p, ldx, m, out + r, ldo, p > 0);
     }

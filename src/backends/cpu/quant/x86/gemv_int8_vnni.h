@@ -141,11 +141,13 @@ typedef struct row_cursor {
 // Rows of int8 are one stream, which the hardware prefetches by itself but for a page's beginning:
 // one line of a block is asked for, and all four got in its way. Scales are a second stream, and
 // beside as many as int4 has, or where x takes so much of L1 that lines are lost again, the
-// hardware falls behind when both cores read.
+// hardware falls behind when both cores read. Into an L1 that has room for them all go.
 enum { LONG_X = 16 << 10, FURTHER = 2496, SCALES_AHEAD = 1024 };
 
 HY__INLINE void prefetch_block(hy_dtype dtype, const row_products* p, const row_cursor* c) {
-  if (dtype == HY_I4 || p->long_x)
+  if (hy__prefetch_into_l1)
+    hy__prefetch_block(c->data);
+  else if (dtype == HY_I4 || p->long_x)
     hy__prefetch_block(c->data + FURTHER);
   else
     hy__prefetch(c->data);

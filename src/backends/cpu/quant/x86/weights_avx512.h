@@ -3,17 +3,21 @@
 #define HALYARD_CPU_QUANT_X86_WEIGHTS_AVX512_H_
 
 #include "backends/cpu/quant/quantized.h"
+#include "backends/cpu/runtime/caches.h"
 #include "backends/cpu/simd/avx512.h"
 
 HY__TARGET_AVX512
 
 // Bytes by which a GEMV asks for weights before it uses them: the hardware's own prefetching stops
-// at each page's end.
-enum { HY__WEIGHTS_AHEAD = 4096 };
+// at each page's end. Further where they go into L1; one that has no room for that would lose x to
+// them, and they would wait for each other on their way.
+enum { HY__WEIGHTS_AHEAD = 4096, HY__WEIGHTS_AHEAD_L1 = 8192 };
 
-// Into L2: prefetched into L1, weights push out x, and wait for each other on their way there.
 HY__INLINE void hy__prefetch(const unsigned char* weights) {
-  _mm_prefetch((const char*)weights + HY__WEIGHTS_AHEAD, _MM_HINT_T1);
+  if (hy__prefetch_into_l1)
+    _mm_prefetch((const char*)weights + HY__WEIGHTS_AHEAD_L1, _MM_HINT_T0);
+  else
+    _mm_prefetch((const char*)weights + HY__WEIGHTS_AHEAD, _MM_HINT_T1);
 }
 
 // The scales of a row about as far ahead: they are too few to start the hardware's own prefetching.
