@@ -213,8 +213,8 @@ static double sustained_read(const model_bench* b, const char* memory) {
   if (!memory) return b->session.floors.read;
   double seconds = 0, bytes = 0;
   for (size_t i = 0; seconds < 0.5; i++, bytes += READ_PIECE)
-    seconds += READ_PIECE /
-               bench_read(b->session.device, memory + i % pieces * READ_PIECE, READ_PIECE);
+    seconds +=
+        READ_PIECE / bench_read(b->session.device, memory + i % pieces * READ_PIECE, READ_PIECE);
   return bytes / seconds;
 }
 
