@@ -650,7 +650,7 @@ static void correctness(void) {
       attention(h, 1, 3, 3, 65, 65, 20, HY_CAUSAL_TOP_LEFT, 0, back);
       attention(h, 1, 2, 2, 200, 100, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, back);  // rows without keys
     }
-    // One row meets int4 weights by teams of warps, whose sizes come from the shape.
+    // How blocks share out one row of int4 weights comes from the shape: those of models.
     fused(h, HY_I4, 1, 1152, 896, true, false);
     fused(h, HY_I4, 1, 896, 896, false, false);
     fused(h, HY_I4, 1, 4864, 896, true, true);

@@ -3,16 +3,16 @@
 // few registers, so that blocks of several kernels to come are on a multiprocessor at once and memory
 // does not idle while those before them hand over.
 //
-// A team of PARTS warps has OWN outputs, and each of its warps a part of k: what a warp does once x is
-// there is short, since the other kernels of a step wait for it. Warps copy what they read themselves.
-// A lane has the same words of every row, so that its part of x is in registers. Parts, and with NORM
-// the squares of x, meet in shared memory.
+// Warps copy what they read themselves: there is no barrier but where SPLIT warps share rows. A lane has
+// the same words of every row, so that its part of x is in registers, and the factor of RMSNorm is that
+// of its own warp's sums.
 //
 // needs: mma.sync
-// options: -DT=bf16 -DDEPTH=896 -DGROUP=32 -DGATED=1 -DNORM=1 -DPARTS=2 -DTEAMS=4 -DOWN=10
-// options: -DT=bf16 -DDEPTH=896 -DGROUP=32 -DGATED=0 -DNORM=1 -DPARTS=4 -DTEAMS=2 -DOWN=5
-// options: -DT=f16 -DDEPTH=4864 -DGROUP=32 -DGATED=0 -DNORM=0 -DPARTS=7 -DTEAMS=1 -DOWN=7
-// options: -DT=bf16 -DDEPTH=1792 -DGROUP=256 -DGATED=0 -DNORM=0 -DPARTS=3 -DTEAMS=4 -DOWN=1
+// options: -DT=bf16 -DDEPTH=896 -DGROUP=32 -DGATED=1 -DNORM=1 -DWARPS=10 -DSPLIT=0 -DOWN=4
+// options: -DT=bf16 -DDEPTH=896 -DGROUP=32 -DGATED=0 -DNORM=1 -DWARPS=9 -DSPLIT=0 -DOWN=1
+// options: -DT=f16 -DDEPTH=4864 -DGROUP=32 -DGATED=0 -DNORM=0 -DWARPS=10 -DSPLIT=1 -DOWN=7
+// options: -DT=bf16 -DDEPTH=1792 -DGROUP=256 -DGATED=0 -DNORM=0 -DWARPS=7 -DSPLIT=0 -DOWN=1
+// OWN: outputs of a warp, or with SPLIT of a block.
 #include "params.h"
 #include "dependent.cuh"
 #include "tensor_core.cuh"
@@ -20,9 +20,7 @@
 enum {
   PER_WORD = 8,              // weights of 32 bits
   WORDS = DEPTH / PER_WORD,  // of a row
-  WARPS = PARTS * TEAMS,
-  OUTS = TEAMS * OWN,        // of a block
-  STEPS = (WORDS + HY_WARP * PARTS - 1) / (HY_WARP * PARTS),
+  STEPS = (WORDS + HY_WARP * (SPLIT ? WARPS : 1) - 1) / (HY_WARP * (SPLIT ? WARPS : 1)),
   STRIDE = STEPS * HY_WARP,  // words of a row that a warp may have
   ROWS = GATED ? 2 * OWN : OWN,
   LINES = (STRIDE < WORDS ? STRIDE : WORDS) / 4,
@@ -98,13 +96,14 @@ DEVICE void load(const hy_fused_linear& p, int first, int first_word, int lane, 
 
 // ---- The kernel ----
 
-// Grid: blocks of OUTS outputs.
+// Grid: blocks of OWN outputs a warp, or OWN outputs with SPLIT.
 KERNEL void __launch_bounds__(WARPS* HY_WARP) fused_gemv_shared(hy_fused_linear p) {
   extern __shared__ __align__(16) char shared[];  // warp_weights of each warp
-  __shared__ f32 parts[GATED ? 2 : 1][WARPS][OWN], squares[PARTS];
+  __shared__ f32 parts[SPLIT ? WARPS : 1][PADDED];
   const int warp = threadIdx.x / HY_WARP, lane = threadIdx.x % HY_WARP;
   warp_weights* weights = (warp_weights*)shared + warp;
-  const int first = blockIdx.x * OUTS + warp / PARTS * OWN, first_word = warp % PARTS * STRIDE;
+  const int first = (SPLIT ? blockIdx.x : blockIdx.x * WARPS + warp) * OWN;
+  const int first_word = SPLIT ? warp * STRIDE : 0;
   if (!p.early) wait_for_previous();
   load(p, first, first_word, lane, weights);
   launch_dependents();
@@ -121,9 +120,9 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP) fused_gemv_shared(hy_fused_linear 
     int word = first_word + j * HY_WARP + lane;
     if (word < WORDS) x_raw[j] = ((const x_word*)p.x)[word];
   }
-  // What this thread finishes.
-  const i64 n = blockIdx.x * (i64)OUTS + threadIdx.x;
-  const bool mine = n < p.n && threadIdx.x < OUTS;
+  // What this lane finishes.
+  const i64 n = first + (SPLIT ? (int)threadIdx.x : lane / SHARE);
+  const bool mine = n < p.n && (SPLIT ? threadIdx.x < OWN : lane % SHARE == 0 && lane / SHARE < OWN);
   f32 bias = 0, bias_up = 0, residual = 0;
   if (mine && p.bias) bias = to<f32>(((const T*)p.bias)[n]);
   if (mine && p.bias && GATED) bias_up = to<f32>(((const T*)p.bias)[p.n + n]);
@@ -144,10 +143,7 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP) fused_gemv_shared(hy_fused_linear 
     }
     off[j] *= SIGN_BIAS;
   }
-  if (NORM && warp < PARTS) {
-    square = warp_reduce<add_op>(square);
-    if (lane == 0) squares[warp] = square;
-  }
+  const f32 factor = UNIT * (NORM ? rsqrtf(warp_reduce<add_op>(square) / DEPTH + (f32)p.eps) : 1);
   copy_async_wait<0>();
   __syncwarp();
 
@@ -172,31 +168,23 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP) fused_gemv_shared(hy_fused_linear 
     else
       sum[GATED ? r / 2 : r] = total;
   }
-  const bool last = lane % SHARE == 0 && lane / SHARE < OWN;
   f32 value = warp_reduce_each<add_op>(sum);
-  if (last) parts[0][warp][lane / SHARE] = value;
-  if (GATED) value = warp_reduce_each<add_op>(up);
-  if (GATED && last) parts[GATED][warp][lane / SHARE] = value;
-  __syncthreads();
-  if (!mine) return;
-  const int own = threadIdx.x % OWN, team = threadIdx.x / OWN * PARTS;
-  f32 factor = UNIT, other = 0;
-  square = value = 0;
+  if (SPLIT) {
+    if (lane % SHARE == 0) parts[warp][lane / SHARE] = value;
+    __syncthreads();
+    if (!mine) return;
+    value = 0;
 #pragma unroll
-  for (int w = 0; w < PARTS; w++) {
-    value += parts[0][team + w][own];
-    if (GATED) other += parts[GATED][team + w][own];
-    if (NORM) square += squares[w];
+    for (int w = 0; w < WARPS; w++) value += parts[w][threadIdx.x];
   }
-  if (NORM) factor *= rsqrtf(square / DEPTH + (f32)p.eps);
   value = value * factor + bias;
   if (GATED) {
-    other = other * factor + bias_up;
+    f32 other = warp_reduce_each<add_op>(up) * factor + bias_up;
     value = value / (1 + __expf(-value)) * other;
   }
   value += residual;
-  if (p.wide)
+  if (mine && p.wide)
     ((f32*)p.out)[n] = value;
-  else
+  else if (mine)
     ((T*)p.out)[n] = from<T>(value);
 }

@@ -154,70 +154,56 @@ static void run_int8(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, int uni
                            hy__gpu_1d(WARPS * WARP), 0, HY__GPU_ARGS(p));
 }
 
-// How blocks share out the outputs of one row of x where shared memory holds all of a 4-bit weight:
-// teams of `parts` warps, which have `own` outputs and a part of k each.
+// How blocks share out the outputs of one row of x where shared memory holds all of a 4-bit weight.
 typedef struct sharing {
-  int parts, teams, own;
-  size_t bytes;  // of shared memory, of a block
+  int warps, own, split;  // own: outputs of a warp, or with split of a block
+  size_t bytes;           // of shared memory, of a block
 } sharing;
 
-enum { WORD = 8 };  // weights of 32 bits
-
-// Instructions of a multiprocessor's scheduler between x and the outputs, roughly: a word of x
-// costs 48, and 17 for each row. A warp alone has one in two cycles.
-static int sharing_cost(const sharing* s, int words, bool gated) {
-  int steps = (words + WARP * s->parts - 1) / (WARP * s->parts), rows = gated ? 2 * s->own : s->own;
-  int warp = steps * (48 + 17 * rows) + 3 * rows + 40, warps = s->parts * s->teams;
-  return warps > 8 ? warp * ((warps + 3) / 4) : 2 * warp;
-}
-
-// A block for each multiprocessor.
+// A block for each multiprocessor. Outputs have a warp each where rows are short.
 static sharing share_out(const hy__gpu_task* task, const hy_fused_linear* p) {
-  enum { MOST_WARPS = 20, MOST_OWN = 16 };
+  enum { PER_WORD = 8, SHORT = 8, MOST_WARPS = 10 };  // SHORT: words of a lane
   int places = task->device->multiprocessors, outs = (p->n + places - 1) / places;
-  int words = p->k / WORD, least = INT32_MAX;
-  sharing best = {0};
-  for (int parts = 1; parts <= MOST_WARPS && (parts - 1) * WARP < words; parts++) {
-    for (int teams = 1; teams * parts <= MOST_WARPS && teams <= outs; teams++) {
-      sharing s = {parts, teams, (outs + teams - 1) / teams, 0};
-      int cost = sharing_cost(&s, words, p->gated);
-      if (s.own > MOST_OWN || cost >= least) continue;
-      least = cost;
-      best = s;
-    }
+  int row = (p->k / PER_WORD + WARP - 1) / WARP;  // words of a lane
+  sharing s = {.split = row > SHORT};
+  if (s.split) {
+    int steps = row;
+    row = (steps + MOST_WARPS - 1) / MOST_WARPS;
+    s.warps = (steps + row - 1) / row;
+    s.own = outs;
+  } else {
+    s.own = (outs + MOST_WARPS - 1) / MOST_WARPS;
+    s.warps = (outs + s.own - 1) / s.own;
   }
-  if (!best.own) return best;
-  best.teams = (outs + best.own - 1) / best.own;
-  int row = (words + WARP * best.parts - 1) / (WARP * best.parts), numbers = row * WARP * WORD;
-  int scales = numbers / p->group + (numbers % p->group ? 2 : 0);
+  int numbers = row * WARP * PER_WORD, scales = numbers / p->group + (numbers % p->group ? 2 : 0);
   if (scales > p->groups) scales = p->groups;
-  int rows = p->gated ? 2 * best.own : best.own;
-  best.bytes = (size_t)(best.parts * best.teams * 4) *
-               (size_t)(rows * row * WARP + rows * ((scales + 3) / 4 * 4));
-  return best;
+  int rows = p->gated ? 2 * s.own : s.own;
+  s.bytes = (size_t)(s.warps * 4) * (size_t)(rows * row * WARP + rows * ((scales + 3) / 4 * 4));
+  return s;
 }
 
 static bool takes_shared(const hy__gpu_task* task, const hy_fused_linear* p, hy_dtype x,
                          hy_dtype w) {
-  enum { MOST_BYTES = 144 * 1024 };
+  enum { MOST_BYTES = 144 * 1024, MOST_OWN = 16 };
   if (p->m != 1 || w != HY_I4 || x == HY_F32 || !hy__gpu_mma_sync(task)) return false;
   sharing s = share_out(task, p);
-  return s.own > 0 && p->group * p->groups == p->k && (uintptr_t)p->scale % 16 == 0 &&
-         s.bytes <= MOST_BYTES && s.bytes <= (size_t)task->device->max_shared;
+  return p->group * p->groups == p->k && (uintptr_t)p->scale % 16 == 0 && s.bytes <= MOST_BYTES &&
+         s.bytes <= (size_t)task->device->max_shared && s.own <= MOST_OWN &&
+         !(s.split && (p->norm || p->gated));
 }
 
 static void run_shared(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x) {
   sharing s = share_out(task, p);
-  int outs = s.own * s.teams;
+  int outs = s.split ? s.own : s.own * s.warps;
   char options[128];
   snprintf(options, sizeof options,
-           "-DT=%s -DDEPTH=%d -DGROUP=%d -DGATED=%d -DNORM=%d -DPARTS=%d -DTEAMS=%d -DOWN=%d",
-           hy__gpu_type_name(x), p->k, p->group, p->gated, p->norm != NULL, s.parts, s.teams,
+           "-DT=%s -DDEPTH=%d -DGROUP=%d -DGATED=%d -DNORM=%d -DWARPS=%d -DSPLIT=%d -DOWN=%d",
+           hy__gpu_type_name(x), p->k, p->group, p->gated, p->norm != NULL, s.warps, s.split,
            s.own);
-  hy__gpu_launch_dependent(
-      task, hy__gpu_kernel(task, "fused_gemv_shared", "fused_gemv_shared", options),
-      hy__gpu_1d((unsigned)((p->n + outs - 1) / outs)),
-      hy__gpu_1d((unsigned)(s.parts * s.teams * WARP)), s.bytes, HY__GPU_ARGS(p));
+  hy__gpu_launch_dependent(task,
+                           hy__gpu_kernel(task, "fused_gemv_shared", "fused_gemv_shared", options),
+                           hy__gpu_1d((unsigned)((p->n + outs - 1) / outs)),
+                           hy__gpu_1d((unsigned)(s.warps * WARP)), s.bytes, HY__GPU_ARGS(p));
 }
 
 static void run_any(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
