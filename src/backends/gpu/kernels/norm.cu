@@ -105,64 +105,24 @@ DEVICE numbers parameters(const char* p, bool wide, int i, M absent) {
 struct moments {
   M mean, rest, scale;
 };
-// Elements that the thread's warp holds of a row.
-template <int HELD>
-DEVICE M held_by_warp(int vectors) {
-  const int first = (int)threadIdx.x / HY_WARP * HY_WARP;
-  int n = 0;
-#pragma unroll
-  for (int h = 0; h < HELD; h++)
-    n += max(0, min(HY_WARP, vectors - h * (int)blockDim.x - first));
-  return (M)(n * N);
-}
-// Mean of the row, and the squares around it: each warp has those around its own mean first, so that
-// the warps meet once for both.
-template <int HELD>
-DEVICE void mean_and_squares(const V (&held)[HELD], int vectors, M columns, M (*partial)[32], M& mean,
-                             M& squares) {
-  const int warps = (int)blockDim.x / HY_WARP, warp = (int)threadIdx.x / HY_WARP;
-  const M count = held_by_warp<HELD>(vectors);
-  M sum = 0;
-  each_held(held, vectors, [&](M v) { sum += v; });
-  mean = warp_reduce<add_op>(sum) / max(count, (M)1);
-  squares = 0;
-  each_held(held, vectors, [&](M v) { squares += (v - mean) * (v - mean); });
-  squares = warp_reduce<add_op>(squares);
-  if (warps == 1) return;
-  if (threadIdx.x % HY_WARP == 0) {
-    partial[0][warp] = mean;
-    partial[1][warp] = squares;
-    partial[2][warp] = count;
-  }
-  __syncthreads();
-  mean = squares = 0;
-  for (int w = 0; w < warps; w++) mean += partial[0][w] * partial[2][w];
-  mean /= columns;
-  for (int w = 0; w < warps; w++) {
-    M away = partial[0][w] - mean;
-    squares += partial[1][w] + partial[2][w] * away * away;
-  }
-}
 // Of the row that the line holds; `partial` is for lines of several warps.
 template <int HELD>
 DEVICE moments moments_of(const hy_gpu_norm& p, const V (&held)[HELD], int vectors,
                           M (*partial)[32]) {
   M mean = 0, rest = 0, squares = 0;
-  if (p.centred && !CORRECTS) {
-    mean_and_squares(held, vectors, (M)p.columns, partial, mean, squares);
-  } else {
-    if (p.centred) {
-      each_held(held, vectors, [&](M v) { mean += v; });
-      mean = row_reduce<add_op>(mean, partial[0]) / (M)p.columns;
+  if (p.centred) {
+    each_held(held, vectors, [&](M v) { mean += v; });
+    mean = row_reduce<add_op>(mean, partial[0]) / (M)p.columns;
+    if (CORRECTS) {
       each_held(held, vectors, [&](M v) { rest += v - mean; });
       rest = row_reduce<add_op>(rest, partial[2]) / (M)p.columns;
     }
-    each_held(held, vectors, [&](M v) {
-      M h = v - mean - rest;
-      squares += h * h;
-    });
-    squares = row_reduce<add_op>(squares, partial[1]);
   }
+  each_held(held, vectors, [&](M v) {
+    M h = v - mean - rest;
+    squares += h * h;
+  });
+  squares = row_reduce<add_op>(squares, partial[1]);
   return moments{mean, rest, 1 / m_sqrt(squares / (M)p.columns + (M)p.eps)};
 }
 
@@ -185,8 +145,7 @@ DEVICE void write_row(const hy_gpu_norm& p, i64 r, V (&held)[HELD], int vectors,
   }
 }
 
-// Vectors of a thread. Two bytes become four to compute with, so that of halves it holds fewer.
-enum { HELD = sizeof(T) == 2 ? 2 : 4, HELD_BY_LANE = 4 };
+enum { HELD = 4 };
 KERNEL void __launch_bounds__(1024) norm_forward_held(const hy_gpu_norm p) {
   __shared__ M partial[3][32];
   const i64 r = row_of_line();
@@ -212,7 +171,7 @@ KERNEL void __launch_bounds__(128, 7) norm_of_warp(const hy_gpu_norm p) {
   const int vectors = (int)(p.columns / N);
   launch_dependents();
   if (r >= p.rows) return;
-  V held[HELD_BY_LANE], weight[HELD_BY_LANE];
+  V held[HELD], weight[HELD];
   const bool has_weight = p.weight && !(p.wide & 1);
   load_row(held, (const T*)p.x + r * p.columns, vectors);
   if (has_weight) load_row(weight, (const T*)p.weight, vectors);

@@ -44,18 +44,14 @@ static void launch_rows(hy__gpu_task* task, const char* entry, hy_gpu_norm* p, h
                  hy__gpu_1d(threads), 0, HY__GPU_ARGS(p));
 }
 
-enum { HELD = 4, HELD_BY_LANE = 4, HELD_BACKWARD = 2 };  // as in norm.cu
-
-static int held_forward(hy_dtype dtype) {
-  return hy_dtype_size(dtype) == 2 ? HELD / 2 : HELD;
-}
+enum { HELD = 4, HELD_BACKWARD = 2 };  // as in norm.cu
 
 // A warp for each row of a forward, where rows are short and enough to fill the device.
 static bool launch_warps(hy__gpu_task* task, hy_gpu_norm* p, hy_dtype dtype) {
   enum { LEAST = 8, WARPS = 4 };  // LEAST: rows of a multiprocessor
   long long warp = task->device->warp_size;
   if (p->dy || p->rows < LEAST * (long long)task->device->multiprocessors || p->rows > INT32_MAX ||
-      p->columns / vector_of(dtype) > HELD_BY_LANE * warp)
+      p->columns / vector_of(dtype) > HELD * warp)
     return false;
   hy__gpu_launch(task, hy__gpu_kernel(task, "norm", "norm_of_warp", hy__gpu_option(dtype)),
                  hy__gpu_1d(hy__gpu_tiles(p->rows, WARPS)),
@@ -100,7 +96,7 @@ hy_support hy__gpu_norm(hy__gpu_task* task, const hy_call* call) {
   if (hy__gpu_present(rstd)) rstd_out = hy__gpu_out_begin(task, rstd);
   p.mean = mean_out.data;
   p.rstd = rstd_out.data;
-  launch(task, "norm_forward", "norm_forward_held", held_forward(x.dtype), &p, x.dtype);
+  launch(task, "norm_forward", "norm_forward_held", HELD, &p, x.dtype);
   hy__gpu_out_end(task, &call->out[0], &out);
   if (p.mean) hy__gpu_out_end(task, mean, &mean_out);
   if (p.rstd) hy__gpu_out_end(task, rstd, &rstd_out);
