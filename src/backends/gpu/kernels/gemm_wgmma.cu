@@ -28,7 +28,7 @@
 // options: -DT=f16 -DA_K=1 -DB_K=1 -DBN=192 -DSTAGES=4 -DCM=2 -DCN=1 -DSPLITS=1
 // options: -DT=f16 -DA_K=1 -DB_K=0 -DBN=128 -DSTAGES=6 -DCM=1 -DCN=1 -DSPLITS=1
 // options: -DT=bf16 -DA_K=0 -DB_K=0 -DBN=256 -DSTAGES=4 -DCM=2 -DCN=1 -DSPLITS=1
-// options: -DT=f16 -DA_K=0 -DB_K=1 -DBN=128 -DSTAGES=6 -DCM=2 -DCN=1 -DSPLITS=1
+// options: -DT=f16 -DA_K=0 -DB_K=1 -DBN=192 -DSTAGES=4 -DCM=2 -DCN=1 -DSPLITS=1
 // options: -DT=bf16 -DA_K=1 -DB_K=1 -DBN=128 -DSTAGES=6 -DCM=1 -DCN=1 -DSPLITS=4
 #include "params.h"
 #include "dependent.cuh"
