@@ -81,6 +81,11 @@ static void check_kernel(const hy__gemm_kernel* kernel, hy_dtype dtype) {
     for (int how = 0; how < 4; how++)
       check(kernel, dtype, sizes[s][0], sizes[s][1], sizes[s][2], how);
   }
+  if (dtype != HY_I8) return;
+  // The least numbers: two of their products do not fit into 16 bits.
+  memset(a_memory, 0x80, sizeof a_memory);
+  memset(b_memory, 0x80, sizeof b_memory);
+  check(kernel, dtype, 29, 47, 2051, 0);
 }
 
 // A product so deep that it takes several passes, whose sums are kept aside for `finish`.
@@ -140,6 +145,11 @@ static void avx2(void** state) {
   run_or_skip(available, "AVX2", &hy__sgemm_avx2, HY_BF16);
 }
 
+static void avx2_int8(void** state) {
+  (void)state;
+  run_or_skip(hy__cpu_isa() & HY__ISA_AVX2, "AVX2", &hy__gemm_int8_avx2, HY_I8);
+}
+
 static void avx512(void** state) {
   (void)state;
   bool available = hy__cpu_isa() & HY__ISA_AVX512;
@@ -175,6 +185,7 @@ int main(void) {
     cmocka_unit_test(plain_int8),
 #if defined(__x86_64__)
     cmocka_unit_test(avx2),
+    cmocka_unit_test(avx2_int8),
     cmocka_unit_test(avx512),
     cmocka_unit_test(vnni),
     cmocka_unit_test(avx512_bf16),

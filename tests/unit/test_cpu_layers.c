@@ -72,6 +72,61 @@ static void quantised_weights_agree(void** state) {
   }
 }
 
+// A NaN among the weights makes its own row NaN, wherever in the row it is, and no other.
+static void a_nan_stays_in_its_row(void** state) {
+  (void)state;
+  static const hy_dtype types[] = {HY_F8E4M3, HY_F8E5M2};
+  static const int at[] = {0, 63, 64, 127, 128, 150, 171};
+  enum { N = 9, K = 172, ROW = 4 };
+  for (int i = 0; i < 28; i++) {
+    int position = at[i % 7];
+    fill(x_memory, HY_F32, K);
+    fill(scales, HY_F32, N);
+    for (int k = 0; k < N * K; k++) weights[k] = (unsigned char)(draw() & 0xbf);
+    weights[ROW * K + position] = i / 14 ? 0x7f : 0xff;
+    ((float*)x_memory)[position] = 0;
+    hy_tensor in[4] = {tensor(x_memory, HY_F32, 1, K), tensor(weights, types[i / 7 % 2], N, K),
+                       tensor(scales, HY_F32, N, 1), hy_tensor_absent()};
+    hy_tensor out = tensor(out_memory, HY_F32, 1, N);
+    hy_call call = {.op = HY_OP_linear_quantized, .n_in = 4, .n_out = 1, .in = in, .out = &out};
+    char what[64];
+    snprintf(what, sizeof what, "%s with NaN at %d", hy_dtype_name(types[i / 7 % 2]), position);
+    layer_agrees(&hy__cpu_linear_quantized, &call, K * 8, what);
+  }
+}
+
+// Every byte of every type, from columns and to ends of all kinds, has the bits that portable C
+// gives it.
+static void dequantises_alike(void** state) {
+  (void)state;
+  static const hy_dtype types[] = {HY_I8, HY_I4, HY_F8E4M3, HY_F8E5M2};
+  static const int64_t groups[] = {14, 21, 64, 1344};
+  enum { K = 1344 };
+  static float want[K], got[K];
+  for (int i = 0; i < K; i++) weights[i] = (unsigned char)i;
+  fill(scales, HY_F32, K);
+  for (int c = 0; c < 16; c++) {
+    hy__quantized w = {weights, types[c / 4], 1, K, K, scales, K, groups[c % 4]};
+    for (int64_t first = 0; first < 48; first += 8) {
+      int64_t count = K - 3 * first;
+      memset(want, UNWRITTEN, sizeof want);
+      kernels_up_to(ISA_SCALAR)->quant.dequantize(&w, 0, first, count, want);
+      for (isa_level level = ISA_AVX2; level < ISA_LEVELS; level++) {
+        memset(got, UNWRITTEN, sizeof got);
+        kernels_up_to(level)->quant.dequantize(&w, 0, first, count, got);
+        for (int64_t i = 0; i < K; i++) {
+          bool same = memcmp(&got[i], &want[i], sizeof *got) == 0;
+          if (!same && !(isnan(got[i]) && isnan(want[i])))
+            fail_msg("%s in groups of %lld, %s: number %lld from %lld is %.9g and should be %.9g",
+                     hy_dtype_name(types[c / 4]), (long long)groups[c % 4],
+                     hy__isa_name(isa_up_to(level)), (long long)i, (long long)first, (double)got[i],
+                     (double)want[i]);
+        }
+      }
+    }
+  }
+}
+
 // Kernels that turn x into integers keep its digits whatever its size, and what is not finite.
 static void nibbles_meet_any_number(void** state) {
   (void)state;
@@ -145,12 +200,13 @@ static void integer_products_agree(void** state) {
   }
 }
 
-// Numbers are equal or, where a quotient is on the border, one apart; scales are equal.
+// Numbers are equal or, where a quotient is on the border, one apart; scales are equal. Every level
+// gives the same bytes.
 static void quantises_alike(void** state) {
   (void)state;
   static const int64_t sizes[][3] = {{1, 896, 128}, {3, 70, 70}, {5, 96, 32}, {2, 36, 6}};
   static const hy_dtype from[] = {HY_F32, HY_BF16, HY_F16}, to[] = {HY_I8, HY_I4};
-  static unsigned char want[MAX_M * MAX_K], got[MAX_M * MAX_K];
+  static unsigned char want[MAX_M * MAX_K], got[MAX_M * MAX_K], scalar[MAX_M * MAX_K];
   float want_scale[600], got_scale[600];
   for (int c = 0; c < 24; c++) {
     const int64_t* size = sizes[c % 4];
@@ -171,6 +227,8 @@ static void quantises_alike(void** state) {
       memset(got_scale, UNWRITTEN, sizeof got_scale);
       assert_int_equal(hy__cpu_quantize.supports(&call), HY_SUPPORT_YES);
       assert_int_equal((hy__cpu_quantize.run)(kernels_up_to(level), &call), HY_OK);
+      if (level == ISA_SCALAR) memcpy(scalar, got, sizeof got);
+      assert_memory_equal(got, scalar, sizeof got);
       for (int64_t i = 0; i < m * groups; i++)
         assert_true(is_close(got_scale[i], want_scale[i], (tolerance){0, 0}));
       for (int64_t i = 0; i < m * k; i++) {
@@ -188,10 +246,9 @@ static void quantises_alike(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(quantised_weights_agree),
-      cmocka_unit_test(nibbles_meet_any_number),
-      cmocka_unit_test(integer_products_agree),
-      cmocka_unit_test(quantises_alike),
+      cmocka_unit_test(quantised_weights_agree), cmocka_unit_test(a_nan_stays_in_its_row),
+      cmocka_unit_test(dequantises_alike),       cmocka_unit_test(nibbles_meet_any_number),
+      cmocka_unit_test(integer_products_agree),  cmocka_unit_test(quantises_alike),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,7 @@ void hy__gemm_kernels_init(hy__gemm_kernels* k, uint32_t isa) {
 #if defined(__x86_64__)
   if (isa & HY__ISA_AVX2) {
     k->f32 = &hy__sgemm_avx2;
+    k->int8 = &hy__gemm_int8_avx2;
     k->gemv = hy__gemv_avx2;
     k->epilogue = hy__epilogue_avx2;
     k->widen = hy__widen_avx2;

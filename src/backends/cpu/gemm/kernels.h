@@ -39,7 +39,8 @@ void hy__gemm_kernels_init(hy__gemm_kernels* kernels, uint32_t isa);
 
 extern const hy__gemm_kernel hy__sgemm_generic, hy__sgemm_avx2, hy__sgemm_avx512, hy__sgemm_neon;
 extern const hy__gemm_kernel hy__gemm_bf16_avx512, hy__gemm_bf16_amx;
-extern const hy__gemm_kernel hy__gemm_int8_generic, hy__gemm_int8_vnni, hy__gemm_int8_amx;
+extern const hy__gemm_kernel hy__gemm_int8_generic, hy__gemm_int8_avx2, hy__gemm_int8_vnni,
+    hy__gemm_int8_amx;
 hy__gemv hy__gemv_generic, hy__gemv_neon, hy__gemv_avx2, hy__gemv_avx512;
 hy__gemv_bf16 hy__gemv_bf16_avx512;
 hy__epilogue hy__epilogue_generic, hy__epilogue_neon, hy__epilogue_avx2, hy__epilogue_avx512;

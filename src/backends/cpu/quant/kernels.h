@@ -19,10 +19,10 @@ typedef struct hy__quant_kernels {
 // The best for those feature bits (runtime/isa.h), which must be there when the kernels run.
 void hy__quant_kernels_init(hy__quant_kernels* kernels, uint32_t isa);
 
-hy__dequantize hy__dequantize_generic, hy__dequantize_avx512;
-hy__quantize hy__quantize_generic, hy__quantize_avx512;
-extern const hy__quantized_gemv hy__quantized_gemv_avx512, hy__quantized_gemv_fp8_vbmi,
-    hy__quantized_gemv_i4_vnni;
+hy__dequantize hy__dequantize_generic, hy__dequantize_avx2, hy__dequantize_avx512;
+hy__quantize hy__quantize_generic, hy__quantize_avx2, hy__quantize_avx512;
+extern const hy__quantized_gemv hy__quantized_gemv_avx2, hy__quantized_gemv_i4_avx2,
+    hy__quantized_gemv_avx512, hy__quantized_gemv_fp8_vbmi, hy__quantized_gemv_i4_vnni;
 extern const hy__int8_kernel hy__int8_generic, hy__int8_neon, hy__int8_avx2, hy__int8_vnni,
     hy__int8_amx;
 

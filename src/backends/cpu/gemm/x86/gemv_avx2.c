@@ -2,21 +2,12 @@
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-
-#include "backends/cpu/runtime/target.h"
+#include "backends/cpu/simd/avx2.h"
 #include "backends/cpu/simd/half.h"
 
 HY__TARGET_AVX2
 
 enum { NR = 4, MR = 2 };  // of one block: their sums stay in registers
-
-HY__INLINE __m256 load8(const char* p, hy_dtype dtype) {
-  if (dtype == HY_F32) return _mm256_loadu_ps((const float*)p);
-  __m128i half = _mm_loadu_si128((const __m128i*)p);
-  if (dtype == HY_F16) return _mm256_cvtph_ps(half);
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
-}
 
 HY__INLINE __m128i to_bf16(__m256 x) {
   __m256i bits = _mm256_castps_si256(x);
@@ -26,12 +17,6 @@ HY__INLINE __m128i to_bf16(__m256 x) {
   rounded = _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc00000), nan);
   rounded = _mm256_srli_epi32(rounded, 16);
   return _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
-}
-
-HY__INLINE float sum_lanes(__m256 x) {
-  __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-  __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
 HY__INLINE void block(int n, int m, hy_dtype dtype, const char* const w[NR], int64_t k,
@@ -44,7 +29,7 @@ HY__INLINE void block(int n, int m, hy_dtype dtype, const char* const w[NR], int
   for (int64_t at = 0; at < whole; at += 8) {
 #pragma GCC unroll 4
     for (int r = 0; r < n; r++) {
-      __m256 weights = load8(w[r] + at * size, dtype);
+      __m256 weights = hy__load8(w[r] + at * size, dtype);
 #pragma GCC unroll 2
       for (int l = 0; l < m; l++)
         sums[l][r] = _mm256_fmadd_ps(_mm256_loadu_ps(x + l * ldx + at), weights, sums[l][r]);
@@ -52,7 +37,7 @@ HY__INLINE void block(int n, int m, hy_dtype dtype, const char* const w[NR], int
   }
   for (int l = 0; l < m; l++) {
     for (int r = 0; r < n; r++) {
-      float sum = sum_lanes(sums[l][r]);
+      float sum = hy__sum_of_lanes(sums[l][r]);
       for (int64_t at = whole; at < k; at++)
         sum += x[l * ldx + at] * hy__load1(w[r] + at * size, dtype);
       out[l * ldo + r] = sum;
@@ -80,7 +65,8 @@ void hy__epilogue_avx2(int64_t n, const float* sums, float alpha, float beta, co
   char* to = out;
   for (int64_t i = 0; i < whole; i += 8) {
     __m256 value = _mm256_mul_ps(_mm256_set1_ps(alpha), _mm256_loadu_ps(sums + i));
-    if (addend) value = _mm256_fmadd_ps(_mm256_set1_ps(beta), load8(from + i * size, dtype), value);
+    if (addend)
+      value = _mm256_fmadd_ps(_mm256_set1_ps(beta), hy__load8(from + i * size, dtype), value);
     if (dtype == HY_F32)
       _mm256_storeu_ps((float*)(to + i * size), value);
     else if (dtype == HY_F16)
@@ -97,7 +83,7 @@ void hy__epilogue_avx2(int64_t n, const float* sums, float alpha, float beta, co
 void hy__widen_avx2(int64_t n, const void* from, int64_t step, hy_dtype dtype, float* x) {
   int64_t size = dtype == HY_F32 ? 4 : 2, whole = step == 1 ? n / 8 * 8 : 0;
   const char* p = from;
-  for (int64_t i = 0; i < whole; i += 8) _mm256_storeu_ps(x + i, load8(p + i * size, dtype));
+  for (int64_t i = 0; i < whole; i += 8) _mm256_storeu_ps(x + i, hy__load8(p + i * size, dtype));
   hy__widen_generic(n - whole, p + whole * step * size, step, dtype, x + whole);
 }
 

@@ -2,9 +2,7 @@
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-
-#include "backends/cpu/runtime/target.h"
+#include "backends/cpu/simd/avx2.h"
 
 enum { MR = 6, NR = 16 };
 HY__TARGET_AVX2
@@ -15,16 +13,7 @@ HY__TARGET_AVX2
 static void pack_transposed(const hy__matrix* b, int64_t k, int depth, int64_t j, float* packed) {
   for (int at = 0; at < depth; at += 8) {
     __m256 r[8], t[8];
-    for (int i = 0; i < 8; i++) {
-      const char* p = hy__matrix_at(b, k + at, j + i);
-      if (b->dtype == HY_F32)
-        r[i] = _mm256_loadu_ps((const float*)p);
-      else if (b->dtype == HY_F16)
-        r[i] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
-      else
-        r[i] = _mm256_castsi256_ps(
-            _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p)), 16));
-    }
+    for (int i = 0; i < 8; i++) r[i] = hy__load8(hy__matrix_at(b, k + at, j + i), b->dtype);
     for (int i = 0; i < 8; i += 2) {
       t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
       t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
@@ -52,36 +41,36 @@ static void pack_columns(const hy__matrix* b, int64_t k, int depth, int64_t j, i
 
 HY__INLINE void tile(int m, int depth, const float* a, const float* b, float* c, int64_t stride,
                      int n, bool accumulate) {
-  __m256 low[MR], high[MR];
-  for (int i = 0; i < m; i++) low[i] = high[i] = _mm256_setzero_ps();
-  for (int k = 0; k < depth; k++) {
-    __m256 b0 = _mm256_load_ps(b + k * NR), b1 = _mm256_load_ps(b + k * NR + 8);
+  enum { VECTORS = NR / 8 };
+  __m256 sums[MR][VECTORS];
+#pragma GCC unroll 6
+  for (int i = 0; i < m; i++) sums[i][0] = sums[i][1] = _mm256_setzero_ps();
+  for (int k = 0; k < depth; k++, a += MR, b += NR) {
+    __m256 columns[VECTORS];
+#pragma GCC unroll 2
+    for (int v = 0; v < VECTORS; v++) columns[v] = _mm256_load_ps(b + 8 * v);
 #pragma GCC unroll 6
     for (int i = 0; i < m; i++) {
-      __m256 x = _mm256_broadcast_ss(a + k * MR + i);
-      low[i] = _mm256_fmadd_ps(x, b0, low[i]);
-      high[i] = _mm256_fmadd_ps(x, b1, high[i]);
-    }
-  }
-  if (n == NR) {
-#pragma GCC unroll 6
-    for (int i = 0; i < m; i++) {
-      float* row = c + i * stride;
-      if (accumulate) {
-        low[i] = _mm256_add_ps(low[i], _mm256_loadu_ps(row));
-        high[i] = _mm256_add_ps(high[i], _mm256_loadu_ps(row + 8));
+      __m256 x = _mm256_broadcast_ss(a + i);
+#pragma GCC unroll 2
+      for (int v = 0; v < VECTORS; v++) {
+        sums[i][v] = _mm256_fmadd_ps(x, columns[v], sums[i][v]);
+        __asm__("" : "+x"(sums[i][v]));  // or GCC copies every sum at every step
       }
-      _mm256_storeu_ps(row, low[i]);
-      _mm256_storeu_ps(row + 8, high[i]);
     }
-    return;
   }
+#pragma GCC unroll 2
+  for (int v = 0; v < VECTORS; v++) {
+    __m256i mask = hy__first8(n - 8 * v);
 #pragma GCC unroll 6
-  for (int i = 0; i < m; i++) {
-    float sums[NR], *row = c + i * stride;
-    _mm256_storeu_ps(sums, low[i]);
-    _mm256_storeu_ps(sums + 8, high[i]);
-    for (int j = 0; j < n; j++) row[j] = accumulate ? row[j] + sums[j] : sums[j];
+    for (int i = 0; i < m; i++) {
+      float* to = c + i * stride + 8 * v;
+      if (accumulate) sums[i][v] = _mm256_add_ps(sums[i][v], _mm256_maskload_ps(to, mask));
+      if (n == NR)
+        _mm256_storeu_ps(to, sums[i][v]);
+      else
+        _mm256_maskstore_ps(to, mask, sums[i][v]);
+    }
   }
 }
 

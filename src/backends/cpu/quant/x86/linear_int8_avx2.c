@@ -3,11 +3,9 @@
 #include "backends/cpu/family.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-
 #define NUMBER int16_t
 #include "backends/cpu/quant/int8_blocks.h"
-#include "backends/cpu/runtime/target.h"
+#include "backends/cpu/simd/avx2.h"
 
 HY__TARGET_AVX2
 
@@ -29,12 +27,6 @@ HY__INLINE __m256i block_products(hy_dtype dtype, const unsigned char* w, const 
       _mm256_madd_epi16(_mm256_cvtepi8_epi16(second), _mm256_loadu_si256(high)));
 }
 
-HY__INLINE float sum_of(__m256 x) {
-  __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-  __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
-}
-
 HY__INLINE float dot_row(hy_dtype dtype, const hy__quantized* w, int64_t row, const int16_t* line,
                          const float* x_scale) {
   const int64_t bytes = dtype == HY_I4 ? BLOCK / 2 : BLOCK;
@@ -49,7 +41,7 @@ HY__INLINE float dot_row(hy_dtype dtype, const hy__quantized* w, int64_t row, co
     sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(products),
                           _mm256_set1_ps(*x_scale++ * w_scale[at / w->group]), sum);
   }
-  return sum_of(sum);
+  return hy__sum_of_lanes(sum);
 }
 
 static void gemv(const hy__int8_rows* x, const hy__quantized* w, int64_t first, int rows,

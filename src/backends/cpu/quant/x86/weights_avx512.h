@@ -2,38 +2,10 @@
 #ifndef HALYARD_CPU_QUANT_X86_WEIGHTS_AVX512_H_
 #define HALYARD_CPU_QUANT_X86_WEIGHTS_AVX512_H_
 
-#include "backends/cpu/quant/quantized.h"
-#include "backends/cpu/runtime/caches.h"
+#include "backends/cpu/quant/x86/weights_stream.h"
 #include "backends/cpu/simd/avx512.h"
 
 HY__TARGET_AVX512
-
-// Bytes by which a GEMV asks for weights before it uses them: the hardware's own prefetching stops
-// at each page's end. Further where they go into L1; one that has no room for that would lose x to
-// them, and they would wait for each other on their way.
-enum { HY__WEIGHTS_AHEAD = 4096, HY__WEIGHTS_AHEAD_L1 = 8192 };
-
-HY__INLINE void hy__prefetch(const unsigned char* weights) {
-  if (hy__prefetch_into_l1)
-    _mm_prefetch((const char*)weights + HY__WEIGHTS_AHEAD_L1, _MM_HINT_T0);
-  else
-    _mm_prefetch((const char*)weights + HY__WEIGHTS_AHEAD, _MM_HINT_T1);
-}
-
-// The scales of a row about as far ahead: they are too few to start the hardware's own prefetching.
-typedef struct hy__scales_ahead {
-  int64_t rows, bytes;
-} hy__scales_ahead;
-
-static inline hy__scales_ahead hy__scales_ahead_of(const hy__quantized* w) {
-  return (hy__scales_ahead){1 + HY__WEIGHTS_AHEAD / (w->row > 0 ? w->row : 1),
-                            w->k / w->group * (int64_t)sizeof(float)};
-}
-
-HY__INLINE void hy__prefetch_scales(const hy__quantized* w, int64_t row, hy__scales_ahead ahead) {
-  const char* scales = (const char*)(w->scale + (row + ahead.rows) * w->scale_row);
-  for (int64_t i = 0; i < ahead.bytes; i += 64) _mm_prefetch(scales + i, _MM_HINT_T1);
-}
 
 // The lanes whose sum is x times a row of weights; `context` is the kernel's own.
 typedef __m512 hy__dot_row(const hy__quantized* w, const void* context, int64_t row,
@@ -121,18 +93,6 @@ HY__INLINE __m512 hy__block_scales(const float* scale, int64_t group, int64_t le
     return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
   }
   return _mm512_set1_ps(*scale);
-}
-
-// How blocks walk along a row's scales: either a block has several, or several blocks have one.
-// Divisions that a row is too short for.
-typedef struct hy__scale_walk {
-  int64_t advance;  // scales, after this many blocks
-  int64_t blocks;
-} hy__scale_walk;
-
-static inline hy__scale_walk hy__scale_walk_of(const hy__quantized* w, int64_t length) {
-  return (hy__scale_walk){w->group < length && w->group < w->k ? length / w->group : 1,
-                          (w->group + length - 1) / length};
 }
 
 // Whether hy__block_scales can.
