@@ -135,9 +135,104 @@ static void paged_agrees(void** state) {
   blocks_agree(1, 4);  // five are, then four
 }
 
+// ---- kernels beside the generic ones ----
+
+enum { QUERIES = 32, KEYS = 50, LINES = 9, COLUMNS = 150 };
+
+// Every step-th of n numbers.
+static void all_close(const float* got, const float* want, int n, int step, const char* what) {
+  for (int i = 0; i < n; i += step) {
+    if (!is_close((double)got[i], (double)want[i], (tolerance){8e-6, 8e-6}))
+      fail_msg("%s %d is %.9g and should be %.9g", what, i, (double)got[i], (double)want[i]);
+  }
+}
+
+// The first eight columns hold one special number each, the next ones the same in every fourth,
+// seventh and tenth row.
+static void draw_scores(float* scores) {
+  static const float special[8] = {-INFINITY, -INFINITY, INFINITY, NAN, -100, -88, -87, 0};
+  for (int s = 0; s < KEYS; s++) {
+    for (int q = 0; q < QUERIES; q++)
+      scores[s * QUERIES + q] = s % (q / 8 * 3 + 1) == 0 ? special[q % 8] : 8 * draw();
+  }
+}
+
+typedef struct softmax_state {
+  float scores[KEYS * QUERIES], max[QUERIES], total[QUERIES], sums[3 * QUERIES];
+} softmax_state;
+
+static void softmax_kernels_agree(void** state) {
+  (void)state;
+  static const int seen[][2] = {{KEYS, KEYS}, {0, 17}, {0, 0}};
+  static softmax_state first, want, got;
+  for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
+    draw_scores(first.scores);
+    for (int q = 0; q < QUERIES; q++) {
+      first.max[q] = q % 2 == 0 ? -INFINITY : q % 4 == 1 ? 40 : draw();
+      first.total[q] = q % 2 == 0 ? 0 : 3;
+    }
+    for (int r = 0; r < 3 * QUERIES; r++) first.sums[r] = draw();
+    want = first;
+    hy__online_softmax_generic(want.scores, seen[i], KEYS, QUERIES, want.max, want.total, want.sums,
+                               3);
+    for (isa_level level = ISA_AVX2; level < ISA_LEVELS; level++) {
+      got = first;
+      kernels_up_to(level)->attention.online_softmax(got.scores, seen[i], KEYS, QUERIES, got.max,
+                                                     got.total, got.sums, 3);
+      all_close(got.total, want.total, QUERIES, 1, "total");
+      for (int q = 0; q < QUERIES; q++) {
+        if (isnan(want.total[q])) continue;  // then so is the result, whatever the others are
+        all_close(got.scores + q, want.scores + q, KEYS * QUERIES - q, QUERIES, "weight");
+        all_close(got.max + q, want.max + q, 1, 1, "maximum");
+        all_close(got.sums + q, want.sums + q, 3 * QUERIES - q, QUERIES, "sum");
+      }
+    }
+  }
+}
+
+static void exp_columns_agree(void** state) {
+  (void)state;
+  static float first[KEYS * QUERIES], want[KEYS * QUERIES], got[KEYS * QUERIES];
+  float base[QUERIES];
+  draw_scores(first);
+  for (int q = 0; q < QUERIES; q++)
+    base[q] = q % 7 == 0 ? -INFINITY : q % 7 == 1 ? INFINITY : q % 7 == 2 ? -70 : draw();
+  memcpy(want, first, sizeof want);
+  hy__exp_columns_generic(want, KEYS, QUERIES, base);
+  for (isa_level level = ISA_AVX2; level < ISA_LEVELS; level++) {
+    memcpy(got, first, sizeof got);
+    kernels_up_to(level)->attention.exp_columns(got, KEYS, QUERIES, base);
+    all_close(got, want, KEYS * QUERIES, 1, "exponential");
+  }
+}
+
+static void weighted_sums_agree(void** state) {
+  (void)state;
+  static const hy_dtype dtypes[] = {HY_F32, HY_BF16, HY_F16};
+  static float p[LINES * KEYS], first[LINES * COLUMNS], want[LINES * COLUMNS], got[LINES * COLUMNS];
+  for (int i = 0; i < LINES * KEYS; i++) p[i] = draw();
+  for (int i = 0; i < LINES * COLUMNS; i++) first[i] = draw();
+  for (int d = 0; d < 3; d++) {
+    for (int n = 1; n < COLUMNS; n += n < 40 ? 1 : 9) {
+      random_tensor(0, dtypes[d], 1, KEYS, n);
+      for (int m = 1; m <= LINES; m++) {
+        hy__matrix v = {memory[0], dtypes[d], n, 1};
+        memcpy(want, first, sizeof want);
+        hy__weighted_sum_generic(&v, KEYS, n, p, KEYS, m, want, COLUMNS);
+        for (isa_level level = ISA_AVX2; level < ISA_LEVELS; level++) {
+          memcpy(got, first, sizeof got);
+          kernels_up_to(level)->attention.weighted_sum(&v, KEYS, n, p, KEYS, m, got, COLUMNS);
+          all_close(got, want, LINES * COLUMNS, 1, "sum");
+        }
+      }
+    }
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(panels_agree),
-                                     cmocka_unit_test(few_queries_agree),
-                                     cmocka_unit_test(paged_agrees)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(panels_agree),      cmocka_unit_test(few_queries_agree),
+      cmocka_unit_test(paged_agrees),      cmocka_unit_test(softmax_kernels_agree),
+      cmocka_unit_test(exp_columns_agree), cmocka_unit_test(weighted_sums_agree)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

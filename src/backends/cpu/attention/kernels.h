@@ -56,12 +56,15 @@ typedef struct hy__attention_kernels {
 // The best for those feature bits (runtime/isa.h), which must be there when the kernels run.
 void hy__attention_kernels_init(hy__attention_kernels* kernels, uint32_t isa);
 
-hy__online_softmax hy__online_softmax_generic, hy__online_softmax_avx512;
+hy__online_softmax hy__online_softmax_generic, hy__online_softmax_avx2, hy__online_softmax_avx512,
+    hy__online_softmax_neon;
 hy__online_softmax_bf16 hy__online_softmax_bf16_avx512;
 hy__softmax_grad_bf16 hy__softmax_grad_bf16_avx512;
 hy__softmax_row_bf16 hy__softmax_row_bf16_avx512;
 hy__weighted_sum_bf16 hy__weighted_sum_bf16_avx512;
-hy__exp_columns hy__exp_columns_generic, hy__exp_columns_avx512;
-hy__weighted_sum hy__weighted_sum_generic, hy__weighted_sum_avx512;
+hy__exp_columns hy__exp_columns_generic, hy__exp_columns_avx2, hy__exp_columns_avx512,
+    hy__exp_columns_neon;
+hy__weighted_sum hy__weighted_sum_generic, hy__weighted_sum_avx2, hy__weighted_sum_avx512,
+    hy__weighted_sum_neon;
 
 #endif  // HALYARD_CPU_ATTENTION_KERNELS_H_

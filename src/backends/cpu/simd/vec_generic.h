@@ -1,5 +1,6 @@
 // Vectors of WIDTH floats by the compiler's own vector types, for AVX2 (8) and for every processor
-// (4). The includer defines WIDTH_OF_VEC, and FUSED_MULTIPLY_ADD where there is one.
+// (4). The includer defines WIDTH_OF_VEC and, where there are instructions for them,
+// FUSED_MULTIPLY_ADD, LARGER_OF and SMALLER_OF.
 #include <math.h>
 #include <string.h>
 
@@ -16,6 +17,10 @@ enum { FUSED = 1 };
 #else
 enum { FUSED = 0 };
 #define FUSED_MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
+#endif
+#ifndef LARGER_OF
+#define LARGER_OF(a, b) choose((a) > (b), a, b)
+#define SMALLER_OF(a, b) choose((a) < (b), a, b)
 #endif
 
 HY__INLINE vec splat(float x) {
@@ -82,11 +87,11 @@ HY__INLINE bool any(flags f) {
 }
 
 HY__INLINE vec larger(vec a, vec b) {
-  return choose(a > b, a, b);
+  return LARGER_OF(a, b);
 }
 
 HY__INLINE vec smaller(vec a, vec b) {
-  return choose(a < b, a, b);
+  return SMALLER_OF(a, b);
 }
 
 HY__INLINE void store_flags(uint8_t* p, flags f) {
