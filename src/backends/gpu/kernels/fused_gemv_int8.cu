@@ -10,6 +10,7 @@
 // Blocks stay, and take units warp by warp, so that the last ones are spread over the device. The
 // first is under way before the kernel waits for the one that makes x (see dependent.cuh).
 //
+// needs: mma.sync
 // options: -DT=bf16 -DDEPTH=896 -DGROUP=128 -DUNIT=4 -DNORM=1
 // options: -DT=f16 -DDEPTH=2048 -DGROUP=128 -DUNIT=1 -DNORM=1
 // options: -DT=bf16 -DDEPTH=1024 -DGROUP=64 -DUNIT=2 -DNORM=0
