@@ -130,11 +130,12 @@ typedef struct gated_call {
   const hy__tf_block* block;
   hy_array* norm;  // NULL: x is normed
   hy__draws draws;
+  hy__draws* after;  // where the first run leaves them; NULL from then on
 } gated_call;
 
 static hy_status run_gated(hy_tape* tape, void* context, hy_array* const* inputs, int n_inputs,
                            hy_array** outputs, int n_outputs) {
-  const gated_call* call = context;
+  gated_call* call = context;
   (void)n_inputs;
   (void)n_outputs;
   hy__draws draws = call->draws;
@@ -143,18 +144,18 @@ static hy_status run_gated(hy_tape* tape, void* context, hy_array* const* inputs
   hy__tf_pass p = {.s = &s, .model = call->model, .draws = &draws};
   hy_array* x = call->norm ? hy__tf_norm(&p, inputs[0], call->norm) : inputs[0];
   outputs[0] = hy_scope_give(&s, gated(&p, call->block, x));
+  if (call->after) *call->after = draws;
+  call->after = NULL;
   return hy_scope_end(&s);
 }
 
 static hy_array* checkpoint_gated(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x,
                                   hy_array* norm) {
-  enum { DRAWS_BITS = 36 };  // the function's stretch of its block's 40
   hy_scope* s = p->s;
   if (s->status != HY_OK) return NULL;
   gated_call* call = hy__malloc(sizeof *call);
   if (!call) return hy_scope_keep(s, hy_fail(HY_OUT_OF_MEMORY, "no memory for a checkpoint"), NULL);
-  *call = (gated_call){p->model, b, norm, *p->draws};
-  p->draws->offset += (uint64_t)1 << DRAWS_BITS;
+  *call = (gated_call){p->model, b, norm, *p->draws, p->draws};
   hy_array* out = NULL;
   hy_status status = hy_checkpoint(s->tape, run_gated, call, hy__mfree, &x, 1, &out, 1);
   return hy_scope_keep(s, status, out);
