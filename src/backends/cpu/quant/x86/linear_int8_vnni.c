@@ -85,7 +85,7 @@ HY__INLINE void dot_rows(hy_dtype dtype, int rows, int m, const products* p, int
   for (; left > 0; left -= HY__BLOCK, data += HY__BLOCK, x += block_bytes(dtype)) {
     // What a pair has ahead of its end is that of the next pair.
     const unsigned char* ahead = data;
-    if (left <= HY__WEIGHTS_AHEAD) ahead += (rows - 1) * w->row;
+    if (left <= hy__weights_ahead()) ahead += (rows - 1) * w->row;
 #pragma GCC unroll 2
     for (int r = 0; r < rows; r++) hy__prefetch_block(ahead + r * w->row);
     if (left < HY__BLOCK) {

@@ -11,13 +11,16 @@
 // Bytes by which a GEMV asks for weights before it uses them: the hardware's own prefetching stops
 // at each page's end. Further where they go into L1; one that has no room for that would lose x to
 // them, and they would wait for each other on their way.
-enum { HY__WEIGHTS_AHEAD = 4096, HY__WEIGHTS_AHEAD_L1 = 8192 };
+static inline int64_t hy__weights_ahead(void) {
+  return hy__prefetch_into_l1 ? 8192 : 4096;
+}
 
 HY__INLINE void hy__prefetch(const unsigned char* weights) {
+  const char* at = (const char*)weights + hy__weights_ahead();
   if (hy__prefetch_into_l1)
-    _mm_prefetch((const char*)weights + HY__WEIGHTS_AHEAD_L1, _MM_HINT_T0);
+    _mm_prefetch(at, _MM_HINT_T0);
   else
-    _mm_prefetch((const char*)weights + HY__WEIGHTS_AHEAD, _MM_HINT_T1);
+    _mm_prefetch(at, _MM_HINT_T1);
 }
 
 // The scales of a row about as far ahead: they are too few to start the hardware's own prefetching.
@@ -26,7 +29,7 @@ typedef struct hy__scales_ahead {
 } hy__scales_ahead;
 
 static inline hy__scales_ahead hy__scales_ahead_of(const hy__quantized* w) {
-  return (hy__scales_ahead){1 + HY__WEIGHTS_AHEAD / (w->row > 0 ? w->row : 1),
+  return (hy__scales_ahead){1 + hy__weights_ahead() / (w->row > 0 ? w->row : 1),
                             w->k / w->group * (int64_t)sizeof(float)};
 }
 
