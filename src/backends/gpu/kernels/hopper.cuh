@@ -182,6 +182,16 @@ DEVICE void warps_meet() {
   asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
 }
 
+// Of two parties of a barrier, which is the block's `id`th, one waits for the other, which goes on.
+template <int threads>
+DEVICE void turn_wait(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(threads) : "memory");
+}
+template <int threads>
+DEVICE void turn_pass(int id) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(threads) : "memory");
+}
+
 DEVICE void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -204,33 +214,34 @@ DEVICE u64 tile_descriptor(const void* tile, int box) {
 #define WGMMA_8(d, i)                                                                       \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
+#define WGMMA_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define WGMMA_40(d, i)                                                              \
+  WGMMA_8(d, i), WGMMA_8(d, i + 8), WGMMA_8(d, i + 16), WGMMA_8(d, i + 24), WGMMA_8(d, i + 32)
 #define WGMMA_SET_8(d, i)                                                                   \
   "=f"(d[i]), "=f"(d[i + 1]), "=f"(d[i + 2]), "=f"(d[i + 3]), "=f"(d[i + 4]), "=f"(d[i + 5]), \
       "=f"(d[i + 6]), "=f"(d[i + 7])
-#define WGMMA_128                                                                              \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
-  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, " \
-  "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, " \
-  "%56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, " \
-  "%74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, " \
-  "%92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, " \
-  "%108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, " \
-  "%123, %124, %125, %126, %127}"
-#define WGMMA_96                                                                               \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
-  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, " \
-  "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, " \
-  "%56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, " \
-  "%74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, " \
-  "%92, %93, %94, %95}"
-#define WGMMA_64                                                                               \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
-  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, " \
-  "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, " \
-  "%56, %57, %58, %59, %60, %61, %62, %63}"
-#define WGMMA_32                                                                               \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
-  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+// Lists of registers: in tens, the first with an empty argument, and what is left of one.
+#define WGMMA_TEN(t)                                                                          \
+  "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t      \
+  "8, %" #t "9, "
+#define WGMMA_50 WGMMA_TEN() WGMMA_TEN(1) WGMMA_TEN(2) WGMMA_TEN(3) WGMMA_TEN(4)
+#define WGMMA_100 WGMMA_50 WGMMA_TEN(5) WGMMA_TEN(6) WGMMA_TEN(7) WGMMA_TEN(8) WGMMA_TEN(9)
+#define WGMMA_32 "{" WGMMA_TEN() WGMMA_TEN(1) WGMMA_TEN(2) "%30, %31}"
+#define WGMMA_56 "{" WGMMA_50 "%50, %51, %52, %53, %54, %55}"
+#define WGMMA_64 "{" WGMMA_50 WGMMA_TEN(5) "%60, %61, %62, %63}"
+#define WGMMA_72 "{" WGMMA_50 WGMMA_TEN(5) WGMMA_TEN(6) "%70, %71}"
+#define WGMMA_76 "{" WGMMA_50 WGMMA_TEN(5) WGMMA_TEN(6) "%70, %71, %72, %73, %74, %75}"
+#define WGMMA_80 \
+  "{" WGMMA_50 WGMMA_TEN(5) WGMMA_TEN(6) "%70, %71, %72, %73, %74, %75, %76, %77, %78, %79}"
+#define WGMMA_88                                      \
+  "{" WGMMA_50 WGMMA_TEN(5) WGMMA_TEN(6) WGMMA_TEN(7) \
+  "%80, %81, %82, %83, %84, %85, %86, %87}"
+#define WGMMA_96                                                   \
+  "{" WGMMA_50 WGMMA_TEN(5) WGMMA_TEN(6) WGMMA_TEN(7) WGMMA_TEN(8) \
+  "%90, %91, %92, %93, %94, %95}"
+#define WGMMA_112 "{" WGMMA_100 WGMMA_TEN(10) "%110, %111}"
+#define WGMMA_128 \
+  "{" WGMMA_100 WGMMA_TEN(10) WGMMA_TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127}"
 
 #define WGMMA(type)                                                                           \
   template <int a_rows, int b_rows>                                                           \
@@ -261,7 +272,7 @@ WGMMA(bf16)
 WGMMA(f16)
 #undef WGMMA
 
-// wgmma_n128 with more columns, by the size of d.
+// The same with other numbers of columns, by the size of d.
 #define WGMMA_WIDE(type, n, list, a_at, b_at, add_at, a_rows_at, b_rows_at, ...)              \
   template <int a_rows, int b_rows>                                                           \
   DEVICE void wgmma_wide(type, f32(&d)[n / 2], u64 a, u64 b, int add) {                       \
@@ -271,21 +282,27 @@ WGMMA(f16)
                  : __VA_ARGS__                                                                \
                  : "l"(a), "l"(b), "r"(add), "n"(a_rows), "n"(b_rows));                       \
   }
-#define WGMMA_N192(type)                                                                      \
-  WGMMA_WIDE(type, 192, WGMMA_96, "%96", "%97", "%98", "%99", "%100", WGMMA_8(d, 0),          \
-             WGMMA_8(d, 8), WGMMA_8(d, 16), WGMMA_8(d, 24), WGMMA_8(d, 32), WGMMA_8(d, 40),   \
-             WGMMA_8(d, 48), WGMMA_8(d, 56), WGMMA_8(d, 64), WGMMA_8(d, 72), WGMMA_8(d, 80),  \
-             WGMMA_8(d, 88))
-#define WGMMA_N256(type)                                                                      \
-  WGMMA_WIDE(type, 256, WGMMA_128, "%128", "%129", "%130", "%131", "%132", WGMMA_8(d, 0),     \
-             WGMMA_8(d, 8), WGMMA_8(d, 16), WGMMA_8(d, 24), WGMMA_8(d, 32), WGMMA_8(d, 40),   \
-             WGMMA_8(d, 48), WGMMA_8(d, 56), WGMMA_8(d, 64), WGMMA_8(d, 72), WGMMA_8(d, 80),  \
-             WGMMA_8(d, 88), WGMMA_8(d, 96), WGMMA_8(d, 104), WGMMA_8(d, 112),                \
-             WGMMA_8(d, 120))
-WGMMA_N192(bf16)
-WGMMA_N192(f16)
-WGMMA_N256(bf16)
-WGMMA_N256(f16)
+#define WGMMA_WIDER(type)                                                                    \
+  WGMMA_WIDE(type, 112, WGMMA_56, "%56", "%57", "%58", "%59", "%60", WGMMA_40(d, 0),         \
+             WGMMA_8(d, 40), WGMMA_8(d, 48))                                                 \
+  WGMMA_WIDE(type, 144, WGMMA_72, "%72", "%73", "%74", "%75", "%76", WGMMA_40(d, 0),         \
+             WGMMA_8(d, 40), WGMMA_8(d, 48), WGMMA_8(d, 56), WGMMA_8(d, 64))                 \
+  WGMMA_WIDE(type, 152, WGMMA_76, "%76", "%77", "%78", "%79", "%80", WGMMA_40(d, 0),         \
+             WGMMA_8(d, 40), WGMMA_8(d, 48), WGMMA_8(d, 56), WGMMA_8(d, 64), WGMMA_4(d, 72)) \
+  WGMMA_WIDE(type, 160, WGMMA_80, "%80", "%81", "%82", "%83", "%84", WGMMA_40(d, 0),         \
+             WGMMA_40(d, 40))                                                                \
+  WGMMA_WIDE(type, 176, WGMMA_88, "%88", "%89", "%90", "%91", "%92", WGMMA_40(d, 0),         \
+             WGMMA_40(d, 40), WGMMA_8(d, 80))                                                \
+  WGMMA_WIDE(type, 192, WGMMA_96, "%96", "%97", "%98", "%99", "%100", WGMMA_40(d, 0),        \
+             WGMMA_40(d, 40), WGMMA_8(d, 80), WGMMA_8(d, 88))                                \
+  WGMMA_WIDE(type, 224, WGMMA_112, "%112", "%113", "%114", "%115", "%116", WGMMA_40(d, 0),   \
+             WGMMA_40(d, 40), WGMMA_8(d, 80), WGMMA_8(d, 88), WGMMA_8(d, 96),                \
+             WGMMA_8(d, 104))                                                                \
+  WGMMA_WIDE(type, 256, WGMMA_128, "%128", "%129", "%130", "%131", "%132", WGMMA_40(d, 0),   \
+             WGMMA_40(d, 40), WGMMA_40(d, 80), WGMMA_8(d, 120))
+WGMMA_WIDER(bf16)
+WGMMA_WIDER(f16)
+#undef WGMMA_WIDER
 #undef WGMMA_WIDE
 template <int a_rows, int b_rows, class T>
 DEVICE void wgmma_wide(T type, f32 (&d)[64], u64 a, u64 b, int add) {
@@ -325,6 +342,14 @@ DEVICE void store_matrices(void* row, const u32 (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
                    shared_address(row)),
                "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+
+// Two of them; lanes 0 to 15 give the addresses.
+DEVICE void store_matrices(void* row, u32 first, u32 second) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(
+                   shared_address(row)),
+               "r"(first), "r"(second)
                : "memory");
 }
 

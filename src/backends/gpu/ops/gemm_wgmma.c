@@ -7,13 +7,18 @@
 
 #include "backends/gpu/ops/tensor_map.h"
 
-enum { BM = 128, BK = 64, THREADS = 384, OUT_BYTES = 32768, ALIGN = 1024 };
+enum { BK = 64, BOX = 64, THREADS = 384, SHARED = 226 << 10 };
 
-// How the kernel is compiled: columns of a tile, blocks along m and n that share tiles, parts of k.
+// How the kernel is compiled: rows of a consumer and columns of a tile, whether consumers take
+// turns, blocks along m and n that share tiles, parts of k.
 typedef struct plan {
-  int bn, cm, cn, splits, stages;
+  int rows, bn, turns, stages, cm, cn, splits;
   int64_t blocks;  // all of them, where a block has one tile
 } plan;
+
+static int bm(const plan* p) {
+  return p->turns ? p->rows : 2 * p->rows;
+}
 
 static int64_t tiles(int64_t n, int64_t tile) {
   return (n + tile - 1) / tile;
@@ -27,35 +32,42 @@ static int64_t room(const hy__gpu_device* device, int cluster) {
 }
 
 // Clock cycles of a multiprocessor, roughly. A step of k takes what tensor cores need for it, or
-// what the second cache needs to bring its operands to all blocks. The constants are those that
-// choose best among 18 plans for 19 shapes on an H200 (docs/backends/cuda.md).
+// what the second cache needs to bring its operands to all blocks. Where consumers take turns, the
+// last epilogue alone is not hidden. The constants are those that choose best among the plans that
+// were timed on an H200 (docs/backends/cuda.md).
 static double cycles(const hy__gpu_device* device, const hy_gemm* g, const plan* p) {
   enum { FMA = 2048, BYTES = 46, MOST_BYTES = 70 };  // a cycle: each, on average and at most
   double held = (double)room(device, p->cm * p->cn * p->splits), blocks = (double)p->blocks;
   double waves = ceil(blocks / held), busy = blocks < held ? blocks : held;
-  int rows = BM / p->cn + p->bn / p->cm;
+  int rows = bm(p) / p->cn + p->bn / p->cm;
   double bytes = (double)rows * BK * 2;
-  double step = fmax((double)(BM * p->bn * BK) / FMA, bytes / MOST_BYTES);
+  double step = fmax((double)(bm(p) * p->bn * BK) / FMA, bytes / MOST_BYTES);
   step = fmax(step, bytes * busy / (BYTES * (double)device->multiprocessors));
-  double finish = 1500 + 3 * p->bn;                  // the start of a tile, and the epilogue
-  if (p->cm * p->cn > 1) finish += 600;              // blocks that meet
-  if (p->splits > 1) finish += 1000 + 24.0 * p->bn;  // sums that meet
-  return waves * ((double)tiles(tiles(g->k, BK), p->splits) * step + finish);
+  double sums = (double)p->rows / 64 * p->bn;
+  double finish = 1500 + 3 * sums;                // the start of a tile, and the epilogue
+  if (p->cm * p->cn > 1) finish += 600;           // blocks that meet
+  if (p->splits > 1) finish += 1000 + 12 * sums;  // sums that meet
+  double steps = (double)tiles(tiles(g->k, BK), p->splits);
+  return p->turns ? waves * (steps * step + 100) + finish : waves * (steps * step + finish);
 }
 
 // The fastest plan; its `bn` is 0 where blocks are too few for this kernel.
-static plan choose(const hy__gpu_device* device, const hy_gemm* g, bool b_k) {
-  static const struct {
-    int bn, cm, cn, stages;
-  } kinds[] = {{256, 2, 1, 4}, {256, 1, 1, 4}, {192, 2, 1, 4}, {192, 1, 1, 4}, {128, 1, 1, 6}};
+static plan choose(const hy__gpu_device* device, const hy_gemm* g, bool a_k, bool b_k) {
+  static const plan kinds[] = {
+      {64, 256, 0, 4, 2, 1, 1, 0},  {64, 256, 0, 4, 1, 1, 1, 0},  {64, 224, 0, 4, 2, 1, 1, 0},
+      {64, 192, 0, 4, 2, 1, 1, 0},  {64, 192, 0, 4, 1, 1, 1, 0},  {64, 144, 0, 5, 2, 1, 1, 0},
+      {64, 128, 0, 6, 1, 1, 1, 0},  {64, 112, 0, 6, 2, 2, 1, 0},  {64, 112, 0, 6, 1, 1, 1, 0},
+      {128, 144, 0, 4, 1, 1, 1, 0}, {128, 152, 0, 4, 1, 1, 1, 0}, {128, 144, 1, 5, 2, 1, 1, 0},
+      {128, 152, 1, 5, 1, 2, 1, 0}, {128, 128, 1, 6, 2, 1, 1, 0},
+  };
   enum { LEAST_STEPS = 3, MOST_SPLITS = 8 };
   plan best = {0};
   double least = INFINITY;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-    plan p = {kinds[i].bn, kinds[i].cm, kinds[i].cn, 1, kinds[i].stages, 0};
-    if (!b_k && p.bn / p.cm % 64) continue;
-    int64_t count = tiles(g->m, BM * p.cm) * tiles(g->n, p.bn * p.cn) * p.cm * p.cn * g->batch;
-    int64_t most = p.cm * p.cn > 1 ? 1 : tiles(g->k, BK) / LEAST_STEPS;
+    plan p = kinds[i];
+    if ((!a_k && bm(&p) / p.cn % BOX) || (!b_k && p.bn / p.cm % BOX)) continue;
+    int64_t count = tiles(g->m, bm(&p) * p.cm) * tiles(g->n, p.bn * p.cn) * p.cm * p.cn * g->batch;
+    int64_t most = p.cm * p.cn > 1 || p.turns ? 1 : tiles(g->k, BK) / LEAST_STEPS;
     for (; p.splits <= MOST_SPLITS && (p.splits == 1 || p.splits <= most); p.splits++) {
       p.blocks = count * p.splits;
       if (p.blocks > INT32_MAX || p.blocks < device->multiprocessors / 2) continue;
@@ -80,32 +92,36 @@ static bool map_operand(hy__gpu_task* task, hy__gpu_tensor_map* map, hy_dtype dt
 }
 
 // The output, in boxes of a warp's 16 rows.
-static bool map_out(hy__gpu_task* task, hy__gpu_tensor_map* map, hy_dtype dtype, const hy_gemm* g) {
+static bool map_out(hy__gpu_task* task, hy__gpu_tensor_map* map, hy_dtype dtype, const hy_gemm* g,
+                    int columns) {
   const int64_t shape[3] = {g->n, g->m, g->batch}, stride[3] = {1, g->out_row, g->out_batch};
-  return g->out_column == 1 && hy__gpu_map_tensor(task, map, dtype, g->out, 3, shape, stride, 16);
+  return g->out_column == 1 &&
+         hy__gpu_map_boxes(task, map, dtype, g->out, 3, shape, stride, columns, 16);
 }
 
 bool hy__gpu_wgmma(hy__gpu_task* task, const hy_gemm* g, hy_dtype dtype, bool a_k, bool b_k) {
   if (!hy__gpu_is_hopper(task) || g->k < BK) return false;
-  plan p = choose(task->device, g, b_k);
-  hy__gpu_tensor_map a, b, out = {0};
+  plan p = choose(task->device, g, a_k, b_k);
+  hy__gpu_tensor_map a, b, out = {0}, tail = {0};
   if (!p.bn ||
       !map_operand(task, &a, dtype, g->a, g->m, g->k, g->batch, g->a_step, g->a_batch, a_k,
-                   BM / p.cn) ||
+                   bm(&p) / p.cn) ||
       !map_operand(task, &b, dtype, g->b, g->n, g->k, g->batch, g->b_step, g->b_batch, b_k,
                    p.bn / p.cm))
     return false;
-  int out_mapped = map_out(task, &out, dtype, g);
-  char options[128];
+  int out_mapped = map_out(task, &out, dtype, g, BOX) &&
+                   (p.bn % BOX == 0 || map_out(task, &tail, dtype, g, p.bn % BOX));
+  char options[160];
   snprintf(options, sizeof options,
-           "-DT=%s -DA_K=%d -DB_K=%d -DBN=%d -DSTAGES=%d -DCM=%d -DCN=%d -DSPLITS=%d",
-           hy__gpu_type_name(dtype), a_k, b_k, p.bn, p.stages, p.cm, p.cn, p.splits);
+           "-DT=%s -DA_K=%d -DB_K=%d -DROWS=%d -DBN=%d -DTURNS=%d -DSTAGES=%d -DCM=%d -DCN=%d "
+           "-DSPLITS=%d",
+           hy__gpu_type_name(dtype), a_k, b_k, p.rows, p.bn, p.turns, p.stages, p.cm, p.cn,
+           p.splits);
   int64_t held = room(task->device, p.cm * p.cn * p.splits);
   hy_gemm gemm = *g;
   hy__gpu_launch_dependent(
       task, hy__gpu_kernel(task, "gemm_wgmma", "gemm_wgmma", options),
       hy__gpu_1d((unsigned)(p.blocks < held || p.splits > 1 ? p.blocks : held)),
-      hy__gpu_1d(THREADS), (size_t)(p.stages * (BM + p.bn) * BK * 2 + OUT_BYTES + ALIGN),
-      HY__GPU_ARGS(&a, &b, &out, &out_mapped, &gemm));
+      hy__gpu_1d(THREADS), SHARED, HY__GPU_ARGS(&a, &b, &out, &tail, &out_mapped, &gemm));
   return true;
 }
