@@ -152,6 +152,9 @@ HY_API hy_status hy_array_linear_cross_entropy(hy_tape* tape, hy_array** loss, h
 HY_API hy_status hy_array_add_low_rank(hy_tape* tape, hy_array** out, hy_array* const* ys, int n,
                                        hy_array* low, hy_array* const* bs, double scaling);
 
+// silu(gate) * up, element by element. Keeps `gate` and `up` for the backward, and not silu(gate).
+HY_API hy_status hy_array_silu_mul(hy_tape* tape, hy_array** out, hy_array* gate, hy_array* up);
+
 // ---- Views: no copies; they share memory and gradient. A NULL tape records nothing. ----
 
 HY_API hy_status hy_array_view(hy_tape* tape, hy_array** out, hy_array* x, int ndim,

@@ -443,7 +443,7 @@ static hy_status train(model_bench* b, const train_shape* shape, double* rate) {
 }
 
 // Bytes that a step cannot do without: the weights, what the backward reads again of every block
-// (six vectors of the hidden size, keys and values, three of the MLP's unless they are computed
+// (six vectors of the hidden size, keys and values, two of the MLP's unless they are computed
 // again) and of an adapter, and the logits of a part of the rows, whose gradient takes their place.
 static double train_bytes(const model_bench* b, const train_shape* shape) {
   const hy__transformer* t = &b->model->transformer;
@@ -451,7 +451,7 @@ static double train_bytes(const model_bench* b, const train_shape* shape) {
   double tokens = (double)(shape->batch * shape->length),
          type = (double)hy_dtype_size(hy__model_dtype(b->model));
   double block = 6.0 * (double)c->hidden_size + 2.0 * (double)(c->n_kv_heads * c->head_dim);
-  if (shape->checkpoint == HY__KEEP_ALL) block += 3.0 * (double)c->intermediate_size;
+  if (shape->checkpoint == HY__KEEP_ALL) block += 2.0 * (double)c->intermediate_size;
   double logits = 4.0 * HY__LOSS_ROWS * (double)c->vocab_size;
   return b->weight_bytes + tokens * type * block * (double)c->n_layers + logits;
 }

@@ -121,7 +121,9 @@ static hy_array* gated(const hy__tf_pass* p, const hy__tf_block* b, hy_array* x)
     gate = hy__linear_apply_to(p->s, &b->gate, &in, p->draws);
     up = hy__linear_apply_to(p->s, &b->up, &in, p->draws);
   }
-  return hy_s_mul(p->s, hy_s_silu(p->s, gate), up);
+  hy_array* inner = NULL;
+  if (p->s->status == HY_OK) HY_SCOPE_TRY(p->s, hy_array_silu_mul(p->s->tape, &inner, gate, up));
+  return hy_scope_keep(p->s, p->s->status, inner);
 }
 
 // gated() of x, or of its norm, in a checkpoint: what the function must find again.

@@ -118,7 +118,7 @@ struct hy_tape {
 extern const hy__grad_rule hy__grad_reshape, hy__grad_permute, hy__grad_flip, hy__grad_expand,
     hy__grad_window;
 extern const hy__grad_rule hy__grad_checkpoint, hy__grad_linear_cross_entropy,
-    hy__grad_add_low_rank;
+    hy__grad_add_low_rank, hy__grad_silu_mul;
 
 // ---- arrays ----
 
