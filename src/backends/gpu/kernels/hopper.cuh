@@ -231,11 +231,6 @@ DEVICE u64 tile_descriptor(const void* tile, int box) {
 #define WGMMA_64 "{" WGMMA_50 WGMMA_TEN(5) "%60, %61, %62, %63}"
 #define WGMMA_72 "{" WGMMA_50 WGMMA_TEN(5) WGMMA_TEN(6) "%70, %71}"
 #define WGMMA_76 "{" WGMMA_50 WGMMA_TEN(5) WGMMA_TEN(6) "%70, %71, %72, %73, %74, %75}"
-#define WGMMA_80 \
-  "{" WGMMA_50 WGMMA_TEN(5) WGMMA_TEN(6) "%70, %71, %72, %73, %74, %75, %76, %77, %78, %79}"
-#define WGMMA_88                                      \
-  "{" WGMMA_50 WGMMA_TEN(5) WGMMA_TEN(6) WGMMA_TEN(7) \
-  "%80, %81, %82, %83, %84, %85, %86, %87}"
 #define WGMMA_96                                                   \
   "{" WGMMA_50 WGMMA_TEN(5) WGMMA_TEN(6) WGMMA_TEN(7) WGMMA_TEN(8) \
   "%90, %91, %92, %93, %94, %95}"
@@ -289,10 +284,6 @@ WGMMA(f16)
              WGMMA_8(d, 40), WGMMA_8(d, 48), WGMMA_8(d, 56), WGMMA_8(d, 64))                 \
   WGMMA_WIDE(type, 152, WGMMA_76, "%76", "%77", "%78", "%79", "%80", WGMMA_40(d, 0),         \
              WGMMA_8(d, 40), WGMMA_8(d, 48), WGMMA_8(d, 56), WGMMA_8(d, 64), WGMMA_4(d, 72)) \
-  WGMMA_WIDE(type, 160, WGMMA_80, "%80", "%81", "%82", "%83", "%84", WGMMA_40(d, 0),         \
-             WGMMA_40(d, 40))                                                                \
-  WGMMA_WIDE(type, 176, WGMMA_88, "%88", "%89", "%90", "%91", "%92", WGMMA_40(d, 0),         \
-             WGMMA_40(d, 40), WGMMA_8(d, 80))                                                \
   WGMMA_WIDE(type, 192, WGMMA_96, "%96", "%97", "%98", "%99", "%100", WGMMA_40(d, 0),        \
              WGMMA_40(d, 40), WGMMA_8(d, 80), WGMMA_8(d, 88))                                \
   WGMMA_WIDE(type, 224, WGMMA_112, "%112", "%113", "%114", "%115", "%116", WGMMA_40(d, 0),   \
