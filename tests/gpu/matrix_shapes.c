@@ -40,6 +40,19 @@ static void product(hy_dtype dtype, int64_t m, int64_t n, int64_t k, bool ta, bo
         2.0 * m * n * k, (double)hy_dtype_size(dtype) * (double)(m * k + n * k + m * n));
 }
 
+static void products(hy_dtype dtype, int64_t batch, int64_t m, int64_t n, int64_t k) {
+  char name[96];
+  snprintf(name, sizeof name, "bmm %s %lld of m=%lld n=%lld k=%lld NT", hy_dtype_name(dtype),
+           (long long)batch, (long long)m, (long long)n, (long long)k);
+  if (!wanted(name)) return;
+  twin a = random_tensor(dtype, 3, (int64_t[]){batch, m, k}, -1, 1);
+  twin b = random_tensor(dtype, 3, (int64_t[]){batch, n, k}, -1, 1);
+  hy_transpose(&b.host, &b.host, 1, 2), hy_transpose(&b.device, &b.device, 1, 2);
+  hy_attrs none = {0};
+  check(name, HY_OP_bmm, &none, 2, (twin[]){a, b}, 2, 2.0 * batch * m * n * k,
+        (double)hy_dtype_size(dtype) * (double)(batch * (m * k + n * k + m * n)));
+}
+
 static void int_product(int64_t m, int64_t n, int64_t k, bool tb) {
   char name[96];
   snprintf(name, sizeof name, "int_mm m=%lld n=%lld k=%lld N%s", (long long)m, (long long)n,
@@ -371,6 +384,17 @@ static void correctness(void) {
     linear(h, 2000, 1152, 96, true);
     for (int t = 0; t < 2; t++) product(h, 2300, 1790, 72, false, t);  // its widest tiles
     for (int t = 0; t < 2; t++) product(h, 250, 1150, 776, false, t);  // its parts of k
+    static const int64_t tiles[][3] = {{449, 889, 904},  {449, 1144, 904},  {513, 1160, 904},
+                                       {450, 888, 4864}, {1985, 1144, 136}, {1985, 888, 136},
+                                       {4033, 888, 136}, {4033, 1160, 392}, {4033, 1144, 904}};
+    for (int s = 0; s < 9; s++)  // each of its kinds, with a few rows and columns over
+      for (int b = 0; b < 2; b++) linear(h, tiles[s][0], tiles[s][1], tiles[s][2], b);
+    product(h, 456, 9656, 392, true, true);
+    product(h, 450, 1144, 904, false, false);
+    product(h, 456, 1144, 904, true, false);
+    products(h, 4, 130, 889, 904);
+    products(h, 3, 129, 568, 904);
+    products(h, 8, 193, 584, 136);
     static const hy_dtype weights[] = {HY_I8, HY_I4, HY_F8E4M3, HY_F8E5M2};
     for (int w = 0; w < 4; w++) {
       static const int64_t tokens[] = {1, 5, 12, 20, 50, 150};
