@@ -97,7 +97,7 @@ DEVICE numbers parameters(const char* p, bool wide, int i, M absent) {
       for (int j = 0; j < NM; j++) n.at[k + j] = v.at[j];
     }
   } else {
-    n = as_numbers(((const V*)p)[i]);
+    n = as_numbers(load_vector(p, i));
   }
   return n;
 }
