@@ -41,7 +41,7 @@ check determinism 180 "$halyard" verify --backend "$backend" --determinism
 check gradients 180 "$halyard" verify --backend "$backend" --gradients
 
 flags="-std=c11 -O2 -Iinclude -L$build/lib -Wl,-rpath,$PWD/$build/lib"
-for program in large_tensors matrix_shapes library_products lost_device; do
+for program in large_tensors matrix_shapes reduce_shapes library_products lost_device; do
   ${CC:-cc} $flags tests/gpu/$program.c -o "$work/run_$program" -lhalyard -lm &&
     check $program 120 "$work/run_$program" --backend "$backend"
 done

@@ -455,12 +455,16 @@ static void correctness(void) {
       attention(h, 1, 3, 3, 65, 65, 20, HY_CAUSAL_TOP_LEFT, 0, back);
       attention(h, 1, 2, 2, 200, 100, 64, HY_CAUSAL_BOTTOM_RIGHT, 0, back);  // rows without keys
     }
-    // How blocks share out one row of int4 weights comes from the shape: those of models.
-    fused(h, HY_I4, 1, 1152, 896, true, false);
-    fused(h, HY_I4, 1, 896, 896, false, false);
-    fused(h, HY_I4, 1, 4864, 896, true, true);
-    fused(h, HY_I4, 1, 896, 4864, false, false);
-    fused(h, HY_I4, 1, 8960, 1536, true, true);
+    // How blocks share out quantised weights for one row comes from the shape: those of models.
+    static const hy_dtype bits[] = {HY_I8, HY_I4};
+    for (int q = 0; q < 2; q++) {
+      fused(h, bits[q], 1, 1152, 896, true, false);
+      fused(h, bits[q], 1, 896, 896, false, false);
+      fused(h, bits[q], 1, 4864, 896, true, true);
+      fused(h, bits[q], 1, 896, 4864, false, false);
+      fused(h, bits[q], 1, 8960, 1536, true, true);
+      fused(h, bits[q], 1, 1536, 8960, false, false);
+    }
     static const int64_t few[] = {1, 2, 3, 4, 5};
     for (int r = 0; r < 5; r++) {
       fused(h, h, few[r], 72, 896, true, false);

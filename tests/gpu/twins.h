@@ -88,7 +88,9 @@ static double get(const void* at, hy_dtype dtype, int64_t i) {
       memcpy(&h, (const uint16_t*)at + i, 2);
       return (double)h;
     }
+    case HY_I8: return ((const int8_t*)at)[i];
     case HY_I32: return ((const int32_t*)at)[i];
+    case HY_I64: return (double)((const int64_t*)at)[i];
     default: return ((const uint8_t*)at)[i];
   }
 }

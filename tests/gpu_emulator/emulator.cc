@@ -570,8 +570,9 @@ API nvrtcCompileProgram(void* handle, int n, const char* const* options) {
   int failed = system(preprocess.c_str());
   std::string plain = read_file(text);
   write_file(text, plain + "\n" + entries_of(plain));
+  // Shared memory of a template is a unique symbol, which kernels of other types would have too.
   std::string compile =
-      "g++ -std=c++17 -O1 -w -fPIC -shared -fno-strict-aliasing -ffp-contract=off -o " + library +
+      "g++ -std=c++17 -O1 -w -fPIC -shared -fno-gnu-unique -fno-strict-aliasing -ffp-contract=off -o " + library +
       " " + text + " " + own.dli_fname + log;
   if (!failed) failed = system(compile.c_str());
   p->log = read_file(folder + "/log");

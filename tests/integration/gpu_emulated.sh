@@ -17,6 +17,7 @@ echo "$# ops pass on the emulated GPU"
 # Shapes that conformance's small ones do not reach.
 shapes=$(dirname "$halyard")/matrix_shapes
 for fused in "i8 m=1" "i4 m=2"; do quietly "$shapes" --only "fused_linear bf16 $fused"; done
+for type in bf16 f32 i8; do quietly "$(dirname "$halyard")/reduce_shapes" --only " $type "; done
 # Products by cuBLASLt, and by our own kernels where it has no algorithm.
 multiplies all "$products" --f64
 for algorithms in none unfit; do multiplies none CUBLASLT_TEST_ALGORITHMS=$algorithms "$products" --backend cublaslt --f64; done

@@ -8,8 +8,7 @@
 HY__RULE(silu_mul, 0) {
   hy_array *a = g_in(g, 0), *b = g_in(g, 1);
   if (g_wants(g, 1)) g_give(g, 1, g_mul(g, g->dy, g_unary(g, HY_OP_silu, a)));
-  if (g_wants(g, 0))
-    g_give(g, 0, g_binary(g, HY_OP_silu_backward, g_mul(g, g->dy, b), a));
+  if (g_wants(g, 0)) g_give(g, 0, g_binary(g, HY_OP_silu_backward, g_mul(g, g->dy, b), a));
 }
 
 static hy_status record(hy_tape* tape, hy_array* out, hy_array* const* inputs) {

@@ -340,18 +340,32 @@ struct add_op {
     return a + b;
   }
 };
-// NaN wins.
+// NaN wins; which zero does is open. PTX has that for f32 in one instruction.
 struct max_op {
   template <class M>
   static __device__ __forceinline__ M of(M a, M b) {
     return a != a || a > b ? a : b;
   }
+#if HY_PTX && __CUDA_ARCH__ >= 800
+  static __device__ __forceinline__ f32 of(f32 a, f32 b) {
+    f32 most;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
+    return most;
+  }
+#endif
 };
 struct min_op {
   template <class M>
   static __device__ __forceinline__ M of(M a, M b) {
     return a != a || a < b ? a : b;
   }
+#if HY_PTX && __CUDA_ARCH__ >= 800
+  static __device__ __forceinline__ f32 of(f32 a, f32 b) {
+    f32 least;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(least) : "f"(a), "f"(b));
+    return least;
+  }
+#endif
 };
 
 // Over the lanes of a warp; every lane gets the result.

@@ -39,4 +39,15 @@ DEVICE vec<u32, 4> load_once(const void* at) {
 #endif
 }
 
+DEVICE void load_once(const void* at, vec<u32, 4>* to) { *to = load_once(at); }
+DEVICE void load_once(const void* at, vec<u32, 2>* to) {
+#if HY_PTX
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+               : "=r"(to->at[0]), "=r"(to->at[1])
+               : "l"(at));
+#else
+  *to = *(const vec<u32, 2>*)at;
+#endif
+}
+
 #endif  // HALYARD_BACKENDS_GPU_KERNELS_DEPENDENT_CUH_

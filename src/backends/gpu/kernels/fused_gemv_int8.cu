@@ -1,9 +1,7 @@
 // fused_linear of an int8 weight of very many rows (a language model's head) for one row of x, by
 // dp4a.
 //
-// x becomes fixed-point numbers of 16 bits, as two bytes each, that share a factor among the 16
-// that meet a line (16 bytes) of the weight: half a dp4a for a weight, where unpacking it to floats
-// takes three instructions. A warp has the lines of UNIT rows at once, as they follow each other in
+// x becomes fixed point (see fixed_point.cuh), 16 numbers for a line (16 bytes) of the weight. A warp has the lines of UNIT rows at once, as they follow each other in
 // memory, so that all its lanes have the same number of them, and the next UNIT's on their way. A
 // lane meets the same parts of x in every unit and has them in registers.
 //
@@ -16,6 +14,7 @@
 // options: -DT=bf16 -DDEPTH=1024 -DGROUP=64 -DUNIT=2 -DNORM=0
 #include "params.h"
 #include "dependent.cuh"
+#include "fixed_point.cuh"
 
 typedef vec<u32, 4> line;
 enum {
@@ -25,58 +24,39 @@ enum {
   LINES = DEPTH / EACH,          // of a row, at least HY_WARP
   OWN = UNIT * LINES / HY_WARP,  // lines of a lane in a unit
   GROUPS = DEPTH / GROUP,        // UNIT * GROUPS is at most HY_WARP
-  MOST = 32639,                  // of a number of two signed bytes
 };
 
 // ---- x ----
 
-// What a line of the weight meets: 256 high + low, times `factor`.
+// What a line of the weight meets.
 struct fixed_line {
   line high, low;
   f32 factor;
 };
 
-DEVICE u32 low_bytes(const int (&v)[4]) {
-  u32 front = __byte_perm((u32)v[0], (u32)v[1], 0x0040);
-  u32 back = __byte_perm((u32)v[2], (u32)v[3], 0x0040);
-  return __byte_perm(front, back, 0x5410);
-}
-
 // The row's i-th 16 numbers, times the norm's. Adds to their squares (before the norm), and NaN to
-// `poison` where one is not finite, which integers cannot tell.
+// `poison` where one is not finite.
 DEVICE fixed_line read_fixed(const T* x, const T* norm, int i, f32& square, f32& poison) {
-  enum { V = 16 / sizeof(T) };
-  f32 v[EACH], most = 0;
+  f32 v[2][8];
 #pragma unroll
-  for (int at = 0; at < EACH; at += V) {
-    vec<T, V> part = *(const vec<T, V>*)(x + i * EACH + at), by;
-    if (NORM) by = *(const vec<T, V>*)(norm + i * EACH + at);
+  for (int half = 0; half < 2; half++) {
+    const int at = i * EACH + half * 8;
+    vec<T, 8> part = *(const vec<T, 8>*)(x + at), by;
+    if (NORM) by = *(const vec<T, 8>*)(norm + at);
 #pragma unroll
-    for (int e = 0; e < V; e++) {
+    for (int e = 0; e < 8; e++) {
       f32 value = to<f32>(part.at[e]);
       square += value * value;
       if (NORM) value *= to<f32>(by.at[e]);
       poison += value * 0;
-      most = fmaxf(most, fabsf(value));
-      v[at + e] = value;
+      v[half][e] = value;
     }
   }
-  fixed_line fixed;
-  const f32 scale = most > 1e-30f ? MOST / most : 0;  // less is as good as 0, and would overflow
-  fixed.factor = most / MOST;
-#pragma unroll
-  for (int w = 0; w < 4; w++) {
-    int low[4], high[4];
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      const int number = __float2int_rn(v[4 * w + e] * scale);
-      low[e] = (int)(i8)number;
-      high[e] = (number - low[e]) >> 8;
-    }
-    fixed.low.at[w] = low_bytes(low);
-    fixed.high.at[w] = low_bytes(high);
-  }
-  return fixed;
+  const f32 most = fmaxf(largest_of(v[0]), largest_of(v[1]));
+  const fixed_eight front = fix<i8>(v[0], most), back = fix<i8>(v[1], most);
+  return {{front.high.at[0], front.high.at[1], back.high.at[0], back.high.at[1]},
+          {front.low.at[0], front.low.at[1], back.low.at[0], back.low.at[1]},
+          fixed_factor<i8>(most)};
 }
 
 // ---- The weight ----
@@ -106,12 +86,7 @@ DEVICE f32 multiply(const unit& u, const fixed_line (&x)[OWN], int lane) {
   for (int r = 0; r < UNIT; r++) sum[r] = 0;
 #pragma unroll
   for (int i = 0; i < OWN; i++) {
-    int dot = 0;
-#pragma unroll
-    for (int w = 0; w < 4; w++) dot = __dp4a((int)u.w[i].at[w], (int)x[i].high.at[w], dot);
-    dot *= 256;
-#pragma unroll
-    for (int w = 0; w < 4; w++) dot = __dp4a((int)u.w[i].at[w], (int)x[i].low.at[w], dot);
+    const int dot = fixed_dot(sixteen<i8>{u.w[i]}, x[i].high, x[i].low);
     // Group of the unit: rows are whole groups.
     const int at = i * HY_WARP + lane;
     const f32 value = (f32)dot * (x[i].factor * SHFL(u.scale, at * EACH / GROUP));

@@ -77,10 +77,10 @@ KERNEL void norm_forward(const hy_gpu_norm p) {
 struct numbers {
   M at[N];
 };
-DEVICE numbers as_numbers(const V& v) {
+DEVICE numbers as_numbers(const words& w) {
   numbers n;
 #pragma unroll
-  for (int k = 0; k < N; k++) n.at[k] = to<M>(v.at[k]);
+  for (int k = 0; k < N; k++) n.at[k] = element(w, k);
   return n;
 }
 DEVICE numbers parameters(const char* p, bool wide, int i, M absent) {
@@ -97,7 +97,7 @@ DEVICE numbers parameters(const char* p, bool wide, int i, M absent) {
       for (int j = 0; j < NM; j++) n.at[k + j] = v.at[j];
     }
   } else {
-    n = as_numbers(((const V*)p)[i]);
+    n = as_numbers(load_words(p, i));
   }
   return n;
 }
@@ -107,7 +107,7 @@ struct moments {
 };
 // Of the row that the line holds; `partial` is for lines of several warps.
 template <int HELD>
-DEVICE moments moments_of(const hy_gpu_norm& p, const V (&held)[HELD], int vectors,
+DEVICE moments moments_of(const hy_gpu_norm& p, const words (&held)[HELD], int vectors,
                           M (*partial)[32]) {
   M mean = 0, rest = 0, squares = 0;
   if (p.centred) {
@@ -128,16 +128,17 @@ DEVICE moments moments_of(const hy_gpu_norm& p, const V (&held)[HELD], int vecto
 
 // Row r normalised, where of(h, i, w, b) gives the parameters of the thread's h-th vector.
 template <int HELD, class F>
-DEVICE void write_row(const hy_gpu_norm& p, i64 r, V (&held)[HELD], int vectors, const moments& m,
-                      F of) {
+DEVICE void write_row(const hy_gpu_norm& p, i64 r, const words (&held)[HELD], int vectors,
+                      const moments& m, F of) {
   V* out = (V*)((T*)p.out + r * p.columns);
   each_vector<HELD>(vectors, [&](int h, int i) {
     numbers w, b;
+    V y;
     of(h, i, w, b);
 #pragma unroll
     for (int k = 0; k < N; k++)
-      held[h].at[k] = from<T>((to<M>(held[h].at[k]) - m.mean - m.rest) * m.scale * w.at[k] + b.at[k]);
-    out[i] = held[h];
+      y.at[k] = from<T>((element(held[h], k) - m.mean - m.rest) * m.scale * w.at[k] + b.at[k]);
+    out[i] = y;
   });
   if (threadIdx.x == 0) {
     if (p.mean) ((M*)p.mean)[r] = m.mean + m.rest;
@@ -156,7 +157,7 @@ KERNEL void __launch_bounds__(1024) norm_forward_held(const hy_gpu_norm p) {
     prefetch(p.weight + threadIdx.x * (p.wide & 1 ? N * sizeof(M) : sizeof(V)));
   wait_for_previous();
   if (r >= p.rows) return;
-  V held[HELD];
+  words held[HELD];
   load_row(held, (const T*)p.x + r * p.columns, vectors);
   const moments m = moments_of(p, held, vectors, partial);
   write_row(p, r, held, vectors, m, [&](int, int i, numbers& w, numbers& b) {
@@ -171,10 +172,10 @@ KERNEL void __launch_bounds__(128, 7) norm_of_warp(const hy_gpu_norm p) {
   const int vectors = (int)(p.columns / N);
   launch_dependents();
   if (r >= p.rows) return;
-  V held[HELD], weight[HELD];
+  words held[HELD], weight[HELD];
   const bool has_weight = p.weight && !(p.wide & 1);
   load_row(held, (const T*)p.x + r * p.columns, vectors);
-  if (has_weight) load_row(weight, (const T*)p.weight, vectors);
+  if (has_weight) load_row(weight, p.weight, vectors);
   const moments m = moments_of(p, held, vectors, (M(*)[32])0);
   write_row(p, r, held, vectors, m, [&](int h, int i, numbers& w, numbers& b) {
     w = has_weight ? as_numbers(weight[h]) : parameters(p.weight, p.wide & 1, i, 1);
@@ -204,38 +205,46 @@ KERNEL void norm_backward(const hy_gpu_norm p) {
   }
 }
 
-enum { HELD_BACKWARD = 2 };  // of x and of dy each
-KERNEL void __launch_bounds__(1024) norm_backward_held(const hy_gpu_norm p) {
+// All of x, dy and the weight is under way at once, and both sums meet at one barrier. 768 threads leave
+// a thread 80 registers: six blocks of 128 on a multiprocessor.
+enum { BACKWARD_THREADS = 768 };
+KERNEL void __launch_bounds__(BACKWARD_THREADS) norm_backward_held(const hy_gpu_norm p) {
   __shared__ M partial[2][32];
   const i64 r = row_of_line();
   if (r >= p.rows) return;
   const int vectors = (int)(p.columns / N);
-  V held[HELD_BACKWARD], held_dy[HELD_BACKWARD];
-  load_row(held, (const T*)p.x + r * p.columns, vectors);
-  load_row(held_dy, (const T*)p.dy + r * p.columns, vectors);
+  words x[HELD], dy[HELD], weight[HELD];
+  const bool has_weight = p.weight && !(p.wide & 1);
+  load_row(x, (const T*)p.x + r * p.columns, vectors);
+  load_row(dy, (const T*)p.dy + r * p.columns, vectors);
+  if (has_weight) load_row(weight, p.weight, vectors);
   const M mean = p.centred ? ((const M*)p.mean)[r] : (M)0, scale = ((const M*)p.rstd)[r];
+  auto of = [&](int h, int i) {
+    return has_weight ? as_numbers(weight[h]) : parameters(p.weight, p.wide & 1, i, 1);
+  };
   M sum_g = 0, sum_gh = 0;
-  each_vector<HELD_BACKWARD>(vectors, [&](int h, int i) {
-    numbers w = parameters(p.weight, p.wide & 1, i, 1);
+  each_vector<HELD>(vectors, [&](int h, int i) {
+    const numbers w = of(h, i);
 #pragma unroll
     for (int k = 0; k < N; k++) {
-      M g = to<M>(held_dy[h].at[k]) * w.at[k];
+      M g = element(dy[h], k) * w.at[k];
       sum_g += g;
-      sum_gh += g * ((to<M>(held[h].at[k]) - mean) * scale);
+      sum_gh += g * ((element(x[h], k) - mean) * scale);
     }
   });
-  sum_g = p.centred ? row_reduce<add_op>(sum_g, partial[0]) / (M)p.columns : (M)0;
-  sum_gh = row_reduce<add_op>(sum_gh, partial[1]) / (M)p.columns;
+  row_reduce_two<add_op>(&sum_g, &sum_gh, partial);
+  sum_g = p.centred ? sum_g / (M)p.columns : (M)0;
+  sum_gh /= (M)p.columns;
   V* out = (V*)((T*)p.out + r * p.columns);
-  each_vector<HELD_BACKWARD>(vectors, [&](int h, int i) {
-    numbers w = parameters(p.weight, p.wide & 1, i, 1);
+  each_vector<HELD>(vectors, [&](int h, int i) {
+    const numbers w = of(h, i);
+    V dx;
 #pragma unroll
     for (int k = 0; k < N; k++) {
-      M g = to<M>(held_dy[h].at[k]) * w.at[k];
-      held[h].at[k] =
-          from<T>(scale * (g - sum_g - (to<M>(held[h].at[k]) - mean) * scale * sum_gh));
+      M g = element(dy[h], k) * w.at[k];
+      dx.at[k] = from<T>(scale * (g - sum_g - (element(x[h], k) - mean) * scale * sum_gh));
     }
-    out[i] = held[h];
+    out[i] = dx;
   });
 }
 

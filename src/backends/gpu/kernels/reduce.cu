@@ -2,10 +2,11 @@
 // that results repeat bit for bit.
 //
 // An output has `length` elements of x, cut into `splits` parts. run_ and block_ kernels give a part to
-// the threads of a line (rows.cuh), for elements that are one run of vectors or are adjacent: of
-// several blocks at an output, the last makes one of their results. thread_ kernels give it to a thread, for outputs that are adjacent
-// together, and columns_ kernels N such outputs: their partial results, [splits, outputs] of the type
-// of computation, meet in a second launch.
+// the threads of a line (rows.cuh), for elements that are one run of vectors or are anywhere. columns_
+// kernels give a vector of adjacent outputs to a thread, and lines_ kernels a part of it to each line of
+// a block. Where several blocks share outputs, the last of them makes the results of their parts.
+// thread_ kernels give a part to a thread, for outputs that are adjacent but no vectors: their partial
+// results, [splits, outputs] of the type of computation, meet in a second launch.
 //
 // types: f32 f64 f16 bf16 i8 i16 i32 i64 u8 b8
 
@@ -96,21 +97,21 @@ struct of_run {
   template <class Fn>
   DEVICE_MEMBER M part(const hy_gpu_reduce& r, const region& a, M centre) {
     four<Fn> f;
-    const V* x = (const V*)(a.x + a.first);
+    const T* x = a.x + a.first;
     const int whole = (int)((a.last - a.first) / N), step = (int)blockDim.x;
+    const i64 rest = a.first + (i64)whole * N + threadIdx.x;
+    if (rest < a.last) f.take(0, to<M>(a.x[rest]), centre);
     for (int i = (int)threadIdx.x; i < whole; i += AHEAD * step) {
-      V v[AHEAD];
+      words v[AHEAD];
 #pragma unroll
       for (int u = 0; u < AHEAD; u++)
-        if (i + u * step < whole) v[u] = x[i + u * step];
+        if (i + u * step < whole) v[u] = load_words(x, i + u * step);
 #pragma unroll
       for (int u = 0; u < AHEAD; u++)
         if (i + u * step < whole)
 #pragma unroll
-          for (int k = 0; k < N; k++) f.take(k % 4, to<M>(v[u].at[k]), centre);
+          for (int k = 0; k < N; k++) f.take(k % 4, element(v[u], k), centre);
     }
-    const i64 rest = a.first + (i64)whole * N + threadIdx.x;
-    if (rest < a.last) f.take(0, to<M>(a.x[rest]), centre);
     return f.all();
   }
 };
@@ -134,25 +135,32 @@ struct of_any {
   }
 };
 
+// Of a block that has left its part: whether it is the last of the `splits` that share a counter, which
+// sees what all have left.
+DEVICE bool comes_last(const hy_gpu_reduce& r, i64 counter) {
+  __shared__ u32 arrived;
+  const bool one = threadIdx.x == 0 && threadIdx.y == 0;
+  __threadfence();
+  __syncthreads();
+  if (one) arrived = atomicAdd(&r.counters[counter], 1u);
+  __syncthreads();
+  if (arrived + 1 != (u32)r.splits) return false;
+  __threadfence();
+  if (one) r.counters[counter] = 0;
+  return true;
+}
+
 // Leaves a block's part of an output; true in the block that comes last, with what all parts make.
 template <class Fn>
 DEVICE bool met_in_last(const hy_gpu_reduce& r, i64 output, M* total) {
   __shared__ M partial[32];
-  __shared__ u32 arrived;
   M* parts = (M*)r.partial + output * r.splits;
-  if (threadIdx.x == 0) {
-    parts[blockIdx.y] = *total;
-    __threadfence();
-    arrived = atomicAdd(&r.counters[output], 1u);
-  }
-  __syncthreads();
-  if (arrived + 1 != (u32)r.splits) return false;
-  __threadfence();
+  if (threadIdx.x == 0) parts[blockIdx.y] = *total;
+  if (!comes_last(r, output)) return false;
   M mine = Fn::begin();
   for (int s = (int)threadIdx.x; s < r.splits; s += (int)blockDim.x)
     mine = Fn::of(mine, ((volatile const M*)parts)[s]);
   *total = row_reduce<Fn>(mine, partial);
-  if (threadIdx.x == 0) r.counters[output] = 0;
   return true;
 }
 
@@ -184,41 +192,96 @@ DEVICE void reduce_in_thread(const hy_gpu_reduce& r) {
   }
 }
 
-// N outputs that are adjacent, a thread; ROWS_AHEAD rows of them in flight.
-enum { ROWS_AHEAD = 8 };
+// N outputs that are adjacent, of some rows: AHEAD of them in flight.
+template <class Fn, int AHEAD>
+DEVICE void add_rows(const hy_gpu_reduce& r, i64 output, const region& a, int line, int lines,
+                     M (&total)[N]) {
+  M centre[N];
+#pragma unroll
+  for (int k = 0; k < N; k++) {
+    total[k] = Fn::begin();
+    centre[k] = centre_of(r, output + k);
+  }
+  for (i64 j = a.first + line; j < a.last; j += AHEAD * lines) {
+    words v[AHEAD];
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++)
+      if (j + u * lines < a.last) v[u] = load_words(a.x + (j + u * lines) * r.stride[0], 0);
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++)
+      if (j + u * lines < a.last)
+#pragma unroll
+        for (int k = 0; k < N; k++)
+          total[k] = Fn::of(total[k], Fn::enter(element(v[u], k), centre[k]));
+  }
+}
+
 template <class Fn>
 DEVICE void reduce_columns(const hy_gpu_reduce& r) {
-  const i64 step = r.stride[0];
   GRID_STRIDE(group, r.kept.n / N) {
-    i64 out_at, output = group * N;
-    region a = region_of(r, output, blockIdx.y, &out_at);
-    M total[N], centre[N];
+    i64 out_at;
+    const region a = region_of(r, group * N, 0, &out_at);
+    M total[N];
+    add_rows<Fn, 8>(r, group * N, a, 0, 1, total);
 #pragma unroll
-    for (int k = 0; k < N; k++) {
-      total[k] = Fn::begin();
-      centre[k] = centre_of(r, output + k);
-    }
-    for (i64 j = a.first; j < a.last; j += ROWS_AHEAD) {
-      V v[ROWS_AHEAD];
-#pragma unroll
-      for (int u = 0; u < ROWS_AHEAD; u++)
-        if (j + u < a.last) v[u] = *(const V*)(a.x + (j + u) * step);
-#pragma unroll
-      for (int u = 0; u < ROWS_AHEAD; u++)
-        if (j + u < a.last)
-#pragma unroll
-          for (int k = 0; k < N; k++)
-            total[k] = Fn::of(total[k], Fn::enter(to<M>(v[u].at[k]), centre[k]));
-    }
-    if (r.splits > 1) {
-      M* parts = (M*)r.partial + blockIdx.y * r.kept.n + output;
-#pragma unroll
-      for (int k = 0; k < N; k++) parts[k] = total[k];
-    } else {
-#pragma unroll
-      for (int k = 0; k < N; k++) store_result(r, out_at + k * r.out_step, total[k]);
-    }
+    for (int k = 0; k < N; k++) store_result(r, out_at + k * r.out_step, total[k]);
   }
+}
+
+// Blocks of LINES_THREADS, of which x, at most LINE, have a vector of outputs each, and y are lines.
+enum { LINE = 16, LINES_THREADS = 256, LINES_BLOCKS = N * sizeof(M) > 64 ? 2 : 4 };
+typedef M line_parts[LINES_THREADS / HY_WARP][LINE * N];
+// What the lines have, met: output k of vector x comes to thread k * blockDim.x + x.
+template <class Fn>
+DEVICE M meet_lines(M (&total)[N], line_parts& parts) {
+  const int width = (int)blockDim.x, id = (int)(threadIdx.y * blockDim.x + threadIdx.x);
+#pragma unroll
+  for (int k = 0; k < N; k++) {
+    for (int mask = width; mask < HY_WARP; mask *= 2)
+      total[k] = Fn::of(total[k], SHFL_XOR(total[k], mask));
+    if (id % HY_WARP < width) parts[id / HY_WARP][k * width + id % HY_WARP] = total[k];
+  }
+  __syncthreads();
+  M all = Fn::begin();
+  if (id < width * N)
+#pragma unroll
+    for (int w = 0; w < LINES_THREADS / HY_WARP; w++) all = Fn::of(all, parts[w][id]);
+  return all;
+}
+
+template <class Fn>
+DEVICE void reduce_lines(const hy_gpu_reduce& r) {
+  __shared__ line_parts parts;
+  const int width = (int)blockDim.x, id = (int)(threadIdx.y * blockDim.x + threadIdx.x);
+  const i64 groups = r.kept.n / N, first = (i64)blockIdx.x * width, group = first + threadIdx.x;
+  i64 out_at;
+  M total[N];
+  // Vectors past the end have no rows.
+  region a = region_of(r, group < groups ? group * N : 0, blockIdx.y, &out_at);
+  if (group >= groups) a.last = a.first;
+  add_rows<Fn, 4>(r, group < groups ? group * N : 0, a, (int)threadIdx.y, (int)blockDim.y, total);
+  M all = meet_lines<Fn>(total, parts);
+  // What meet_lines gives this thread.
+  const int k = id / width;
+  const i64 mine = first + id % width;
+  const bool has = k < N && mine < groups;
+  if (r.splits > 1) {
+    M* left = (M*)r.partial;  // [splits, N, groups]
+    if (has) left[blockIdx.y * r.kept.n + k * groups + mine] = all;
+    if (!comes_last(r, blockIdx.x)) return;
+#pragma unroll
+    for (int i = 0; i < N; i++) total[i] = Fn::begin();
+    if (group < groups)
+#pragma unroll 4
+      for (int s = (int)threadIdx.y; s < r.splits; s += (int)blockDim.y)
+#pragma unroll
+        for (int i = 0; i < N; i++)
+          total[i] = Fn::of(total[i], ((volatile const M*)left)[s * r.kept.n + i * groups + group]);
+    all = meet_lines<Fn>(total, parts);
+  }
+  if (!has) return;
+  region_of(r, mine * N, 0, &out_at);
+  store_result(r, out_at + k * r.out_step, all);
 }
 
 // The parts [splits, outputs] of each output, by a column of threads: blocks are MEET_X by MEET_Y.
@@ -254,12 +317,19 @@ DEVICE void meet_parts(const hy_gpu_reduce& r) {
   KERNEL void meet_##name(const hy_gpu_reduce r) { meet_parts<name##_fn>(r); }
 FUNCTIONS(AS_KERNEL)
 #undef AS_KERNEL
-KERNEL void columns_sum(const hy_gpu_reduce r) { reduce_columns<sum_fn>(r); }
-KERNEL void columns_max(const hy_gpu_reduce r) { reduce_columns<max_fn>(r); }
-KERNEL void columns_min(const hy_gpu_reduce r) { reduce_columns<min_fn>(r); }
+#define AS_COLUMNS_KERNEL(name)                                                              \
+  KERNEL void columns_##name(const hy_gpu_reduce r) { reduce_columns<name##_fn>(r); }        \
+  KERNEL void __launch_bounds__(LINES_THREADS, LINES_BLOCKS)                                 \
+      lines_##name(const hy_gpu_reduce r) {                                                  \
+    reduce_lines<name##_fn>(r);                                                              \
+  }
+AS_COLUMNS_KERNEL(sum)
+AS_COLUMNS_KERNEL(max)
+AS_COLUMNS_KERNEL(min)
 #ifndef INTEGER
-KERNEL void columns_squares(const hy_gpu_reduce r) { reduce_columns<squares_fn>(r); }
+AS_COLUMNS_KERNEL(squares)
 #endif
+#undef AS_COLUMNS_KERNEL
 
 // ---- Where the greatest or least element is ----
 

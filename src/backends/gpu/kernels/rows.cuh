@@ -9,6 +9,19 @@ typedef traits<T>::math M;
 enum { N = lanes16<T>::n };
 typedef vec<T, N> V;
 
+// A vector as it came, in four registers. As V, halves would have one each, and where only elements are
+// used nvcc might load each by itself.
+typedef vec<u32, 4> words;
+DEVICE words load_words(const void* vectors, i64 i) {
+  return ((const words*)vectors)[i];
+}
+DEVICE M element(const words& w, int k) {
+  return to<M>(__builtin_bit_cast(V, w).at[k]);
+}
+DEVICE M element(const V& v, int k) {
+  return to<M>(v.at[k]);
+}
+
 // The line's row; a row past the end belongs to whole warps.
 DEVICE i64 row_of_line() {
   return (i64)blockIdx.x * blockDim.y + threadIdx.y;
@@ -24,17 +37,18 @@ DEVICE void each_vector(int vectors, F f) {
   }
 }
 
-template <int HELD>
-DEVICE void load_row(V (&held)[HELD], const T* row, int vectors) {
-  each_vector<HELD>(vectors, [&](int h, int i) { held[h] = ((const V*)row)[i]; });
+// Vectors are held as V, or as words.
+template <class A, int HELD>
+DEVICE void load_row(A (&held)[HELD], const void* row, int vectors) {
+  each_vector<HELD>(vectors, [&](int h, int i) { held[h] = ((const A*)row)[i]; });
 }
 
 // Calls f(value) for each element that the thread holds.
-template <int HELD, class F>
-DEVICE void each_held(const V (&held)[HELD], int vectors, F f) {
+template <class A, int HELD, class F>
+DEVICE void each_held(const A (&held)[HELD], int vectors, F f) {
   each_vector<HELD>(vectors, [&](int h, int) {
 #pragma unroll
-    for (int k = 0; k < N; k++) f(to<M>(held[h].at[k]));
+    for (int k = 0; k < N; k++) f(element(held[h], k));
   });
 }
 
@@ -50,6 +64,24 @@ DEVICE M row_reduce(M value, M* partial) {
   value = partial[0];
   for (int w = 1; w < warps; w++) value = Op::of(value, partial[w]);
   return value;
+}
+// Of two values at once, which meet at one barrier.
+template <class Op>
+DEVICE void row_reduce_two(M* a, M* b, M (*partial)[32]) {
+  *a = warp_reduce<Op>(*a);
+  *b = warp_reduce<Op>(*b);
+  const int warps = (int)blockDim.x / HY_WARP;
+  if (warps == 1) return;
+  if (threadIdx.x % HY_WARP == 0) {
+    partial[0][threadIdx.x / HY_WARP] = *a;
+    partial[1][threadIdx.x / HY_WARP] = *b;
+  }
+  __syncthreads();
+  *a = partial[0][0], *b = partial[1][0];
+  for (int w = 1; w < warps; w++) {
+    *a = Op::of(*a, partial[0][w]);
+    *b = Op::of(*b, partial[1][w]);
+  }
 }
 
 #endif  // HALYARD_BACKENDS_GPU_KERNELS_ROWS_CUH_

@@ -1,7 +1,7 @@
 // fused_linear: by GEMV where rows of x are few and those of the weight are whole lines of 16
-// bytes (from shared memory for one row and a weight of 4 bits, on tensor cores where the weight is
-// quantised otherwise), by skinny GEMM up to 64 rows without a norm, else by GEMV for a few rows at
-// a time, or a kernel for anything.
+// bytes (one row of x in registers or, for 4 bits, a weight from shared memory; more rows meet
+// quantised weights on tensor cores), by skinny GEMM up to 64 rows without a norm, else by GEMV for
+// a few rows at a time, or a kernel for anything.
 #include <stdio.h>
 
 #include "backends/gpu/gpu.h"
@@ -154,6 +154,58 @@ static void run_int8(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, int uni
                            hy__gpu_1d(WARPS * WARP), 0, HY__GPU_ARGS(p));
 }
 
+// How blocks share out the outputs of one row of x where lanes keep x in registers.
+typedef struct rows_shape {
+  int warps, own, blocks;  // warps of a block; outputs of one
+} rows_shape;
+
+// Numbers of x that a lane has at once.
+static int unit_numbers(hy_dtype w) {
+  return w == HY_I8 || w == HY_I4 ? 16 : 8;
+}
+
+// About as many threads as hide the latency of x; few rows a lane, whose weights are in registers.
+static rows_shape rows_shape_for(const hy__gpu_task* task, const hy_fused_linear* p, hy_dtype w) {
+  enum { MOST_WARPS = 16, MOST_ROWS = 8, NARROW = 4 };
+  int warps = (p->k / unit_numbers(w) + WARP - 1) / WARP;
+  int steps = (warps + MOST_WARPS - 1) / MOST_WARPS;
+  rows_shape s = {.warps = (warps + steps - 1) / steps};
+  int places = task->device->multiprocessors * (s.warps <= NARROW ? 2 : 1);
+  int most = MOST_ROWS / steps / (p->gated ? 2 : 1);
+  s.own = (p->n + places - 1) / places;
+  if (s.own > most) s.own = most > 0 ? most : 1;
+  s.blocks = (p->n + s.own - 1) / s.own;
+  return s;
+}
+
+// All lines of the weight are under way at once, as far as registers reach. Short rows of a
+// quantised weight without a norm have too few numbers to be worth fixed point; gated halves are
+// too many.
+static bool takes_rows(const hy__gpu_task* task, const hy_fused_linear* p, hy_dtype x, hy_dtype w) {
+  enum { LONG = 4 * WARP, REGISTERS = 65536, OF_THREAD = 96 };
+  int numbers = unit_numbers(w);
+  if (p->m != 1 || (x != HY_BF16 && x != HY_F16) || p->k % numbers != 0 || !hy__gpu_mma_sync(task))
+    return false;
+  if (w == x ? p->gated
+             : p->group % numbers != 0 || p->group * p->groups != p->k ||
+                   (!p->norm && p->k / numbers < LONG))
+    return false;
+  rows_shape s = rows_shape_for(task, p, w);
+  return s.blocks <= REGISTERS / (s.warps * WARP * OF_THREAD) * task->device->multiprocessors;
+}
+
+static void run_rows(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype w) {
+  rows_shape s = rows_shape_for(task, p, w);
+  char options[160];
+  snprintf(options, sizeof options,
+           "-DT=%s -DW=%s -DDEPTH=%d -DGROUP=%d -DNORM=%d -DGATED=%d -DWARPS=%d -DOWN=%d",
+           hy__gpu_type_name(x), hy__gpu_type_name(w), p->k, w == x ? 1 : p->group, p->norm != NULL,
+           p->gated, s.warps, s.own);
+  hy__gpu_launch_dependent(
+      task, hy__gpu_kernel(task, "fused_gemv_rows", "fused_gemv_rows", options),
+      hy__gpu_1d((unsigned)s.blocks), hy__gpu_1d((unsigned)(s.warps * WARP)), 0, HY__GPU_ARGS(p));
+}
+
 // How blocks share out the outputs of one row of x where shared memory holds all of a 4-bit weight.
 typedef struct sharing {
   int warps, own, split;  // own: outputs of a warp, or with split of a block
@@ -218,6 +270,8 @@ static void run_few(hy__gpu_task* task, hy_fused_linear* p, hy_dtype x, hy_dtype
   int unit = unit_of(task, p, x, w);
   if (unit > 0)
     run_int8(task, p, x, unit);
+  else if (takes_rows(task, p, x, w))
+    run_rows(task, p, x, w);
   else if (takes_shared(task, p, x, w))
     run_shared(task, p, x);
   else if (takes_mma(task, p, x, w))

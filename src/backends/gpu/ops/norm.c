@@ -44,7 +44,7 @@ static void launch_rows(hy__gpu_task* task, const char* entry, hy_gpu_norm* p, h
                  hy__gpu_1d(threads), 0, HY__GPU_ARGS(p));
 }
 
-enum { HELD = 4, HELD_BACKWARD = 2 };  // as in norm.cu
+enum { HELD = 4, BACKWARD_THREADS = 768 };  // as in norm.cu
 
 // A warp for each row of a forward, where rows are short and enough to fill the device.
 static bool launch_warps(hy__gpu_task* task, hy_gpu_norm* p, hy_dtype dtype) {
@@ -61,14 +61,16 @@ static bool launch_warps(hy__gpu_task* task, hy_gpu_norm* p, hy_dtype dtype) {
 
 // In registers where the row and its parameters allow it. Those of a decoding step heed
 // dependent.cuh, so that the product behind them has its weights under way.
-static void launch(hy__gpu_task* task, const char* entry, const char* held_entry, int held,
-                   hy_gpu_norm* p, hy_dtype dtype) {
+static void launch(hy__gpu_task* task, const char* entry, const char* held_entry, hy_gpu_norm* p,
+                   hy_dtype dtype) {
   enum { STEP_ROWS = 64 };
+  const unsigned most = p->dy ? BACKWARD_THREADS : 1024;
   hy__gpu_lines lines;
   decide_vectors(p, dtype);
   bool lines_up = p->vectors && (((uintptr_t)p->weight | (uintptr_t)p->bias) & 15) == 0;
   if (lines_up && launch_warps(task, p, dtype)) return;
-  if (!lines_up || !hy__gpu_hold_rows(task, p->rows, p->columns / vector_of(dtype), held, &lines)) {
+  if (!lines_up || !hy__gpu_hold_rows(task, p->rows, p->columns / vector_of(dtype), HELD, &lines) ||
+      lines.block.x > most) {
     launch_rows(task, entry, p, dtype);
     return;
   }
@@ -96,7 +98,7 @@ hy_support hy__gpu_norm(hy__gpu_task* task, const hy_call* call) {
   if (hy__gpu_present(rstd)) rstd_out = hy__gpu_out_begin(task, rstd);
   p.mean = mean_out.data;
   p.rstd = rstd_out.data;
-  launch(task, "norm_forward", "norm_forward_held", HELD, &p, x.dtype);
+  launch(task, "norm_forward", "norm_forward_held", &p, x.dtype);
   hy__gpu_out_end(task, &call->out[0], &out);
   if (p.mean) hy__gpu_out_end(task, mean, &mean_out);
   if (p.rstd) hy__gpu_out_end(task, rstd, &rstd_out);
@@ -130,7 +132,7 @@ hy_support hy__gpu_norm_backward(hy__gpu_task* task, const hy_call* call) {
   if (hy__gpu_present(&call->out[0]) && p.rows * p.columns > 0) {
     hy_tensor dx = hy__gpu_out_begin(task, &call->out[0]);
     p.out = dx.data;
-    launch(task, "norm_backward", "norm_backward_held", HELD_BACKWARD, &p, x.dtype);
+    launch(task, "norm_backward", "norm_backward_held", &p, x.dtype);
     hy__gpu_out_end(task, &call->out[0], &dx);
   }
   bool has_weight = hy__gpu_present(dweight), has_bias = hy__gpu_present(dbias);

@@ -41,10 +41,11 @@ static hy_gpu_reduce plan(const hy_tensor* x, uint32_t mask) {
   return r;
 }
 
-// How a plan is launched: lines of threads or threads for outputs, and in how many parts; by
-// vectors where the kernels can.
+// How a plan is launched: by kernels of which family (reduce.cu), and whether their parts meet in a
+// second launch.
 typedef struct cut {
-  bool by_thread, columns;
+  const char* how;
+  bool meets;
   hy__gpu_dim3 grid, block;
 } cut;
 
@@ -79,6 +80,27 @@ static void split(hy_gpu_reduce* r, int64_t splits, int64_t unit) {
   r->splits = r->length > 0 ? (r->length + r->part - 1) / r->part : 1;
 }
 
+// Vectors of adjacent outputs: a thread each where that fills the device or rows are few; else in
+// parts, for the lines of as many blocks as a device has at once.
+static cut cut_columns(const hy__gpu_task* task, hy_gpu_reduce* r, int64_t vectors) {
+  enum { LINE = 16, LINES_THREADS = 256 };  // as in reduce.cu
+  enum { AT_ONCE = 4, LINE_ROWS = 4 };      // blocks of a multiprocessor; rows of a line, at least
+  int64_t multiprocessors = task->device->multiprocessors;
+  split(r, 1, 1);
+  if (r->length < 64 || vectors >= multiprocessors * 256)
+    return (cut){.how = "columns",
+                 .grid = hy__gpu_1d(hy__gpu_blocks(task, vectors, 64, 1)),
+                 .block = hy__gpu_1d(64)};
+  int64_t width = 1;
+  while (width < LINE && width < vectors) width *= 2;
+  int64_t lines = LINES_THREADS / width, blocks = (vectors + width - 1) / width;
+  int64_t most = clamp(r->length / (lines * LINE_ROWS), 1, 4096);
+  split(r, clamp(multiprocessors * AT_ONCE / blocks, 1, most), 1);
+  return (cut){.how = "lines",
+               .grid = {(unsigned)blocks, (unsigned)r->splits, 1},
+               .block = {(unsigned)width, (unsigned)lines, 1}};
+}
+
 static cut cut_work(const hy__gpu_task* task, hy_gpu_reduce* r, bool vectors, bool columns) {
   enum { SHORT_BLOCK = 128 };        // threads of a block that has several outputs
   enum { MANY = 16, FEW_EACH = 4 };  // outputs of a multiprocessor; vectors of a thread
@@ -88,32 +110,30 @@ static cut cut_work(const hy__gpu_task* task, hy_gpu_reduce* r, bool vectors, bo
   int last = kept->ndim - 1;
   bool outputs_close =
       kept->stride[1][last] == 1 && kept->shape[last] >= 32 && r->stride[r->ndim - 1] != 1;
-  cut c = {.by_thread = r->length <= 32 || outputs_close};
-  if (c.by_thread) {
-    c.columns = outputs_close && columns && has_columns(r, n);
-    r->out_step = kept->stride[0][last];
-    int64_t threads = c.columns ? outputs / n : outputs;
-    split(r, clamp(wanted / (c.columns ? 2 : 1) / threads, 1, clamp(r->length / 32, 1, 4096)), 1);
-    c.block = hy__gpu_1d(c.columns ? 64 : 128);
-    c.grid =
-        (hy__gpu_dim3){hy__gpu_blocks(task, threads, (int)c.block.x, 1), (unsigned)r->splits, 1};
-    return c;
+  r->out_step = kept->stride[0][last];
+  if (outputs_close && columns && has_columns(r, n)) return cut_columns(task, r, outputs / n);
+  if (outputs_close || r->length <= 32) {
+    split(r, clamp(wanted / outputs, 1, clamp(r->length / 32, 1, 4096)), 1);
+    return (cut){.how = "thread",
+                 .meets = r->splits > 1,
+                 .grid = {hy__gpu_blocks(task, outputs, 128, 1), (unsigned)r->splits, 1},
+                 .block = hy__gpu_1d(128)};
   }
   // Several vectors a thread: few threads to a row, so that rows need not wait for one another. Of
-  // many rows a warp is enough, which waits for no other.
+  // many rows a thread has as many as it has in flight.
   r->vectors = vectors && has_runs(r, n);
   bool many = outputs >= MANY * (int64_t)task->device->multiprocessors;
-  int64_t each = r->vectors ? (many ? 4 * FEW_EACH : FEW_EACH) * n : 8;
+  int64_t each = r->vectors ? (many ? 2 * FEW_EACH : FEW_EACH) * n : 8;
   int64_t threads = task->device->warp_size;
   int64_t warp = threads;
   while (threads < 256 && threads * each < r->length) threads *= 2;
   split(r, clamp(wanted / threads / outputs, 1, clamp(r->length / (threads * 2 * each), 1, 4096)),
         r->vectors ? n : 1);
   int64_t at_once = vectors && threads == warp && r->splits == 1 ? SHORT_BLOCK / warp : 1;
-  c.block = (hy__gpu_dim3){(unsigned)threads, (unsigned)at_once, 1};
   int64_t blocks = clamp((outputs + at_once - 1) / at_once, 1, INT32_MAX);
-  c.grid = (hy__gpu_dim3){(unsigned)blocks, (unsigned)r->splits, 1};
-  return c;
+  return (cut){.how = r->vectors ? "run" : "block",
+               .grid = {(unsigned)blocks, (unsigned)r->splits, 1},
+               .block = {(unsigned)threads, (unsigned)at_once, 1}};
 }
 
 static bool has_columns_kernel(const char* function) {
@@ -145,11 +165,10 @@ void hy__gpu_reduce(hy__gpu_task* task, const char* function, const hy_tensor* x
   if (r.splits > 1) {
     size_t bytes = (size_t)(r.kept.n * r.splits) * hy_dtype_size(math_of(x->dtype));
     r.partial = (char*)(uintptr_t)hy__gpu_workspace(task, bytes);
-    if (!c.by_thread) r.counters = (unsigned*)(uintptr_t)hy__gpu_counters(task);
+    if (!c.meets) r.counters = (unsigned*)(uintptr_t)hy__gpu_counters(task);
   }
-  const char* how = c.columns ? "columns" : c.by_thread ? "thread" : r.vectors ? "run" : "block";
-  launch(task, &r, c.grid, c.block, how, function, x->dtype);
-  if (r.splits > 1 && c.by_thread)
+  launch(task, &r, c.grid, c.block, c.how, function, x->dtype);
+  if (c.meets)
     launch(task, &r, hy__gpu_1d(hy__gpu_blocks(task, r.kept.n * MEET_Y, MEET_X * MEET_Y, 1)),
            (hy__gpu_dim3){MEET_X, MEET_Y, 1}, "meet", function, x->dtype);
 }
@@ -211,13 +230,14 @@ hy_support hy__gpu_extremum(hy__gpu_task* task, const hy_call* call) {
   if (r.kept.n == 0) return HY_SUPPORT_YES;
   cut c = cut_work(task, &r, false, false);
   const char* option = hy__gpu_option(x->dtype);
+  bool thread = strcmp(c.how, "thread") == 0;
   if (r.splits > 1) {
     size_t parts = (size_t)(r.kept.n * r.splits);
     r.partial = (char*)(uintptr_t)hy__gpu_workspace(task, parts * sizeof(int64_t));
     r.partial_at = (long long*)(uintptr_t)hy__gpu_workspace(task, parts * sizeof(int64_t));
   }
   hy__gpu_launch(task,
-                 hy__gpu_kernel(task, "reduce", c.by_thread ? "thread_best" : "block_best", option),
+                 hy__gpu_kernel(task, "reduce", thread ? "thread_best" : "block_best", option),
                  c.grid, c.block, 0, HY__GPU_ARGS(&r, &greatest));
   if (r.splits > 1)
     hy__gpu_launch(task, hy__gpu_kernel(task, "reduce", "finish_splits", option),
