@@ -2,8 +2,7 @@
 // keeps a ring of STAGES filled by the copy engine; the others, the consumers, multiply ROWS of a
 // tile's rows by BN columns each, and hand a stage back as soon as the products that read it are
 // done. A block goes through tiles until there are none: while one tile is stored, by the copy
-// engine too, the next is being loaded. f32 accumulators and epilogue. A block of one consumer
-// takes half of a multiprocessor, so that blocks of the next kernel get ready beside it.
+// engine too, the next is being loaded. f32 accumulators and epilogue.
 //
 // With TURNS (ping-pong) each of two consumers has every other tile of the block to itself: it
 // multiplies while the other stores, and lets the other go on once its last products are under way.
@@ -26,26 +25,24 @@
 // order of the parts: the same bits every time.
 //
 // Options: T (f16, bf16), A_K and B_K (1 where the operand's neighbours in memory are along k),
-// CONSUMERS (1, 2), ROWS (64, 128), BN (a multiple of 8 that wgmma_wide knows; of 64 where B_K is
-// 0), TURNS, STAGES, CM and CN, or SPLITS.
+// ROWS (64, 128), BN (a multiple of 8 that wgmma_wide knows; of 64 where B_K is 0), TURNS, STAGES,
+// CM and CN, or SPLITS.
 //
 // needs: mma.sync
-// options: -DT=bf16 -DA_K=1 -DB_K=1 -DCONSUMERS=2 -DROWS=64 -DBN=256 -DTURNS=0 -DSTAGES=4 -DCM=2 -DCN=1 -DSPLITS=1
-// options: -DT=bf16 -DA_K=1 -DB_K=0 -DCONSUMERS=2 -DROWS=64 -DBN=256 -DTURNS=0 -DSTAGES=4 -DCM=2 -DCN=1 -DSPLITS=1
-// options: -DT=f16 -DA_K=1 -DB_K=1 -DCONSUMERS=2 -DROWS=64 -DBN=192 -DTURNS=0 -DSTAGES=4 -DCM=1 -DCN=1 -DSPLITS=1
-// options: -DT=f16 -DA_K=1 -DB_K=0 -DCONSUMERS=2 -DROWS=64 -DBN=128 -DTURNS=0 -DSTAGES=6 -DCM=1 -DCN=1 -DSPLITS=1
-// options: -DT=bf16 -DA_K=0 -DB_K=0 -DCONSUMERS=2 -DROWS=64 -DBN=256 -DTURNS=0 -DSTAGES=4 -DCM=1 -DCN=1 -DSPLITS=1
-// options: -DT=f16 -DA_K=0 -DB_K=1 -DCONSUMERS=2 -DROWS=64 -DBN=192 -DTURNS=0 -DSTAGES=4 -DCM=1 -DCN=1 -DSPLITS=1
-// options: -DT=bf16 -DA_K=1 -DB_K=1 -DCONSUMERS=2 -DROWS=64 -DBN=128 -DTURNS=0 -DSTAGES=6 -DCM=1 -DCN=1 -DSPLITS=4
-// options: -DT=bf16 -DA_K=1 -DB_K=1 -DCONSUMERS=2 -DROWS=64 -DBN=224 -DTURNS=0 -DSTAGES=4 -DCM=1 -DCN=1 -DSPLITS=2
-// options: -DT=bf16 -DA_K=1 -DB_K=1 -DCONSUMERS=2 -DROWS=64 -DBN=144 -DTURNS=0 -DSTAGES=5 -DCM=1 -DCN=1 -DSPLITS=1
-// options: -DT=f16 -DA_K=1 -DB_K=1 -DCONSUMERS=2 -DROWS=64 -DBN=112 -DTURNS=0 -DSTAGES=6 -DCM=1 -DCN=1 -DSPLITS=3
-// options: -DT=bf16 -DA_K=1 -DB_K=1 -DCONSUMERS=2 -DROWS=128 -DBN=152 -DTURNS=1 -DSTAGES=5 -DCM=1 -DCN=1 -DSPLITS=1
-// options: -DT=f16 -DA_K=0 -DB_K=1 -DCONSUMERS=2 -DROWS=128 -DBN=144 -DTURNS=1 -DSTAGES=5 -DCM=1 -DCN=1 -DSPLITS=1
-// options: -DT=bf16 -DA_K=1 -DB_K=1 -DCONSUMERS=2 -DROWS=64 -DBN=128 -DTURNS=1 -DSTAGES=8 -DCM=2 -DCN=1 -DSPLITS=1
-// options: -DT=f16 -DA_K=0 -DB_K=0 -DCONSUMERS=2 -DROWS=64 -DBN=128 -DTURNS=1 -DSTAGES=8 -DCM=2 -DCN=1 -DSPLITS=1
-// options: -DT=bf16 -DA_K=1 -DB_K=1 -DCONSUMERS=1 -DROWS=64 -DBN=64 -DTURNS=0 -DSTAGES=6 -DCM=2 -DCN=2 -DSPLITS=1
-// options: -DT=f16 -DA_K=1 -DB_K=1 -DCONSUMERS=1 -DROWS=64 -DBN=72 -DTURNS=0 -DSTAGES=6 -DCM=1 -DCN=2 -DSPLITS=1
+// options: -DT=bf16 -DA_K=1 -DB_K=1 -DROWS=64 -DBN=256 -DTURNS=0 -DSTAGES=4 -DCM=1 -DCN=1 -DSPLITS=1
+// options: -DT=bf16 -DA_K=1 -DB_K=0 -DROWS=64 -DBN=256 -DTURNS=0 -DSTAGES=4 -DCM=1 -DCN=1 -DSPLITS=1
+// options: -DT=f16 -DA_K=1 -DB_K=1 -DROWS=64 -DBN=192 -DTURNS=0 -DSTAGES=4 -DCM=1 -DCN=1 -DSPLITS=1
+// options: -DT=f16 -DA_K=1 -DB_K=0 -DROWS=64 -DBN=128 -DTURNS=0 -DSTAGES=6 -DCM=1 -DCN=1 -DSPLITS=1
+// options: -DT=bf16 -DA_K=0 -DB_K=0 -DROWS=64 -DBN=256 -DTURNS=0 -DSTAGES=4 -DCM=1 -DCN=1 -DSPLITS=1
+// options: -DT=f16 -DA_K=0 -DB_K=1 -DROWS=64 -DBN=192 -DTURNS=0 -DSTAGES=4 -DCM=1 -DCN=1 -DSPLITS=1
+// options: -DT=bf16 -DA_K=1 -DB_K=1 -DROWS=64 -DBN=128 -DTURNS=0 -DSTAGES=6 -DCM=1 -DCN=1 -DSPLITS=4
+// options: -DT=bf16 -DA_K=1 -DB_K=1 -DROWS=64 -DBN=224 -DTURNS=0 -DSTAGES=4 -DCM=1 -DCN=1 -DSPLITS=2
+// options: -DT=bf16 -DA_K=1 -DB_K=1 -DROWS=64 -DBN=144 -DTURNS=0 -DSTAGES=5 -DCM=1 -DCN=1 -DSPLITS=1
+// options: -DT=f16 -DA_K=1 -DB_K=1 -DROWS=64 -DBN=112 -DTURNS=0 -DSTAGES=6 -DCM=1 -DCN=1 -DSPLITS=3
+// options: -DT=bf16 -DA_K=1 -DB_K=1 -DROWS=128 -DBN=152 -DTURNS=1 -DSTAGES=5 -DCM=1 -DCN=1 -DSPLITS=1
+// options: -DT=f16 -DA_K=0 -DB_K=1 -DROWS=128 -DBN=144 -DTURNS=1 -DSTAGES=5 -DCM=1 -DCN=1 -DSPLITS=1
+// options: -DT=bf16 -DA_K=1 -DB_K=1 -DROWS=64 -DBN=128 -DTURNS=1 -DSTAGES=8 -DCM=2 -DCN=1 -DSPLITS=1
+// options: -DT=f16 -DA_K=0 -DB_K=0 -DROWS=64 -DBN=128 -DTURNS=1 -DSTAGES=8 -DCM=2 -DCN=1 -DSPLITS=1
 #include "params.h"
 #include "dependent.cuh"
 #include "hopper.cuh"
@@ -53,6 +50,7 @@
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // other targets have none of these instructions
 
 #define BK 64
+#define CONSUMERS 2
 #define PER_TILE (TURNS ? 1 : CONSUMERS)
 #define HALVES (ROWS / 64)  // of a consumer, as many as products side by side
 #define BM (ROWS * PER_TILE)
@@ -67,19 +65,17 @@
 #define WHOLE_BOXES (BN / 64)
 #define TAIL (BN % 64)  // columns of the last box, where it is less than whole
 #define BOXES (WHOLE_BOXES + (TAIL > 0))
-// Of what the host gives, all or half, at least so much lies from a multiple of 1024 on.
-#define SHARED ((CONSUMERS == 1 ? 111 : 225) * 1024)
+#define SHARED (225 * 1024)  // the host gives it all: at least so much from a multiple of 1024 on
 #define ALL_OUTS ((SHARED - STAGES * STAGE_BYTES) / (CONSUMERS * 4 * OUT_BOX))
 #define OUTS (ALL_OUTS < HALVES * BOXES ? ALL_OUTS : HALVES * BOXES)  // boxes of a warp
 
-// Registers of a thread: a multiprocessor has 65536, by wholes of 8 for each of 128 threads.
+// Registers of a thread: the block has 65536, by wholes of 8 for each of 128 threads.
 #define MANY (HALVES * BN / 2 > 144)
-#define CONSUMER_REGISTERS (CONSUMERS == 1 ? 200 : MANY ? 232 : 224)
-#define PRODUCER_REGISTERS (CONSUMERS == 2 && MANY ? 40 : 56)
+#define CONSUMER_REGISTERS (MANY ? 232 : 224)
+#define PRODUCER_REGISTERS (MANY ? 40 : 56)
 
 static_assert(OUTS >= 1, "the ring leaves no room for what is stored");
 static_assert(SPLITS == 1 || (SHARERS == 1 && !TURNS), "blocks share tiles, take turns or split k");
-static_assert(!TURNS || CONSUMERS == 2, "two consumers take turns");
 static_assert(SPLITS == 1 || BM * BN * 4 <= STAGES * STAGE_BYTES, "sums lie in the ring");
 static_assert(BM / CN % 8 == 0 && BN / CM % 8 == 0, "8 rows are swizzled together");
 static_assert(A_K || BM / CN % 64 == 0, "boxes along rows are of 64");
@@ -384,7 +380,7 @@ DEVICE void consume(ring r, const hy_gemm& g, epilogue e, int consumer) {
   tensor_store_wait<0>();
 }
 
-KERNEL void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, CONSUMERS == 1 ? 2 : 1)
+KERNEL void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
     gemm_wgmma(const __grid_constant__ tensor_map a, const __grid_constant__ tensor_map b,
                const __grid_constant__ tensor_map out, const __grid_constant__ tensor_map tail,
                int out_mapped, hy_gemm g) {

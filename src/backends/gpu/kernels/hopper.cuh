@@ -227,7 +227,6 @@ DEVICE u64 tile_descriptor(const void* tile, int box) {
 #define WGMMA_50 WGMMA_TEN() WGMMA_TEN(1) WGMMA_TEN(2) WGMMA_TEN(3) WGMMA_TEN(4)
 #define WGMMA_100 WGMMA_50 WGMMA_TEN(5) WGMMA_TEN(6) WGMMA_TEN(7) WGMMA_TEN(8) WGMMA_TEN(9)
 #define WGMMA_32 "{" WGMMA_TEN() WGMMA_TEN(1) WGMMA_TEN(2) "%30, %31}"
-#define WGMMA_36 "{" WGMMA_TEN() WGMMA_TEN(1) WGMMA_TEN(2) "%30, %31, %32, %33, %34, %35}"
 #define WGMMA_56 "{" WGMMA_50 "%50, %51, %52, %53, %54, %55}"
 #define WGMMA_64 "{" WGMMA_50 WGMMA_TEN(5) "%60, %61, %62, %63}"
 #define WGMMA_72 "{" WGMMA_50 WGMMA_TEN(5) WGMMA_TEN(6) "%70, %71}"
@@ -279,10 +278,6 @@ WGMMA(f16)
                  : "l"(a), "l"(b), "r"(add), "n"(a_rows), "n"(b_rows));                       \
   }
 #define WGMMA_WIDER(type)                                                                    \
-  WGMMA_WIDE(type, 64, WGMMA_32, "%32", "%33", "%34", "%35", "%36", WGMMA_8(d, 0),           \
-             WGMMA_8(d, 8), WGMMA_8(d, 16), WGMMA_8(d, 24))                                  \
-  WGMMA_WIDE(type, 72, WGMMA_36, "%36", "%37", "%38", "%39", "%40", WGMMA_8(d, 0),           \
-             WGMMA_8(d, 8), WGMMA_8(d, 16), WGMMA_8(d, 24), WGMMA_4(d, 32))                  \
   WGMMA_WIDE(type, 112, WGMMA_56, "%56", "%57", "%58", "%59", "%60", WGMMA_40(d, 0),         \
              WGMMA_8(d, 40), WGMMA_8(d, 48))                                                 \
   WGMMA_WIDE(type, 144, WGMMA_72, "%72", "%73", "%74", "%75", "%76", WGMMA_40(d, 0),         \
