@@ -127,6 +127,33 @@ static void dequantises_alike(void** state) {
   }
 }
 
+// The op, into rows with gaps and columns of every step.
+static void dequantised_rows_agree(void** state) {
+  (void)state;
+  static const hy_dtype types[] = {HY_I8, HY_I4, HY_F8E4M3, HY_F8E5M2};
+  static const hy_dtype to[] = {HY_F32, HY_BF16, HY_F16};
+  static const int64_t sizes[][3] = {{40, 896, 128}, {3, 70, 14}, {1, 2304, 32}, {30, 1344, 1344}};
+  for (int c = 0; c < 96; c++) {
+    hy_dtype type = types[c % 4], result = to[c / 4 % 3];
+    const int64_t* size = sizes[c / 12 % 4];
+    int64_t m = size[0], k = size[1], groups = k / size[2];
+    for (int64_t i = 0; i < m * k; i++)
+      weights[i] = (unsigned char)(draw() & (type == HY_I8 || type == HY_I4 ? 0xff : 0xbf));
+    fill(scales, HY_F32, m * groups);
+    hy_tensor in[2] = {tensor(weights, type, m, k), tensor(scales, HY_F32, m, groups)};
+    if (type == HY_I4) in[0].layout = HY_LAYOUT_PACKED_I4;
+    hy_tensor out = tensor(x_memory, result, m, k);
+    if (c >= 48) out.stride[1] = m, out.stride[0] = 1;
+    hy_call call = {.op = HY_OP_dequantize, .n_in = 2, .n_out = 1, .in = in, .out = &out};
+    call.attrs.cast.dtype = result;
+    char what[96];
+    snprintf(what, sizeof what, "%lldx%lld %s in groups of %lld to %s", (long long)m, (long long)k,
+             hy_dtype_name(type), (long long)size[2], hy_dtype_name(result));
+    tolerance limit = {unit_of(result), 0x1p-24};
+    agree(&hy__cpu_dequantize, call, limit, limit, what);
+  }
+}
+
 // Kernels that turn x into integers keep its digits whatever its size, and what is not finite.
 static void nibbles_meet_any_number(void** state) {
   (void)state;
@@ -249,6 +276,7 @@ int main(void) {
       cmocka_unit_test(quantised_weights_agree), cmocka_unit_test(a_nan_stays_in_its_row),
       cmocka_unit_test(dequantises_alike),       cmocka_unit_test(nibbles_meet_any_number),
       cmocka_unit_test(integer_products_agree),  cmocka_unit_test(quantises_alike),
+      cmocka_unit_test(dequantised_rows_agree),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
