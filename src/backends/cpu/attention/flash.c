@@ -90,19 +90,21 @@ int64_t hy__flash_values_size(const hy__sdpa* a) {
   return round_up(widest, a->gemm->mr) * hy__gemm_words(a->gemm, (int)a->keys);
 }
 
-void hy__flash_pack_keys(const hy__sdpa* a, const hy__matrix* k, int64_t columns, float* packed) {
+void hy__flash_pack_keys(const hy__sdpa* a, const hy__matrix* k, int64_t columns, int64_t first,
+                         int64_t end, float* packed) {
   const hy__gemm_kernel* gemm = a->gemm;
   int64_t words = hy__gemm_words(gemm, (int)columns);
-  for (int64_t s = 0; s < a->keys; s += gemm->mr)
-    gemm->pack_a(k, s, min_i64(gemm->mr, a->keys - s), 0, (int)columns, packed + s * words);
+  for (int64_t s = first; s < end; s += gemm->mr)
+    gemm->pack_a(k, s, min_i64(gemm->mr, end - s), 0, (int)columns, packed + s * words);
 }
 
-void hy__flash_pack_values(const hy__sdpa* a, const hy__matrix* v, int64_t columns, float* packed) {
+void hy__flash_pack_values(const hy__sdpa* a, const hy__matrix* v, int64_t columns, int64_t first,
+                           int64_t end, float* packed) {
   const hy__gemm_kernel* gemm = a->gemm;
   hy__matrix across = {v->data, v->dtype, v->column, v->row};
   int64_t lines = round_up(columns, gemm->mr);
-  for (int64_t s = 0; s < a->keys; s += a->block) {
-    int n = min_i64(a->block, a->keys - s), words = hy__gemm_words(gemm, n);
+  for (int64_t s = first; s < end; s += a->block) {
+    int n = min_i64(a->block, end - s), words = hy__gemm_words(gemm, n);
     float* to = packed + hy__gemm_words(gemm, (int)s) * lines;
     for (int64_t c = 0; c < columns; c += gemm->mr)
       gemm->pack_a(&across, c, min_i64(gemm->mr, columns - c), s, n, to + c * words);

@@ -39,10 +39,12 @@ int64_t hy__visible(const hy__sdpa* a, int64_t query);
 // Words that the packed keys, or values, of one head take.
 int64_t hy__flash_keys_size(const hy__sdpa* a);
 int64_t hy__flash_values_size(const hy__sdpa* a);
-// Rows `keys` x `size` as the first operand of scores.
-void hy__flash_pack_keys(const hy__sdpa* a, const hy__matrix* k, int64_t columns, float* packed);
+// Rows first .. end - 1 of `keys` x `size` as the first operand of scores; `first` begins a block.
+void hy__flash_pack_keys(const hy__sdpa* a, const hy__matrix* k, int64_t columns, int64_t first,
+                         int64_t end, float* packed);
 // The same as the first operand of a sum over keys: by blocks of keys, panels of columns in each.
-void hy__flash_pack_values(const hy__sdpa* a, const hy__matrix* v, int64_t columns, float* packed);
+void hy__flash_pack_values(const hy__sdpa* a, const hy__matrix* v, int64_t columns, int64_t first,
+                           int64_t end, float* packed);
 
 // How many keys, of `keys` from first_key on, each group of queries of a panel sees at most.
 void hy__flash_visible_keys(const hy__sdpa* a, int64_t first_query, int queries, int64_t first_key,

@@ -18,18 +18,21 @@ typedef struct forward {
   float* packed;  // keys, then values, of each head from first_head on
   int64_t keys_size, values_size;
   int64_t first_head, n_heads;    // batch * kv_heads + kv head
-  int64_t panels;                 // of queries, to a head
+  int64_t panels, blocks;         // of queries and of keys, to a head
   atomic_bool failed, nonfinite;  // no memory; something that is not finite came out
 } forward;
 
-static void pack_head(void* context, int64_t i) {
+// A block of keys and values of one head: heads alone may be fewer than threads.
+static void pack_block(void* context, int64_t task) {
   const forward* f = context;
   const hy__sdpa* a = &f->a;
-  int64_t head = f->first_head + i, batch = head / a->kv_heads, kv = head % a->kv_heads;
+  int64_t i = task / f->blocks, head = f->first_head + i, first = task % f->blocks * a->block;
+  int64_t batch = head / a->kv_heads, kv = head % a->kv_heads, end = first + a->block;
   hy__matrix k = hy__head(a->k, batch, kv), v = hy__head(a->v, batch, kv);
   float* to = f->packed + i * (f->keys_size + f->values_size);
-  hy__flash_pack_keys(a, &k, a->size, to);
-  hy__flash_pack_values(a, &v, a->value_size, to + f->keys_size);
+  if (end > a->keys) end = a->keys;
+  hy__flash_pack_keys(a, &k, a->size, first, end, to);
+  hy__flash_pack_values(a, &v, a->value_size, first, end, to + f->keys_size);
 }
 
 // What a task needs: a packed panel of queries, scores of a block of keys, the sums, and for each
@@ -202,7 +205,8 @@ static bool attend_panels(forward* f) {
   int64_t panel = a->gemm->nr;
   f->keys_size = hy__flash_keys_size(a);
   f->values_size = hy__flash_values_size(a);
-  f->panels = (a->queries + panel - 1) / panel;
+  f->panels = ceil_div(a->queries, panel);
+  f->blocks = ceil_div(a->keys, a->block);
   size_t bytes = (size_t)(f->keys_size + f->values_size) * sizeof(float);
   int64_t heads = a->batches * a->kv_heads, at_once = (int64_t)(PACKED_BYTES / (bytes + 1)) + 1;
   if (at_once > heads) at_once = heads;
@@ -210,7 +214,7 @@ static bool attend_panels(forward* f) {
   if (!f->packed) return false;
   for (f->first_head = 0; f->first_head < heads; f->first_head += at_once) {
     f->n_heads = heads - f->first_head < at_once ? heads - f->first_head : at_once;
-    hy__pool_run(pack_head, f, f->n_heads);
+    hy__pool_run(pack_block, f, f->n_heads * f->blocks);
     hy__pool_run(attend, f, f->n_heads * a->group * f->panels);
   }
   return !atomic_load(&f->failed);

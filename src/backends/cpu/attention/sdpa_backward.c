@@ -232,9 +232,9 @@ static void run_head(void* context, int64_t i) {
     return;
   }
   hy__matrix k = hy__head(a->k, batch, head / a->group), v = hy__head(a->v, batch, head / a->group);
-  hy__flash_pack_keys(a, &k, a->size, w.keys);
-  hy__flash_pack_keys(a, &v, a->value_size, w.values);
-  hy__flash_pack_values(a, &k, a->size, w.keys_across);
+  hy__flash_pack_keys(a, &k, a->size, 0, a->keys, w.keys);
+  hy__flash_pack_keys(a, &v, a->value_size, 0, a->keys, w.values);
+  hy__flash_pack_values(a, &k, a->size, 0, a->keys, w.keys_across);
   for (int64_t first = 0; first < a->queries; first += w.most)
     run_block(b, &w, batch, head, first, (int)min_i64(w.most, a->queries - first), sums);
 }
