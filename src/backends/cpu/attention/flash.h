@@ -14,7 +14,7 @@ enum { HY__MAX_KEYS = 512 };  // of a block, whatever the kernel
 // The sizes of a call and where its heads are.
 typedef struct hy__sdpa {
   const hy__cpu_kernels* kernels;
-  const hy__gemm_kernel* gemm;  // of scores and sums: bf16 dot products where they pay, or f32
+  const hy__gemm_kernel* gemm;  // of scores and sums: bf16 where it pays, or f32
   int block;                    // keys whose scores are held at once: few enough for the L1 cache
   const hy_tensor *q, *k, *v;
   hy_tensor mask;  // expanded to [..., heads, queries, keys]; dtype HY_NONE where there is none
@@ -24,8 +24,9 @@ typedef struct hy__sdpa {
   float softmax_scale;  // of scores in bf16: the scale, or 1 where it comes before the mask
 } hy__sdpa;
 
-void hy__sdpa_describe(const hy__cpu_kernels* kernels, const hy_call* call, int first, int mask_at,
-                       hy__sdpa* a);
+// `pairs`: the kernel for bf16, or NULL.
+void hy__sdpa_describe(const hy__cpu_kernels* kernels, const hy__gemm_kernel* pairs,
+                       const hy_call* call, int first, int mask_at, hy__sdpa* a);
 
 // One head of a tensor whose last two dimensions are rows and columns.
 hy__matrix hy__head(const hy_tensor* t, int64_t batch, int64_t head);

@@ -45,11 +45,12 @@ typedef struct workspace {
 
 static bool prepare(const hy__sdpa* a, workspace* w) {
   int64_t panel = a->gemm->nr;
-  int64_t columns = a->size + a->value_size + HY__MAX_KEYS + a->kernels->gemm.f32->nr;
+  int64_t words = max_i64(a->size, hy__gemm_words(a->gemm, (int)a->size));
+  int64_t columns = words + a->value_size + HY__MAX_KEYS + a->kernels->gemm.f32->nr;
   float* memory = hy__scratch_get(HY__SCRATCH_ATTENTION, (size_t)(columns * panel) * sizeof(float));
   if (!memory) return false;
   w->queries = memory;
-  w->scores = w->queries + a->size * panel;
+  w->scores = w->queries + words * panel;
   w->sums = w->scores + HY__MAX_KEYS * panel;
   w->tile = w->sums + a->value_size * panel;
   for (int i = 0; i < panel; i++) {
@@ -85,12 +86,17 @@ static void store(forward* f, workspace* w, int64_t batch, int64_t head, int64_t
 
 // Scores of a block become weights, packed as the kernel wants them for the sums of values.
 static void weigh(const hy__sdpa* a, workspace* w, int keys, const int* seen) {
-  if (a->gemm->unit > 1)
-    a->kernels->attention.online_softmax_bf16(w->scores, seen, keys, a->gemm->nr, a->softmax_scale,
-                                              w->largest, w->total, w->sums, a->value_size);
-  else
-    a->kernels->attention.online_softmax(w->scores, seen, keys, a->gemm->nr, w->largest, w->total,
+  const hy__gemm_kernel* gemm = a->gemm;
+  if (gemm->unit == 1) {
+    a->kernels->attention.online_softmax(w->scores, seen, keys, gemm->nr, w->largest, w->total,
                                          w->sums, a->value_size);
+    return;
+  }
+  a->kernels->attention.online_softmax_bf16(w->scores, seen, keys, gemm->nr, a->softmax_scale,
+                                            w->largest, w->total, w->sums, a->value_size);
+  // Tiles read whole ones.
+  int used = (int)ceil_div(keys, gemm->unit), words = hy__gemm_words(gemm, keys);
+  for (int i = used * gemm->nr; i < words * gemm->nr; i++) w->scores[i] = 0;
 }
 
 static void attend(void* context, int64_t task) {
@@ -117,6 +123,7 @@ static void attend(void* context, int64_t task) {
     a->kernels->gemm.epilogue(a->size * gemm->nr, w.queries, a->scale, 0, NULL, 0, w.queries, 1,
                               HY_F32);
   int64_t visible = hy__visible(a, first + n - 1);
+  if (gemm->begin) gemm->begin();
   for (int64_t s = 0; s < visible; s += a->block) {
     int count = min_i64(a->block, visible - s), seen[HY__QUERY_GROUPS];
     hy__flash_visible_keys(a, first, n, s, count, seen);
@@ -125,6 +132,7 @@ static void attend(void* context, int64_t task) {
     weigh(a, &w, count, seen);
     hy__flash_accumulate(a, keys + f->keys_size, s, count, seen, a->value_size, w.scores, w.sums);
   }
+  if (gemm->end) gemm->end();
   store(f, &w, batch, head, first, n);
 }
 
@@ -222,7 +230,7 @@ static bool attend_panels(forward* f) {
 
 static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   forward f = {.out = &call->out[0], .lse = &call->out[1]};
-  hy__sdpa_describe(kernels, call, 0, 3, &f.a);
+  hy__sdpa_describe(kernels, kernels->attention.bf16_forward, call, 0, 3, &f.a);
   const hy__sdpa* a = &f.a;
   bool few = a->group * a->queries <= HY__GEMV_MAX_M && a->k->stride[a->k->ndim - 1] == 1;
   bool done = few ? attend_few(&f) : attend_panels(&f);

@@ -268,7 +268,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
                 .dq = &call->out[0],
                 .dk = &call->out[1],
                 .dv = &call->out[2]};
-  hy__sdpa_describe(kernels, call, 1, 6, &b.a);
+  hy__sdpa_describe(kernels, kernels->attention.bf16, call, 1, 6, &b.a);
   const hy__sdpa* a = &b.a;
   int64_t groups = a->batches * a->kv_heads;
   size_t bytes = (size_t)(a->group * a->keys * (a->size + a->value_size)) * sizeof(float);
