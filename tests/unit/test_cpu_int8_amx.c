@@ -14,40 +14,7 @@
 #include "support/close.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-
-#define HALYARD_CPU_SIMD_AMX_H_  // instead of the real tiles
-typedef struct hy__tile_config {
-  uint8_t palette, start, reserved[14];
-  uint16_t bytes[16];
-  uint8_t rows[16];
-} hy__tile_config;
-
-static hy__tile_config shape;
-static signed char tiles[8][16][64];
-
-static void hy__tile_configure(const hy__tile_config* config) {
-  shape = *config;
-}
-static void hy__tile_memory_written(void) {}
-
-static void load(int t, const void* from, int64_t stride) {
-  for (int r = 0; r < shape.rows[t]; r++)
-    memcpy(tiles[t][r], (const char*)from + r * stride, shape.bytes[t]);
-}
-
-static void store(int t, void* to, int64_t stride) {
-  for (int r = 0; r < shape.rows[t]; r++)
-    memcpy((char*)to + r * stride, tiles[t][r], shape.bytes[t]);
-}
-
-static void clear(int t) {
-  memset(tiles[t], 0, sizeof tiles[t]);
-}
-
-static void release(void) {
-  memset(&shape, 0, sizeof shape);
-}
+#include "support/emulated_tiles.h"
 
 static void multiply_bytes(int c, int a, int b) {
   assert_int_equal(shape.bytes[a], 4 * shape.rows[b]);  // the instruction would raise SIGILL
@@ -62,15 +29,8 @@ static void multiply_bytes(int c, int a, int b) {
   }
 }
 
-#undef _tile_loadd
-#undef _tile_stored
-#undef _tile_zero
 #undef _tile_dpbssd
-#define _tile_loadd load
-#define _tile_stored store
-#define _tile_zero clear
 #define _tile_dpbssd multiply_bytes
-#define _tile_release release
 #define hy__int8_amx emulated
 #include "backends/cpu/quant/x86/linear_int8_amx.c"  // NOLINT(bugprone-suspicious-include)
 

@@ -127,6 +127,33 @@ static void dequantises_alike(void** state) {
   }
 }
 
+// The op, into rows with gaps and columns of every step.
+static void dequantised_rows_agree(void** state) {
+  (void)state;
+  static const hy_dtype types[] = {HY_I8, HY_I4, HY_F8E4M3, HY_F8E5M2};
+  static const hy_dtype to[] = {HY_F32, HY_BF16, HY_F16};
+  static const int64_t sizes[][3] = {{40, 896, 128}, {3, 70, 14}, {1, 2304, 32}, {30, 1344, 1344}};
+  for (int c = 0; c < 96; c++) {
+    hy_dtype type = types[c % 4], result = to[c / 4 % 3];
+    const int64_t* size = sizes[c / 12 % 4];
+    int64_t m = size[0], k = size[1], groups = k / size[2];
+    for (int64_t i = 0; i < m * k; i++)
+      weights[i] = (unsigned char)(draw() & (type == HY_I8 || type == HY_I4 ? 0xff : 0xbf));
+    fill(scales, HY_F32, m * groups);
+    hy_tensor in[2] = {tensor(weights, type, m, k), tensor(scales, HY_F32, m, groups)};
+    if (type == HY_I4) in[0].layout = HY_LAYOUT_PACKED_I4;
+    hy_tensor out = tensor(x_memory, result, m, k);
+    if (c >= 48) out.stride[1] = m, out.stride[0] = 1;
+    hy_call call = {.op = HY_OP_dequantize, .n_in = 2, .n_out = 1, .in = in, .out = &out};
+    call.attrs.cast.dtype = result;
+    char what[96];
+    snprintf(what, sizeof what, "%lldx%lld %s in groups of %lld to %s", (long long)m, (long long)k,
+             hy_dtype_name(type), (long long)size[2], hy_dtype_name(result));
+    tolerance limit = {unit_of(result), 0x1p-24};
+    agree(&hy__cpu_dequantize, call, limit, limit, what);
+  }
+}
+
 // Kernels that turn x into integers keep its digits whatever its size, and what is not finite.
 static void nibbles_meet_any_number(void** state) {
   (void)state;
@@ -200,6 +227,39 @@ static void integer_products_agree(void** state) {
   }
 }
 
+// A product long enough to be cut for cores that are not equally fast: parts of x and panels in any
+// order on many threads, the bits of one.
+static void many_threads_agree(void** state) {
+  (void)state;
+  enum { M = 500, N = 200, K = 1536, X_GROUP = 32, W_GROUP = 128, THREADS = 12 };
+  static unsigned char x[M * K], w[N * K], want[M * N * 2], got[M * N * 2];
+  static float x_scales[M * (K / X_GROUP)], w_scales[N * (K / W_GROUP)];
+  for (int i = 0; i < M * K; i++) x[i] = (unsigned char)draw();
+  for (int i = 0; i < N * K; i++) w[i] = (unsigned char)draw();
+  fill(x_scales, HY_F32, M * (K / X_GROUP));
+  fill(w_scales, HY_F32, N * (K / W_GROUP));
+  hy_tensor in[5] = {tensor(x, HY_I8, M, K), tensor(x_scales, HY_F32, M, K / X_GROUP),
+                     tensor(w, HY_I8, N, K), tensor(w_scales, HY_F32, N, K / W_GROUP)};
+  hy_tensor out = tensor(want, HY_BF16, M, N);
+  hy_call call = {.op = HY_OP_linear_int8,
+                  .n_in = 5,
+                  .n_out = 1,
+                  .in = in,
+                  .out = &out,
+                  .attrs = {.cast = {HY_BF16}}};
+  int threads = hy__pool_threads();
+  for (isa_level level = ISA_SCALAR; level < ISA_LEVELS; level++) {
+    for (int several = 0; several < 2; several++) {
+      hy__pool_set_threads(several ? THREADS : 1);
+      out.data = several ? got : want;
+      memset(out.data, UNWRITTEN, sizeof want);
+      assert_int_equal((hy__cpu_linear_int8.run)(kernels_up_to(level), &call), HY_OK);
+    }
+    assert_memory_equal(got, want, sizeof want);
+  }
+  hy__pool_set_threads(threads);
+}
+
 // Numbers are equal or, where a quotient is on the border, one apart; scales are equal. Every level
 // gives the same bytes.
 static void quantises_alike(void** state) {
@@ -249,6 +309,7 @@ int main(void) {
       cmocka_unit_test(quantised_weights_agree), cmocka_unit_test(a_nan_stays_in_its_row),
       cmocka_unit_test(dequantises_alike),       cmocka_unit_test(nibbles_meet_any_number),
       cmocka_unit_test(integer_products_agree),  cmocka_unit_test(quantises_alike),
+      cmocka_unit_test(dequantised_rows_agree),  cmocka_unit_test(many_threads_agree),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,8 +6,8 @@
 #include "backends/cpu/simd/half.h"
 #include "base/math.h"
 
-// Panels of keys to a block: 96 keys in f32, 112 in bf16.
-enum { PANELS = 16, PAIR_PANELS = 8 };
+// Panels of keys to a block: 96 keys in f32, 112 in bf16, 128 in tiles.
+enum { PANELS = 16, PAIR_PANELS = 8, MOST_PAIR_KEYS = 128 };
 
 static int64_t offset_of(const hy_tensor* t, int inner, int64_t batch, int64_t head) {
   int at = t->ndim - inner - 1;  // the heads' dimension
@@ -43,8 +43,8 @@ static hy_tensor expand_mask(const hy_tensor* mask, const hy__sdpa* a) {
   return t;
 }
 
-void hy__sdpa_describe(const hy__cpu_kernels* kernels, const hy_call* call, int first, int mask_at,
-                       hy__sdpa* a) {
+void hy__sdpa_describe(const hy__cpu_kernels* kernels, const hy__gemm_kernel* pairs,
+                       const hy_call* call, int first, int mask_at, hy__sdpa* a) {
   *a = (hy__sdpa){.kernels = kernels, .q = &call->in[first]};
   a->k = a->q + 1;
   a->v = a->q + 2;
@@ -62,13 +62,14 @@ void hy__sdpa_describe(const hy__cpu_kernels* kernels, const hy_call* call, int 
   double scale = call->attrs.attention.scale;
   a->scale = (float)(scale != 0 ? scale : a->size > 0 ? 1 / sqrt((double)a->size) : 1);
   a->mask = expand_mask(&call->in[mask_at], a);
-  bool pairs = a->q->dtype == HY_BF16 && kernels->attention.bf16;
-  a->gemm = pairs ? kernels->attention.bf16 : kernels->gemm.f32;
+  if (a->q->dtype != HY_BF16) pairs = NULL;
+  a->gemm = pairs ? pairs : kernels->gemm.f32;
   // In the softmax the scale costs nothing, but a mask is added to scaled scores, and the largest
   // score stays the largest, and -inf what it is, only with a positive scale.
   bool fused = pairs && a->mask.dtype == HY_NONE && a->scale > 0;
   a->softmax_scale = fused ? a->scale : 1;
-  a->block = (pairs ? PAIR_PANELS : PANELS) * a->gemm->mr;
+  a->block =
+      pairs ? min_i64(PAIR_PANELS, MOST_PAIR_KEYS / pairs->mr) * pairs->mr : PANELS * a->gemm->mr;
 }
 
 int64_t hy__visible(const hy__sdpa* a, int64_t query) {
@@ -90,19 +91,21 @@ int64_t hy__flash_values_size(const hy__sdpa* a) {
   return round_up(widest, a->gemm->mr) * hy__gemm_words(a->gemm, (int)a->keys);
 }
 
-void hy__flash_pack_keys(const hy__sdpa* a, const hy__matrix* k, int64_t columns, float* packed) {
+void hy__flash_pack_keys(const hy__sdpa* a, const hy__matrix* k, int64_t columns, int64_t first,
+                         int64_t end, float* packed) {
   const hy__gemm_kernel* gemm = a->gemm;
   int64_t words = hy__gemm_words(gemm, (int)columns);
-  for (int64_t s = 0; s < a->keys; s += gemm->mr)
-    gemm->pack_a(k, s, min_i64(gemm->mr, a->keys - s), 0, (int)columns, packed + s * words);
+  for (int64_t s = first; s < end; s += gemm->mr)
+    gemm->pack_a(k, s, min_i64(gemm->mr, end - s), 0, (int)columns, packed + s * words);
 }
 
-void hy__flash_pack_values(const hy__sdpa* a, const hy__matrix* v, int64_t columns, float* packed) {
+void hy__flash_pack_values(const hy__sdpa* a, const hy__matrix* v, int64_t columns, int64_t first,
+                           int64_t end, float* packed) {
   const hy__gemm_kernel* gemm = a->gemm;
   hy__matrix across = {v->data, v->dtype, v->column, v->row};
   int64_t lines = round_up(columns, gemm->mr);
-  for (int64_t s = 0; s < a->keys; s += a->block) {
-    int n = min_i64(a->block, a->keys - s), words = hy__gemm_words(gemm, n);
+  for (int64_t s = first; s < end; s += a->block) {
+    int n = min_i64(a->block, end - s), words = hy__gemm_words(gemm, n);
     float* to = packed + hy__gemm_words(gemm, (int)s) * lines;
     for (int64_t c = 0; c < columns; c += gemm->mr)
       gemm->pack_a(&across, c, min_i64(gemm->mr, columns - c), s, n, to + c * words);

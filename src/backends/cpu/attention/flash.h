@@ -14,7 +14,7 @@ enum { HY__MAX_KEYS = 512 };  // of a block, whatever the kernel
 // The sizes of a call and where its heads are.
 typedef struct hy__sdpa {
   const hy__cpu_kernels* kernels;
-  const hy__gemm_kernel* gemm;  // of scores and sums: bf16 dot products where they pay, or f32
+  const hy__gemm_kernel* gemm;  // of scores and sums: bf16 where it pays, or f32
   int block;                    // keys whose scores are held at once: few enough for the L1 cache
   const hy_tensor *q, *k, *v;
   hy_tensor mask;  // expanded to [..., heads, queries, keys]; dtype HY_NONE where there is none
@@ -24,8 +24,9 @@ typedef struct hy__sdpa {
   float softmax_scale;  // of scores in bf16: the scale, or 1 where it comes before the mask
 } hy__sdpa;
 
-void hy__sdpa_describe(const hy__cpu_kernels* kernels, const hy_call* call, int first, int mask_at,
-                       hy__sdpa* a);
+// `pairs`: the kernel for bf16, or NULL.
+void hy__sdpa_describe(const hy__cpu_kernels* kernels, const hy__gemm_kernel* pairs,
+                       const hy_call* call, int first, int mask_at, hy__sdpa* a);
 
 // One head of a tensor whose last two dimensions are rows and columns.
 hy__matrix hy__head(const hy_tensor* t, int64_t batch, int64_t head);
@@ -39,10 +40,12 @@ int64_t hy__visible(const hy__sdpa* a, int64_t query);
 // Words that the packed keys, or values, of one head take.
 int64_t hy__flash_keys_size(const hy__sdpa* a);
 int64_t hy__flash_values_size(const hy__sdpa* a);
-// Rows `keys` x `size` as the first operand of scores.
-void hy__flash_pack_keys(const hy__sdpa* a, const hy__matrix* k, int64_t columns, float* packed);
+// Rows first .. end - 1 of `keys` x `size` as the first operand of scores; `first` begins a block.
+void hy__flash_pack_keys(const hy__sdpa* a, const hy__matrix* k, int64_t columns, int64_t first,
+                         int64_t end, float* packed);
 // The same as the first operand of a sum over keys: by blocks of keys, panels of columns in each.
-void hy__flash_pack_values(const hy__sdpa* a, const hy__matrix* v, int64_t columns, float* packed);
+void hy__flash_pack_values(const hy__sdpa* a, const hy__matrix* v, int64_t columns, int64_t first,
+                           int64_t end, float* packed);
 
 // How many keys, of `keys` from first_key on, each group of queries of a panel sees at most.
 void hy__flash_visible_keys(const hy__sdpa* a, int64_t first_query, int queries, int64_t first_key,

@@ -19,10 +19,13 @@ void hy__attention_kernels_init(hy__attention_kernels* k, uint32_t isa) {
     k->exp_columns = hy__exp_columns_avx512;
     k->weighted_sum = hy__weighted_sum_avx512;
   }
-  // Processors with tiles keep f32: it was never timed beside dot products there.
+  if (isa & HY__ISA_AVX512_BF16) {
+    k->bf16_forward = isa & HY__ISA_AMX_BF16 ? &hy__gemm_bf16_amx : &hy__gemm_bf16_avx512;
+    k->online_softmax_bf16 = hy__online_softmax_bf16_avx512;
+  }
+  // Where there are tiles, the others keep f32: it was never timed beside dot products there.
   if ((isa & HY__ISA_AVX512_BF16) && !(isa & HY__ISA_AMX_BF16)) {
     k->bf16 = &hy__gemm_bf16_avx512;
-    k->online_softmax_bf16 = hy__online_softmax_bf16_avx512;
     k->softmax_grad_bf16 = hy__softmax_grad_bf16_avx512;
     k->softmax_row_bf16 = hy__softmax_row_bf16_avx512;
     k->weighted_sum_bf16 = hy__weighted_sum_bf16_avx512;

@@ -47,6 +47,8 @@ typedef struct hy__attention_kernels {
   hy__weighted_sum* weighted_sum;
   // Attention by dot products of bf16 pairs; NULL where f32 is used for bf16 as well.
   const hy__gemm_kernel* bf16;
+  // The same for the forward pass of many queries, which may run in tiles instead.
+  const hy__gemm_kernel* bf16_forward;
   hy__online_softmax_bf16* online_softmax_bf16;
   hy__softmax_grad_bf16* softmax_grad_bf16;
   hy__softmax_row_bf16* softmax_row_bf16;

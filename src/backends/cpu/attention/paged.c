@@ -1,6 +1,6 @@
 // Paged attention: keys and values in the KV blocks of a cache. Sequences with a few new tokens
-// read the blocks in place (decode); those with many are gathered and go through flash attention, a
-// sequence at a time (prefill).
+// read the blocks in place (decode); those with many go through flash attention, a sequence at a
+// time (prefill), gathered first unless their blocks are neighbours.
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -173,20 +173,42 @@ static hy_tensor tokens_of(const hy_tensor* t, const sequence* s) {
   return view;
 }
 
+// Whether the keys of a sequence are in blocks that are neighbours in memory too: then they are
+// [heads, keys, size] in place.
+static bool in_place(const paged* p, const hy_tensor* cache, int64_t b, int64_t keys,
+                     hy_tensor* view) {
+  int64_t first = index_at(p->table, b, 0), blocks = ceil_div(keys, p->block_size);
+  if (blocks > 1 && cache->stride[0] != p->block_size * cache->stride[1]) return false;
+  for (int64_t i = 1; i < blocks; i++) {
+    if (index_at(p->table, b, i) != first + i) return false;
+  }
+  *view = (hy_tensor){
+      .data = (char*)cache->data + first * cache->stride[0] * (int64_t)hy_dtype_size(cache->dtype),
+      .dtype = cache->dtype,
+      .ndim = 3,
+      .shape = {p->kv_heads, keys, cache->shape[3]},
+      .stride = {cache->stride[2], cache->stride[1], cache->stride[3]}};
+  return true;
+}
+
+enum { GATHERED = 64 };  // keys of a task
+
 typedef struct gather {
   const paged* p;
   const hy_tensor* cache;
-  int64_t b, keys;
+  int64_t b, keys, parts;
   char* to;  // [kv_heads, keys, size], packed
 } gather;
 
-static void gather_head(void* context, int64_t head) {
+static void gather_part(void* context, int64_t task) {
   const gather* g = context;
   int64_t size = (int64_t)hy_dtype_size(g->cache->dtype), columns = g->cache->shape[3];
-  for (int64_t s = 0; s < g->keys;) {
+  int64_t head = task / g->parts, first = task % g->parts * GATHERED;
+  int64_t end = min_i64(first + GATHERED, g->keys);
+  for (int64_t s = first; s < end;) {
     hy__matrix m;
     int64_t rows = rows_at(g->p, g->cache, g->b, head, s, &m);
-    for (int64_t r = 0; r < rows && s < g->keys; r++, s++) {
+    for (int64_t r = 0; r < rows && s < end; r++, s++) {
       char* to = g->to + (head * g->keys + s) * columns * size;
       if (m.column == 1) {
         memcpy(to, hy__matrix_at(&m, r, 0), (size_t)(columns * size));
@@ -200,25 +222,26 @@ static void gather_head(void* context, int64_t head) {
 
 static hy_tensor gathered(const paged* p, const hy_tensor* cache, int64_t b, int64_t keys,
                           void* memory) {
-  gather g = {p, cache, b, keys, memory};
-  hy__pool_run(gather_head, &g, p->kv_heads);
-  hy_tensor t = {.data = memory, .dtype = cache->dtype, .ndim = 3};
-  int64_t shape[3] = {p->kv_heads, keys, cache->shape[3]};
-  for (int d = 2; d >= 0; d--) {
-    t.shape[d] = shape[d];
-    t.stride[d] = d == 2 ? 1 : t.stride[d + 1] * shape[d + 1];
-  }
-  return t;
+  int64_t size = cache->shape[3];
+  gather g = {p, cache, b, keys, ceil_div(keys, GATHERED), memory};
+  hy__pool_run(gather_part, &g, p->kv_heads * g.parts);
+  return (hy_tensor){.data = memory,
+                     .dtype = cache->dtype,
+                     .ndim = 3,
+                     .shape = {p->kv_heads, keys, size},
+                     .stride = {keys * size, size, 1}};
 }
 
 static hy_status attend_sequence(const paged* p, int64_t b, const sequence* s, double scale) {
-  size_t row = (size_t)(p->kv_heads * s->keys) * hy_dtype_size(p->k->dtype);
-  char* memory = hy__malloc(row * (size_t)(p->k->shape[3] + p->v->shape[3]) + 1);
-  if (!memory) return hy__cpu_no_memory(p->call);
-  hy_tensor in[4] = {tokens_of(p->q, s),
-                     gathered(p, p->k, b, s->keys, memory),
-                     gathered(p, p->v, b, s->keys, memory + row * (size_t)p->k->shape[3]),
-                     {0}};
+  hy_tensor in[4] = {tokens_of(p->q, s)};
+  char* memory = NULL;
+  if (!in_place(p, p->k, b, s->keys, &in[1]) || !in_place(p, p->v, b, s->keys, &in[2])) {
+    size_t row = (size_t)(p->kv_heads * s->keys) * hy_dtype_size(p->k->dtype);
+    memory = hy__malloc(row * (size_t)(p->k->shape[3] + p->v->shape[3]) + 1);
+    if (!memory) return hy__cpu_no_memory(p->call);
+    in[1] = gathered(p, p->k, b, s->keys, memory);
+    in[2] = gathered(p, p->v, b, s->keys, memory + row * (size_t)p->k->shape[3]);
+  }
   hy_tensor out[2] = {tokens_of(p->out, s), {0}};
   hy_call call = {.op = HY_OP_sdpa, .n_in = 4, .n_out = 2, .in = in, .out = out};
   call.attrs.attention.scale = scale;

@@ -18,18 +18,21 @@ typedef struct forward {
   float* packed;  // keys, then values, of each head from first_head on
   int64_t keys_size, values_size;
   int64_t first_head, n_heads;    // batch * kv_heads + kv head
-  int64_t panels;                 // of queries, to a head
+  int64_t panels, blocks;         // of queries and of keys, to a head
   atomic_bool failed, nonfinite;  // no memory; something that is not finite came out
 } forward;
 
-static void pack_head(void* context, int64_t i) {
+// A block of keys and values of one head: heads alone may be fewer than threads.
+static void pack_block(void* context, int64_t task) {
   const forward* f = context;
   const hy__sdpa* a = &f->a;
-  int64_t head = f->first_head + i, batch = head / a->kv_heads, kv = head % a->kv_heads;
+  int64_t i = task / f->blocks, head = f->first_head + i, first = task % f->blocks * a->block;
+  int64_t batch = head / a->kv_heads, kv = head % a->kv_heads, end = first + a->block;
   hy__matrix k = hy__head(a->k, batch, kv), v = hy__head(a->v, batch, kv);
   float* to = f->packed + i * (f->keys_size + f->values_size);
-  hy__flash_pack_keys(a, &k, a->size, to);
-  hy__flash_pack_values(a, &v, a->value_size, to + f->keys_size);
+  if (end > a->keys) end = a->keys;
+  hy__flash_pack_keys(a, &k, a->size, first, end, to);
+  hy__flash_pack_values(a, &v, a->value_size, first, end, to + f->keys_size);
 }
 
 // What a task needs: a packed panel of queries, scores of a block of keys, the sums, and for each
@@ -42,11 +45,12 @@ typedef struct workspace {
 
 static bool prepare(const hy__sdpa* a, workspace* w) {
   int64_t panel = a->gemm->nr;
-  int64_t columns = a->size + a->value_size + HY__MAX_KEYS + a->kernels->gemm.f32->nr;
+  int64_t words = max_i64(a->size, hy__gemm_words(a->gemm, (int)a->size));
+  int64_t columns = words + a->value_size + HY__MAX_KEYS + a->kernels->gemm.f32->nr;
   float* memory = hy__scratch_get(HY__SCRATCH_ATTENTION, (size_t)(columns * panel) * sizeof(float));
   if (!memory) return false;
   w->queries = memory;
-  w->scores = w->queries + a->size * panel;
+  w->scores = w->queries + words * panel;
   w->sums = w->scores + HY__MAX_KEYS * panel;
   w->tile = w->sums + a->value_size * panel;
   for (int i = 0; i < panel; i++) {
@@ -82,12 +86,17 @@ static void store(forward* f, workspace* w, int64_t batch, int64_t head, int64_t
 
 // Scores of a block become weights, packed as the kernel wants them for the sums of values.
 static void weigh(const hy__sdpa* a, workspace* w, int keys, const int* seen) {
-  if (a->gemm->unit > 1)
-    a->kernels->attention.online_softmax_bf16(w->scores, seen, keys, a->gemm->nr, a->softmax_scale,
-                                              w->largest, w->total, w->sums, a->value_size);
-  else
-    a->kernels->attention.online_softmax(w->scores, seen, keys, a->gemm->nr, w->largest, w->total,
+  const hy__gemm_kernel* gemm = a->gemm;
+  if (gemm->unit == 1) {
+    a->kernels->attention.online_softmax(w->scores, seen, keys, gemm->nr, w->largest, w->total,
                                          w->sums, a->value_size);
+    return;
+  }
+  a->kernels->attention.online_softmax_bf16(w->scores, seen, keys, gemm->nr, a->softmax_scale,
+                                            w->largest, w->total, w->sums, a->value_size);
+  // Tiles read whole ones.
+  int used = (int)ceil_div(keys, gemm->unit), words = hy__gemm_words(gemm, keys);
+  for (int i = used * gemm->nr; i < words * gemm->nr; i++) w->scores[i] = 0;
 }
 
 static void attend(void* context, int64_t task) {
@@ -114,6 +123,7 @@ static void attend(void* context, int64_t task) {
     a->kernels->gemm.epilogue(a->size * gemm->nr, w.queries, a->scale, 0, NULL, 0, w.queries, 1,
                               HY_F32);
   int64_t visible = hy__visible(a, first + n - 1);
+  if (gemm->begin) gemm->begin();
   for (int64_t s = 0; s < visible; s += a->block) {
     int count = min_i64(a->block, visible - s), seen[HY__QUERY_GROUPS];
     hy__flash_visible_keys(a, first, n, s, count, seen);
@@ -122,6 +132,7 @@ static void attend(void* context, int64_t task) {
     weigh(a, &w, count, seen);
     hy__flash_accumulate(a, keys + f->keys_size, s, count, seen, a->value_size, w.scores, w.sums);
   }
+  if (gemm->end) gemm->end();
   store(f, &w, batch, head, first, n);
 }
 
@@ -202,7 +213,8 @@ static bool attend_panels(forward* f) {
   int64_t panel = a->gemm->nr;
   f->keys_size = hy__flash_keys_size(a);
   f->values_size = hy__flash_values_size(a);
-  f->panels = (a->queries + panel - 1) / panel;
+  f->panels = ceil_div(a->queries, panel);
+  f->blocks = ceil_div(a->keys, a->block);
   size_t bytes = (size_t)(f->keys_size + f->values_size) * sizeof(float);
   int64_t heads = a->batches * a->kv_heads, at_once = (int64_t)(PACKED_BYTES / (bytes + 1)) + 1;
   if (at_once > heads) at_once = heads;
@@ -210,7 +222,7 @@ static bool attend_panels(forward* f) {
   if (!f->packed) return false;
   for (f->first_head = 0; f->first_head < heads; f->first_head += at_once) {
     f->n_heads = heads - f->first_head < at_once ? heads - f->first_head : at_once;
-    hy__pool_run(pack_head, f, f->n_heads);
+    hy__pool_run(pack_block, f, f->n_heads * f->blocks);
     hy__pool_run(attend, f, f->n_heads * a->group * f->panels);
   }
   return !atomic_load(&f->failed);
@@ -218,7 +230,7 @@ static bool attend_panels(forward* f) {
 
 static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   forward f = {.out = &call->out[0], .lse = &call->out[1]};
-  hy__sdpa_describe(kernels, call, 0, 3, &f.a);
+  hy__sdpa_describe(kernels, kernels->attention.bf16_forward, call, 0, 3, &f.a);
   const hy__sdpa* a = &f.a;
   bool few = a->group * a->queries <= HY__GEMV_MAX_M && a->k->stride[a->k->ndim - 1] == 1;
   bool done = few ? attend_few(&f) : attend_panels(&f);

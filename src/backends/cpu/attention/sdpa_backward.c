@@ -232,9 +232,9 @@ static void run_head(void* context, int64_t i) {
     return;
   }
   hy__matrix k = hy__head(a->k, batch, head / a->group), v = hy__head(a->v, batch, head / a->group);
-  hy__flash_pack_keys(a, &k, a->size, w.keys);
-  hy__flash_pack_keys(a, &v, a->value_size, w.values);
-  hy__flash_pack_values(a, &k, a->size, w.keys_across);
+  hy__flash_pack_keys(a, &k, a->size, 0, a->keys, w.keys);
+  hy__flash_pack_keys(a, &v, a->value_size, 0, a->keys, w.values);
+  hy__flash_pack_values(a, &k, a->size, 0, a->keys, w.keys_across);
   for (int64_t first = 0; first < a->queries; first += w.most)
     run_block(b, &w, batch, head, first, (int)min_i64(w.most, a->queries - first), sums);
 }
@@ -268,7 +268,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
                 .dq = &call->out[0],
                 .dk = &call->out[1],
                 .dv = &call->out[2]};
-  hy__sdpa_describe(kernels, call, 1, 6, &b.a);
+  hy__sdpa_describe(kernels, kernels->attention.bf16, call, 1, 6, &b.a);
   const hy__sdpa* a = &b.a;
   int64_t groups = a->batches * a->kv_heads;
   size_t bytes = (size_t)(a->group * a->keys * (a->size + a->value_size)) * sizeof(float);

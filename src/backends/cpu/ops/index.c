@@ -70,21 +70,46 @@ static bool has_rows(const hy_tensor* t) {
   return hy_tensor_is_contiguous(&row);
 }
 
-// In order, since the last of equal indices is what stays.
+typedef struct put {
+  const hy_tensor* index;
+  const char* values;
+  char* out;
+  int64_t rows, bytes, step;  // of a row, and from one row of values to the next
+} put;
+
+static int64_t put_at(const put* p, int64_t i) {
+  int64_t at = index_at(p->index, i);
+  return at < 0 ? at + p->rows : at;
+}
+
+static void put_rows(void* context, int64_t first, int64_t last) {
+  const put* p = context;
+  for (int64_t i = first; i < last; i++)
+    memcpy(p->out + put_at(p, i) * p->bytes, p->values + i * p->step, (size_t)p->bytes);
+}
+
+static bool ascends(const put* p, int64_t count) {
+  for (int64_t i = 1; i < count; i++) {
+    if (put_at(p, i) <= put_at(p, i - 1)) return false;
+  }
+  return true;
+}
+
+// In order, since the last of equal indices is what stays, unless they ascend: a prompt's tokens in
+// a cache.
 static hy_status run_put(const hy_call* call) {
   const hy_tensor *x = &call->in[0], *values = &call->in[1], *index = &call->in[2];
   int64_t rows = x->shape[0], count = hy_tensor_numel(index);
   HY_TRY(check(call, index, 0, rows, true));
-  char* out = call->out[0].data;
-  int64_t bytes = (int64_t)hy_tensor_bytes(x) / rows, step = bytes;
+  put p = {.index = index, .values = values->data, .out = call->out[0].data, .rows = rows};
+  p.step = p.bytes = (int64_t)hy_tensor_bytes(x) / rows;
   if (!hy_tensor_is_contiguous(values))
-    step = values->stride[0] * (int64_t)hy_dtype_size(values->dtype);
-  if (out != x->data) memcpy(out, x->data, hy_tensor_bytes(x));
-  for (int64_t i = 0; i < count; i++) {
-    int64_t at = index_at(index, i);
-    memcpy(out + (at < 0 ? at + rows : at) * bytes, (const char*)values->data + i * step,
-           (size_t)bytes);
-  }
+    p.step = values->stride[0] * (int64_t)hy_dtype_size(values->dtype);
+  if (p.out != x->data) memcpy(p.out, x->data, hy_tensor_bytes(x));
+  if (ascends(&p, count))
+    hy__each_range(count, p.bytes, put_rows, &p);
+  else
+    put_rows(&p, 0, count);
   return HY_OK;
 }
 

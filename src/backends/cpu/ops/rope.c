@@ -7,6 +7,7 @@
 #include "backends/cpu/runtime/scratch.h"
 
 enum { OUT, X, COSINE, SINE, TENSORS };
+enum { COST = 4 };  // of a number, in additions
 
 typedef struct job {
   const hy__cpu_kernels* kernels;
@@ -79,7 +80,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   j.nontemporal = j.in_place && hy__use_nontemporal(call) && is_aligned(&call->out[0], &j);
   hy__nditer loop;
   hy__nditer_init(&loop, TENSORS, tensors);
-  hy__nditer_run(&loop, turn_rows, &j, (int)(j.n < INT32_MAX ? j.n : INT32_MAX));
+  hy__nditer_run(&loop, turn_rows, &j, (int)(j.n < INT32_MAX / COST ? COST * j.n : INT32_MAX));
   return atomic_load(&j.no_memory) ? hy__cpu_no_memory(call) : HY_OK;
 }
 

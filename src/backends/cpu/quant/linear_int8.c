@@ -36,8 +36,15 @@ typedef struct job {
   char* tiles;
   int64_t tile_bytes, panel_bytes;
   int64_t parts, part_lines;  // the rows of x divided among tasks, and those of one part
+  uint64_t number;            // of the call, in this process
   atomic_bool no_memory;
 } job;
+
+// The panel that a thread packed last: neighbouring tasks multiply parts of x by the same.
+static _Thread_local struct {
+  uint64_t call;
+  int64_t first;
+} packed_last;
 
 int64_t hy__int8_k_group(const hy__int8_rows* x, const hy__quantized* w) {
   int64_t a = x->group, b = w->group;
@@ -153,7 +160,11 @@ static void multiply_panel(const job* j, int64_t begin, int64_t end, int64_t fir
   const hy__int8_kernel* kernel = j->kernel;
   float sums[MAX_TILE] __attribute__((aligned(64)));
   int n = (int)min_i64(kernel->nr, j->w.n - first);
-  kernel->pack_weights(&j->w, first, n, j->k_group, packed);
+  if (packed_last.call != j->number || packed_last.first != first) {
+    kernel->pack_weights(&j->w, first, n, j->k_group, packed);
+    packed_last.call = j->number;
+    packed_last.first = first;
+  }
   const char* tile = j->tiles + begin / kernel->mr * j->tile_bytes;
   int64_t tiles = ceil_div(end - begin, kernel->mr);
   for (int64_t line = begin; line < end; line += kernel->mr, tile += j->tile_bytes) {
@@ -180,13 +191,29 @@ static void multiply_panels(void* context, int64_t task) {
   if (kernel->end) kernel->end();
 }
 
+// Packing a panel costs about what so many tiles do.
+enum { PACKING = 3 };
+
+// Cores of a large machine are not equally fast, and one that has a whole panel may keep the others
+// waiting for as long as they have worked: long products are cut into parts of the rows of x too
+// small to be waited for, but worth packing a panel for whoever takes another thread's.
+static bool divide_for_many(job* j, int64_t threads) {
+  enum { MANY_THREADS = 8, LONG_SHARE = 1 << 24 };  // multiply-adds of a thread
+  if (threads < MANY_THREADS || j->x.m * j->w.n / threads * j->w.k < LONG_SHARE) return false;
+  int64_t tiles = ceil_div(j->x.m, j->kernel->mr), most = tiles / (PACKING + 1);
+  j->part_lines = ceil_div(tiles, most > 1 ? most : 1) * j->kernel->mr;
+  j->parts = ceil_div(j->x.m, j->part_lines);
+  j->task_rows = j->kernel->nr;
+  return true;
+}
+
 // Tasks such that the thread with the most of them is done soonest: panels of weights, and where
-// those do not come out even, parts of the rows of x too. Packing a panel, again for each part,
-// costs about what PACKING tiles do.
+// those do not come out even, parts of the rows of x too, for each of which its panels may have to
+// be packed again.
 static void divide(job* j) {
-  enum { PACKING = 3 };
   int64_t threads = hy__pool_threads(), soonest = INT64_MAX;
   int64_t panels = ceil_div(j->w.n, j->kernel->nr), tiles = ceil_div(j->x.m, j->kernel->mr);
+  if (divide_for_many(j, threads)) return;
   for (int64_t parts = 1; parts <= min_i64(threads, tiles); parts++) {
     int64_t part = ceil_div(tiles, parts);
     int64_t takes = ceil_div(panels * ceil_div(tiles, part), threads) * (part + PACKING);
@@ -215,6 +242,8 @@ static bool run_tiles(job* j) {
   if (!j->tiles) return false;
   hy__pool_run(pack_tile, j, tiles);
   divide(j);
+  static _Atomic uint64_t calls;
+  j->number = atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) + 1;
   hy__pool_run(multiply_panels, j, ceil_div(j->w.n, j->task_rows) * j->parts);
   return !atomic_load(&j->no_memory);
 }

@@ -5,8 +5,10 @@
 #include "backends/cpu/gemm/matmul.h"
 #include "backends/cpu/runtime/scratch.h"
 #include "backends/cpu/runtime/thread_pool.h"
+#include "base/math.h"
 
-enum { TASK_NUMBERS = 1 << 15 };  // of one task; fewer are not worth another thread
+// Numbers that are worth a task, and that are where there are tasks anyway.
+enum { TASK_NUMBERS = 1 << 15, LEAST_NUMBERS = 1 << 12 };
 
 typedef struct job {
   const hy__cpu_kernels* kernels;
@@ -60,8 +62,10 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   job j;
   describe(call, &j);
   j.kernels = kernels;
-  j.task_rows = j.k > 0 ? (TASK_NUMBERS + j.k - 1) / j.k : TASK_NUMBERS;
-  hy__pool_run(quantize_rows, &j, (j.m + j.task_rows - 1) / j.task_rows);
+  int64_t k = j.k > 0 ? j.k : 1;
+  j.task_rows = ceil_div(TASK_NUMBERS, k);
+  if (j.m > j.task_rows) j.task_rows = hy__pool_grain(j.m, ceil_div(LEAST_NUMBERS, k), j.task_rows);
+  hy__pool_run(quantize_rows, &j, ceil_div(j.m, j.task_rows));
   return HY_OK;
 }
 

@@ -4,7 +4,8 @@
 
 #include "backends/cpu/runtime/thread_pool.h"
 
-enum { GRAIN = 32768, PAST_BYTES = 8 << 20 };  // additions that are worth a task
+// Additions that are worth a task, and that are where there are tasks anyway.
+enum { GRAIN = 32768, LEAST_GRAIN = 4096, PAST_BYTES = 8 << 20 };
 // Elements: tasks begin at a cache line of every type, as nontemporal stores want.
 enum { LINE = 64 };
 
@@ -92,9 +93,11 @@ static void run_task(void* context, int64_t i) {
 
 void hy__nditer_run(const hy__nditer* loop, hy__nditer_body* body, const void* context, int cost) {
   work w = {loop, body, context, 1, cost < GRAIN ? GRAIN / cost : 1};
-  if (w.grain > LINE) w.grain = w.grain / LINE * LINE;
   for (int d = 0; d < loop->ndim; d++) w.total *= loop->shape[d];
-  if (w.total <= 2 * w.grain)
+  bool alone = w.total <= 2 * w.grain;
+  w.grain = hy__pool_grain(w.total, cost < LEAST_GRAIN ? LEAST_GRAIN / cost : 1, w.grain);
+  if (w.grain > LINE) w.grain = w.grain / LINE * LINE;
+  if (alone)
     run_range(&w, 0, w.total);
   else
     hy__pool_run(run_task, &w, (w.total + w.grain - 1) / w.grain);

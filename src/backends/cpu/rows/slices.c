@@ -3,8 +3,9 @@
 
 #include "backends/cpu/runtime/thread_pool.h"
 
-// Elements that are worth a task, tasks at most, and bytes.
-enum { GRAIN = 16384, MOST_RANGES = 256, SHORT_ROW = 64 << 10 };
+// Elements that are worth a task, and that are where there are tasks anyway; tasks at most, and
+// bytes.
+enum { GRAIN = 16384, LEAST_GRAIN = 4096, MOST_RANGES = 256, SHORT_ROW = 64 << 10 };
 
 bool hy__slices_init(hy__slices* s, const hy_tensor* t, int first, int dims) {
   *s = (hy__slices){t, first, dims, 1, 1, 1, (int64_t)hy_dtype_size(t->dtype)};
@@ -78,6 +79,8 @@ static void run_range(void* context, int64_t i) {
 
 void hy__each_range(int64_t count, int64_t n, hy__range_task* task, void* context) {
   ranges r = {task, context, count, n >= GRAIN ? 1 : GRAIN / (n > 0 ? n : 1)};
+  if (count > r.length)
+    r.length = hy__pool_grain(count, n >= LEAST_GRAIN ? 1 : LEAST_GRAIN / n, r.length);
   // Rows bring the next one of their range nearer: the longer it is, the fewer come unannounced.
   int64_t least = (count + MOST_RANGES - 1) / MOST_RANGES;
   if (r.length < least) r.length = least;

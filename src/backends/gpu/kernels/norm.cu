@@ -160,9 +160,14 @@ KERNEL void __launch_bounds__(1024) norm_forward_held(const hy_gpu_norm p) {
   words held[HELD];
   load_row(held, (const T*)p.x + r * p.columns, vectors);
   const moments m = moments_of(p, held, vectors, partial);
+  const bool has_weight = p.weight && !(p.wide & 1), has_bias = p.bias && !(p.wide & 2);
   write_row(p, r, held, vectors, m, [&](int, int i, numbers& w, numbers& b) {
-    w = parameters(p.weight, p.wide & 1, i, 1);
-    b = parameters(p.bias, p.wide & 2, i, 0);
+    // Both under way before either is unpacked.
+    words weight, bias;
+    if (has_weight) weight = load_words(p.weight, i);
+    if (has_bias) bias = load_words(p.bias, i);
+    w = has_weight ? as_numbers(weight) : parameters(p.weight, p.wide & 1, i, 1);
+    b = has_bias ? as_numbers(bias) : parameters(p.bias, p.wide & 2, i, 0);
   });
 }
 
