@@ -11,21 +11,26 @@ backend=${2:-cuda:0}
 halyard=$build/bin/halyard
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failures=0
 
 note() { printf '%-44s %s\n' "$1" "$2"; }
 # check NAME SECONDS COMMAND...: the command must end well; its last lines tell why it did not.
 check() {
-  local name=$1 seconds=$2 begin=$SECONDS
+  local name=$1 seconds=$2 begin=$SECONDS status=0
   shift 2
-  if timeout "$seconds" "$@" > "$work/$name" 2>&1; then
+  timeout "$seconds" "$@" > "$work/$name" 2>&1 || status=$?
+  if [ $status -eq 0 ]; then
     note "$name" "ok, $((SECONDS - begin)) s"
-  else
-    note "$name" "FAILED ($?)"
-    grep -A2 FAILED "$work/$name" | head -12 || true
-    tail -3 "$work/$name"
-    failures=$((failures + 1))
+    return
   fi
+  echo "$name" >> "$work/failed"
+  note "$name" "FAILED ($status)"
+  grep -A2 FAILED "$work/$name" | head -12
+  tail -3 "$work/$name"
+}
+# beside NAME SECONDS COMMAND...: the same, with a few others at once.
+beside() {
+  while [ "$(jobs -pr | wc -l)" -ge 6 ]; do wait -n; done
+  check "$@" &
 }
 
 "$halyard" info > "$work/info" 2>&1
@@ -36,47 +41,65 @@ if ! "$halyard" verify --backend "$backend" --op add --quick > "$work/first" 2>&
 fi
 grep -A 4 "${backend%%:*} " "$work/info" | head -8
 
-for seed in 1 2 3; do check "verify-seed-$seed" 180 "$halyard" verify --backend "$backend" --seed $seed; done
-check determinism 180 "$halyard" verify --backend "$backend" --determinism
-check gradients 180 "$halyard" verify --backend "$backend" --gradients
+# Kernels for all of it by all cores, where there is nvcc; by NVRTC when they are first used otherwise.
+capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null | head -1 | tr -d .)
+if command -v nvcc > /dev/null && [ -n "$capability" ]; then
+  [ "$capability" = 90 ] && capability=90a
+  check cubins 240 "$build/bin/gpu_cubins" "$(command -v nvcc)" "$build/lib/halyard/kernels" "sm_$capability"
+fi
 
 flags="-std=c11 -O2 -Iinclude -L$build/lib -Wl,-rpath,$PWD/$build/lib"
-for program in large_tensors matrix_shapes reduce_shapes library_products lost_device; do
-  ${CC:-cc} $flags tests/gpu/$program.c -o "$work/run_$program" -lhalyard -lm &&
-    check $program 120 "$work/run_$program" --backend "$backend"
-done
 
-if "$halyard" demo --out "$work/demo" --backend cpu --steps 60 --lora-steps 1 --size small > "$work/trained" 2>&1; then
-  ${CC:-cc} $flags tests/gpu/many_steps.c -o "$work/run_many_steps" -lhalyard -lm &&
-    check many_steps 120 "$work/run_many_steps" "$work/demo/model" --backend "$backend"
-  check losses 60 tests/gpu/losses.sh "$halyard" "$work/demo/model" "$backend"
-else
-  tail -2 "$work/trained"
-  failures=$((failures + 1))
-fi
+# One after the other: they ask for most of the GPU's memory.
+{
+  for seed in 1 2 3; do check verify-seed-$seed 240 "$halyard" verify --backend "$backend" --seed $seed; done
+  ${CC:-cc} $flags tests/gpu/large_tensors.c -o "$work/run_large_tensors" -lhalyard -lm &&
+    check large_tensors 120 "$work/run_large_tensors" --backend "$backend"
+} &
+
+beside determinism 240 "$halyard" verify --backend "$backend" --determinism
+beside gradients 240 "$halyard" verify --backend "$backend" --gradients
+
+for program in matrix_shapes reduce_shapes library_products lost_device; do
+  ${CC:-cc} $flags tests/gpu/$program.c -o "$work/run_$program" -lhalyard -lm &&
+    beside $program 240 "$work/run_$program" --backend "$backend"
+done
 
 # PyTorch on npu over this GPU, and beside its own cuda device; installed for these tests alone.
 python=${PYTHON:-python3}
-if "$python" -c 'import torch, pytest, setuptools' > /dev/null 2>&1; then
+torch_device() {
   check install-torch 120 env HALYARD_LIBRARY="$PWD/$build/lib/libhalyard.so" HALYARD_TORCH_BUILD="$work/shim" \
     "$python" -m pip install -q --no-index --no-build-isolation --no-deps --target "$work/site" ./torch
-  check torch-device 150 env PYTHONPATH="$work/site" HALYARD_BACKEND="${backend%%:*}" \
+  check torch-device 200 env PYTHONPATH="$work/site" HALYARD_BACKEND="${backend%%:*}" \
     "$python" -m pytest -q -p no:cacheprovider tests/torch_device/test_device.py tests/torch_device/test_beside_cuda.py
+}
+if "$python" -c 'import torch, pytest, setuptools' > /dev/null 2>&1; then
+  torch_device &
 else
   note torch-device "skipped: $python has no torch, pytest or setuptools; PYTHON=... names one that has"
 fi
 
+trained() {
+  check demo 120 "$halyard" demo --out "$work/demo" --backend cpu --steps 60 --lora-steps 1 --size small
+  ${CC:-cc} $flags tests/gpu/many_steps.c -o "$work/run_many_steps" -lhalyard -lm &&
+    check many_steps 200 "$work/run_many_steps" "$work/demo/model" --backend "$backend"
+  check losses 60 tests/gpu/losses.sh "$halyard" "$work/demo/model" "$backend"
+}
+trained &
+
 if command -v compute-sanitizer > /dev/null; then
   for op in add sort index_put rms_norm_backward cross_entropy linear sdpa; do
-    check "memcheck-$op" 90 compute-sanitizer --error-exitcode 1 --tool memcheck \
+    beside "memcheck-$op" 120 compute-sanitizer --error-exitcode 1 --tool memcheck \
       "$halyard" verify --backend "$backend" --op $op --quick --size 9
   done
   for op in sum sort softmax cumsum; do
-    check "racecheck-$op" 90 compute-sanitizer --error-exitcode 1 --tool racecheck \
+    beside "racecheck-$op" 120 compute-sanitizer --error-exitcode 1 --tool racecheck \
       "$halyard" verify --backend "$backend" --op $op --quick --size 9
   done
 fi
+wait
 
+# Figures, with nothing beside them.
 mkdir -p bench/results
 for what in copy dispatch gemm attention elementwise softmax norm decode prefill train; do
   out=bench/results/gpu-$what.json
@@ -88,4 +111,4 @@ for what in copy dispatch gemm attention elementwise softmax norm decode prefill
   fi
 done
 
-[ $failures -eq 0 ] && echo "test-gpu: everything passed" || { echo "test-gpu: $failures failed"; exit 1; }
+[ ! -e "$work/failed" ] && echo "test-gpu: everything passed" || { echo "test-gpu: failed: $(xargs < "$work/failed")"; exit 1; }
