@@ -52,7 +52,8 @@ DEVICE f32 largest_of(const f32 (&v)[8]) {
 // Eight numbers of sixteen whose magnitudes are at most `most`.
 template <class Weight>
 DEVICE fixed_eight fix(const f32 (&v)[8], f32 most) {
-  const f32 scale = most > 1e-30f ? FIXED_LIMIT / most : 0;  // less is as good as 0, and would overflow
+  // Less is as good as 0, and would overflow. An exact quotient would bring branches for its rare cases.
+  const f32 scale = most > 1e-30f ? __fdividef(FIXED_LIMIT, most) : 0;
   fixed_eight fixed;
 #pragma unroll
   for (int word = 0; word < 2; word++) {
@@ -72,7 +73,7 @@ DEVICE fixed_eight fix(const f32 (&v)[8], f32 most) {
 // What undoes it, and the 16 of weights of 4 bits.
 template <class Weight>
 DEVICE f32 fixed_factor(f32 most) {
-  return most / (same<Weight, i4>::value ? 16 * FIXED_LIMIT : FIXED_LIMIT);
+  return most * (same<Weight, i4>::value ? 1 / (16 * FIXED_LIMIT) : 1 / FIXED_LIMIT);
 }
 
 // ---- Sixteen of both ----

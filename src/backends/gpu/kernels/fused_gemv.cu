@@ -221,7 +221,7 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP, STEPS > 12 ? 4 : 5) fused_gemv(hy_
 #pragma unroll
   for (int m = 0; m < ROWS; m++) {
     f32 sum = (squares[m][0] + squares[m][1]) + (squares[m][2] + squares[m][3]);
-    factor[m] = NORM ? rsqrtf(sum / DEPTH + (f32)p.eps) : 1;
+    factor[m] = NORM ? rsqrtf(sum * (1.0f / DEPTH) + (f32)p.eps) : 1;
   }
 
   const int outs = GATED ? 1 : PER;
@@ -270,7 +270,7 @@ KERNEL void __launch_bounds__(WARPS* HY_WARP, STEPS > 12 ? 4 : 5) fused_gemv(hy_
         if ((GATED ? 0 : r) == i / ROWS && i % ROWS == m) first = all;
       }
       first += add[h].bias;
-      if (GATED) first = first / (1 + __expf(-first)) * (up + add[h].bias_up);
+      if (GATED) first = __fdividef(first, 1 + __expf(-first)) * (up + add[h].bias_up);
       first += add[h].residual;
       const i64 n = (i64)(group + h * step) * outs + r;
       if (mine[h] && p.wide)

@@ -173,9 +173,9 @@ KERNEL void __launch_bounds__(THREADS) fused_gemv_rows(hy_fused_linear p) {
     if (GATED) up += parts[i][2 * threadIdx.x + 1];
     if (NORM) all += squares[i];
   }
-  const f32 by = NORM ? rsqrtf(all / DEPTH + (f32)p.eps) : 1;
+  const f32 by = NORM ? rsqrtf(all * (1.0f / DEPTH) + (f32)p.eps) : 1;
   value = value * by + bias;
-  if (GATED) value = value / (1 + __expf(-value)) * (up * by + bias_up);
+  if (GATED) value = __fdividef(value, 1 + __expf(-value)) * (up * by + bias_up);
   value += residual;
   if (p.wide)
     ((f32*)p.out)[n] = value;

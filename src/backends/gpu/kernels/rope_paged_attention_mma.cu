@@ -292,7 +292,7 @@ DEVICE joined join_shares(const share_of_head* part, int n, int first, int lane)
 
 DEVICE void put(const hy_decode& p, int b, int head, int d, const joined& all) {
   ((T*)p.out)[((i64)b * p.heads + head) * HEAD + d] =
-      from<T>(all.total == 0 ? 0 : all.sum / all.total);
+      from<T>(all.total == 0 ? 0 : __fdividef(all.sum, all.total));
 }
 
 // Grid: splits, each of a cluster; key heads; sequences.
