@@ -158,13 +158,16 @@ hy__tolerance hy__tolerance_of(const hy__case* c, int output) {
 }
 
 // A gradient is a chain of a few ops. Steps in between round to the gradient's type, which a sum
-// over what was broadcast then adds up; the data keeps slopes below 16. The gradient of a product
+// over what was broadcast then adds up; the data keeps slopes below 16. f64 has no wider type to
+// add up in, so that long chains of additions round their partial sums. The gradient of a product
 // holds that product, with all its roundings.
 hy__tolerance hy__gradient_tolerance(const hy__case* c, int input) {
   const hy_tensor* t = &c->in[input];
   double spread = (double)hy_tensor_numel(&c->out[0]) / fmax((double)hy_tensor_numel(t), 1);
   double one = unit(t->dtype), terms = fmax(fmax((double)c->terms, spread), 16);
   double steps = classes[c->call.op] == PRODUCT ? (double)c->terms * fmin(one, 0x1p-23) : 0;
-  return (hy__tolerance){.relative = 16 * one + steps,
-                         .absolute = 8 * one * fmax(c->scale, 1) * sqrt(terms) + flushed(t->dtype)};
+  double chain = t->dtype == HY_F64 ? fmax(1, sqrt(terms) / 16) : 1;
+  return (hy__tolerance){
+      .relative = 16 * one + steps,
+      .absolute = 8 * one * fmax(c->scale, 1) * sqrt(terms) * chain + flushed(t->dtype)};
 }

@@ -21,9 +21,11 @@ static double gelu(double x, bool approximate) {
 static double gelu_slope(double x, bool approximate) {
   if (!approximate)
     return 0.5 * (1 + erf(x * SQRT_HALF)) + x * ONE_OVER_SQRT_2_PI * exp(-0.5 * x * x);
-  double t = tanh(SQRT_2_OVER_PI * (x + GELU_CUBIC * x * x * x));
-  double inner_slope = SQRT_2_OVER_PI * (1 + 3 * GELU_CUBIC * x * x);
-  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner_slope;
+  // From 40 on it is 0 or 1 in every digit, and further out the square overflows.
+  double b = x > 40 ? 40 : x < -40 ? -40 : x;
+  double t = tanh(SQRT_2_OVER_PI * (b + GELU_CUBIC * b * b * b));
+  double inner_slope = SQRT_2_OVER_PI * (1 + 3 * GELU_CUBIC * b * b);
+  return 0.5 * (1 + t) + 0.5 * b * (1 - t * t) * inner_slope + 0 * x;
 }
 
 static double unary_f(const hy_call* call, double x) {
