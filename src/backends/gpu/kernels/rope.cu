@@ -28,10 +28,28 @@ KERNEL void rope(const hy_gpu_walk w, i64 out_partner, i64 x_partner, int invers
     turn<i64>(w, out_partner, x_partner, inverse);
 }
 
-// The walk goes over vectors of the first half; cosine and sine are f32.
+enum { N = lanes16<T>::n };
+typedef vec<T, N> V;
+
+// N angles from element `at` on, which are f32 or of x's type.
+DEVICE void read_angles(M (&to_angles)[N], int dtype, const void* angles, i64 at) {
+  enum { WIDE = N < 4 ? N : 4 };
+  if (dtype == DT_F32) {
+#pragma unroll
+    for (int k = 0; k < N; k += WIDE) {
+      const vec<f32, WIDE> some = *(const vec<f32, WIDE>*)((const f32*)angles + at + k);
+#pragma unroll
+      for (int e = 0; e < WIDE; e++) to_angles[k + e] = some.at[e];
+    }
+  } else {
+    const V all = *(const V*)((const T*)angles + at);
+#pragma unroll
+    for (int k = 0; k < N; k++) to_angles[k] = to<M>(all.at[k]);
+  }
+}
+
+// The walk goes over vectors of the first half.
 KERNEL void rope_vectors(const hy_gpu_walk w, i64 out_partner, i64 x_partner, int inverse) {
-  enum { N = lanes16<T>::n };
-  typedef vec<T, N> V;
   GRID_STRIDE(i, w.n) {
     i64 at[4];
     if (w.n < 0x80000000ll)
@@ -41,10 +59,12 @@ KERNEL void rope_vectors(const hy_gpu_walk w, i64 out_partner, i64 x_partner, in
     T* out = (T*)w.data[0] + at[0];
     const T* x = (const T*)w.data[1] + at[1];
     V a = *(const V*)x, b = *(const V*)(x + x_partner);
+    M cosine[N], sine[N];
+    read_angles(cosine, w.dtype[2], w.data[2], at[2]);
+    read_angles(sine, w.dtype[3], w.data[3], at[3]);
 #pragma unroll
     for (int k = 0; k < N; k++) {
-      M c = ((const f32*)w.data[2])[at[2] + k], s = ((const f32*)w.data[3])[at[3] + k];
-      if (inverse) s = -s;
+      M c = cosine[k], s = inverse ? -sine[k] : sine[k];
       M p = to<M>(a.at[k]), q = to<M>(b.at[k]);
       a.at[k] = from<T>(p * c - q * s);
       b.at[k] = from<T>(q * c + p * s);

@@ -36,7 +36,9 @@ hy_support hy__gpu_rope(hy__gpu_task* task, const hy_call* call) {
   if (!task->stream || hy_tensor_numel(&out) == 0) return HY_SUPPORT_YES;
   int64_t n = 16 / (int64_t)hy_dtype_size(x.dtype);
   hy_tensor vectors[4] = {out, x, call->in[1], call->in[2]};
-  bool wide = !interleaved && vectors[2].dtype == HY_F32 && vectors[3].dtype == HY_F32;
+  bool wide = !interleaved;
+  for (int i = 2; i < 4; i++)
+    wide = wide && (vectors[i].dtype == HY_F32 || vectors[i].dtype == x.dtype);
   for (int i = 0; i < 4; i++) wide = wide && in_vectors(&vectors[i], n);
   if (!wide) memcpy(vectors, (hy_tensor[]){out, x, call->in[1], call->in[2]}, sizeof vectors);
   const hy_tensor* all[] = {&vectors[0], &vectors[1], &vectors[2], &vectors[3]};
