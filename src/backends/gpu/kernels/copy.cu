@@ -63,21 +63,27 @@ AS_KERNEL(4, u32)
 AS_KERNEL(8, u64)
 #undef AS_KERNEL
 
+// Four neighbours from either half of the tensor, so that what a warp reads or writes at once has no
+// gaps.
 template <class To, class From>
 DEVICE void convert_linear(To* out, const From* x, i64 n) {
-  const int N = 8;
-  i64 whole = n / N;
-  GRID_STRIDE(i, whole) {
-    vec<From, N / 2> a[2];
-    vec<To, N / 2> b[2];
-    a[0] = ((const vec<From, N / 2>*)x)[2 * i];
-    a[1] = ((const vec<From, N / 2>*)x)[2 * i + 1];
+  enum { N = 4 };
+  typedef vec<From, N> line;
+  const i64 lines = n / N, half = (lines + 1) / 2;
+  GRID_STRIDE(i, half) {
+    line a[2];
+    a[0] = ((const line*)x)[i];
+    if (i + half < lines) a[1] = ((const line*)x)[i + half];
 #pragma unroll
-    for (int k = 0; k < N; k++) b[k / 4].at[k % 4] = from<To>(to<f32>(a[k / 4].at[k % 4]));
-    ((vec<To, N / 2>*)out)[2 * i] = b[0];
-    ((vec<To, N / 2>*)out)[2 * i + 1] = b[1];
+    for (int j = 0; j < 2; j++) {
+      if (i + j * half >= lines) break;
+      vec<To, N> b;
+#pragma unroll
+      for (int k = 0; k < N; k++) b.at[k] = from<To>(to<f32>(a[j].at[k]));
+      ((vec<To, N>*)out)[i + j * half] = b;
+    }
   }
-  i64 at = whole * N + (i64)blockIdx.x * blockDim.x + threadIdx.x;
+  const i64 at = lines * N + (i64)blockIdx.x * blockDim.x + threadIdx.x;
   if (at < n) out[at] = from<To>(to<f32>(x[at]));
 }
 
