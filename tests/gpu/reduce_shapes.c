@@ -107,27 +107,5 @@ static void speed(void) {
 }
 
 int main(int argc, char** argv) {
-  const char* backend = "cuda:0";
-  for (int i = 1; i < argc; i++) {
-    if (!strcmp(argv[i], "--backend") && i + 1 < argc)
-      backend = argv[++i];
-    else if (!strcmp(argv[i], "--only") && i + 1 < argc)
-      only = argv[++i];
-    else if (!strcmp(argv[i], "--time"))
-      timing = true;
-  }
-  setvbuf(stdout, NULL, _IOLBF, 0);
-  must(hy_init(), "init");
-  must(hy_device_get(backend, &gpu), backend);
-  must(hy_device_get("cpu", &cpu), "cpu");
-  must(hy_stream_default(gpu, &gpu_stream), "stream");
-  must(hy_stream_default(cpu, &cpu_stream), "stream");
-  hy_set_strict(true);
-  if (timing)
-    speed();
-  else
-    correctness();
-  printf("%d calls, %d failed\n", runs, failures);
-  hy_shutdown();
-  return failures != 0;
+  return run_twins(argc, argv, correctness, speed);
 }

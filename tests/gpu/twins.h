@@ -226,4 +226,33 @@ static bool wanted(const char* name) {
   return !only || strstr(name, only);
 }
 
+// ---- the program ----
+
+// [--backend cuda:0] [--only TEXT] [--time]; the exit status.
+static int run_twins(int argc, char** argv, void (*correctness)(void), void (*speed)(void)) {
+  const char* backend = "cuda:0";
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "--backend") && i + 1 < argc)
+      backend = argv[++i];
+    else if (!strcmp(argv[i], "--only") && i + 1 < argc)
+      only = argv[++i];
+    else if (!strcmp(argv[i], "--time"))
+      timing = true;
+  }
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  must(hy_init(), "init");
+  must(hy_device_get(backend, &gpu), backend);
+  must(hy_device_get("cpu", &cpu), "cpu");
+  must(hy_stream_default(gpu, &gpu_stream), "stream");
+  must(hy_stream_default(cpu, &cpu_stream), "stream");
+  hy_set_strict(true);
+  if (timing)
+    speed();
+  else
+    correctness();
+  printf("%d calls, %d failed\n", runs, failures);
+  hy_shutdown();
+  return failures != 0;
+}
+
 #endif  // HALYARD_TESTS_GPU_TWINS_H_
