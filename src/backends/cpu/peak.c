@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "backends/common/host.h"
+#include "backends/cpu/runtime/caches.h"
 #include "backends/cpu/runtime/isa.h"
 #include "backends/cpu/runtime/target.h"
 #include "backends/cpu/runtime/thread_pool.h"
@@ -152,7 +153,7 @@ static double multiply_adds(hy_dtype dtype) {
 
 // ---- memory ----
 
-enum { PIECE = 1 << 20 };
+enum { PIECE = 1 << 20, LINE = 64, AHEAD = 8 << 10 };
 
 typedef struct span {
   char* to;
@@ -165,13 +166,16 @@ static size_t piece_of(const span* s, int64_t i) {
   return left < PIECE ? left : PIECE;
 }
 
-// Loads as wide as the processor has, added up so that they happen.
+// Loads as wide as the processor has, added up so that they happen, and prefetched as weights are.
 #define DEFINE_READ(name, vector, load, add)                                            \
   static void name(void* context, int64_t i) {                                          \
     const span* s = context;                                                            \
     const char *p = s->from + (size_t)i * PIECE, *end = p + piece_of(s, i) / 512 * 512; \
+    const bool ahead = hy__prefetch_into_l1;                                            \
     vector a = load(p), b = a, c = a, d = a;                                            \
     for (; p < end; p += 4 * sizeof(vector)) {                                          \
+      for (size_t at = 0; ahead && at < 4 * sizeof(vector); at += LINE)                 \
+        __builtin_prefetch(p + at + AHEAD);                                             \
       a = add(a, load(p));                                                              \
       b = add(b, load(p + sizeof(vector)));                                             \
       c = add(c, load(p + 2 * sizeof(vector)));                                         \
