@@ -182,7 +182,7 @@ def test_quantised_base(base, tmp_path, format):
     halyard("run", "--model", folder, "--adapter", tmp_path / "out", "--dtype", format, "--ids", "1,2,3", "--max-tokens", 4, "--json")
 
 
-@pytest.mark.parametrize("what, memory", [("block", 0.8), ("mlp", 0.9)])
+@pytest.mark.parametrize("what, memory", [("block", 0.8), ("mlp", 0.95)])
 def test_recomputed_activations(base, tmp_path, what, memory):
     """--checkpoint changes memory and time, and no bit of the result, dropout included."""
     common = ["--steps", 3, "--lr", 5e-3, "--dropout", 0.2, "--batch", 64, "--targets", "q_proj,up_proj,down_proj"]
