@@ -153,7 +153,7 @@ static double multiply_adds(hy_dtype dtype) {
 
 // ---- memory ----
 
-enum { PIECE = 1 << 20, LINE = 64, AHEAD = 8 << 10 };
+enum { PIECE = 1 << 20, LINE = 64 };
 
 typedef struct span {
   char* to;
@@ -175,7 +175,7 @@ static size_t piece_of(const span* s, int64_t i) {
     vector a = load(p), b = a, c = a, d = a;                                            \
     for (; p < end; p += 4 * sizeof(vector)) {                                          \
       for (size_t at = 0; ahead && at < 4 * sizeof(vector); at += LINE)                 \
-        __builtin_prefetch(p + at + AHEAD);                                             \
+        __builtin_prefetch(p + at + HY__L1_AHEAD);                                      \
       a = add(a, load(p));                                                              \
       b = add(b, load(p + sizeof(vector)));                                             \
       c = add(c, load(p + 2 * sizeof(vector)));                                         \

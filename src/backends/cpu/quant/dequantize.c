@@ -59,9 +59,8 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   describe(call, &j);
   if (j.q.n == 0 || j.q.k == 0) return HY_OK;
   j.kernels = kernels;
-  j.task_rows = ceil_div(TASK_NUMBERS, j.q.k);
-  if (j.q.n > j.task_rows)
-    j.task_rows = hy__pool_grain(j.q.n, ceil_div(LEAST_NUMBERS, j.q.k), j.task_rows);
+  j.task_rows =
+      hy__pool_grain(j.q.n, ceil_div(LEAST_NUMBERS, j.q.k), ceil_div(TASK_NUMBERS, j.q.k));
   hy__pool_run(dequantize_rows, &j, ceil_div(j.q.n, j.task_rows));
   return HY_OK;
 }

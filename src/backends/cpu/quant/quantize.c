@@ -63,8 +63,7 @@ static hy_status run(const hy__cpu_kernels* kernels, const hy_call* call) {
   describe(call, &j);
   j.kernels = kernels;
   int64_t k = j.k > 0 ? j.k : 1;
-  j.task_rows = ceil_div(TASK_NUMBERS, k);
-  if (j.m > j.task_rows) j.task_rows = hy__pool_grain(j.m, ceil_div(LEAST_NUMBERS, k), j.task_rows);
+  j.task_rows = hy__pool_grain(j.m, ceil_div(LEAST_NUMBERS, k), ceil_div(TASK_NUMBERS, k));
   hy__pool_run(quantize_rows, &j, ceil_div(j.m, j.task_rows));
   return HY_OK;
 }

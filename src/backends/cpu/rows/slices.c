@@ -78,9 +78,10 @@ static void run_range(void* context, int64_t i) {
 }
 
 void hy__each_range(int64_t count, int64_t n, hy__range_task* task, void* context) {
-  ranges r = {task, context, count, n >= GRAIN ? 1 : GRAIN / (n > 0 ? n : 1)};
-  if (count > r.length)
-    r.length = hy__pool_grain(count, n >= LEAST_GRAIN ? 1 : LEAST_GRAIN / n, r.length);
+  int64_t each = n > 0 ? n : 1;
+  ranges r = {task, context, count, 0};
+  r.length = hy__pool_grain(count, each >= LEAST_GRAIN ? 1 : LEAST_GRAIN / each,
+                            each >= GRAIN ? 1 : GRAIN / each);
   // Rows bring the next one of their range nearer: the longer it is, the fewer come unannounced.
   int64_t least = (count + MOST_RANGES - 1) / MOST_RANGES;
   if (r.length < least) r.length = least;

@@ -282,7 +282,7 @@ void hy__pool_run(hy__task task, void* context, int64_t count) {
 int64_t hy__pool_grain(int64_t total, int64_t least, int64_t most) {
   enum { THREAD_TASKS = 4 };
   int64_t fair = total / (THREAD_TASKS * (int64_t)hy__pool_threads());
-  if (fair > most) return most;
+  if (total <= most || fair > most) return most;
   return fair < least ? least : fair;
 }
 

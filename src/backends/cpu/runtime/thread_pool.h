@@ -16,9 +16,9 @@
 typedef void (*hy__task)(void* context, int64_t i);
 void hy__pool_run(hy__task task, void* context, int64_t count);
 
-// How many of `total` units a task is to take: `most`, or fewer, but not below `least`, where each
-// thread would otherwise get less than a few tasks. Threads are not equally fast, two on one core
-// the least: what a slow one has not begun, others take.
+// How many of `total` units a task is to take: `most`, which may be all of them, or fewer, but not
+// below `least`, where each thread would otherwise get less than a few tasks. Threads are not
+// equally fast, two on one core the least: what a slow one has not begun, others take.
 int64_t hy__pool_grain(int64_t total, int64_t least, int64_t most);
 
 // Memory, and what is read evenly along with it, such as scales; `beside` may be NULL.

@@ -70,23 +70,32 @@ DEVICE fixed_eight fix(const f32 (&v)[8], f32 most) {
   return fixed;
 }
 
-// What undoes it, and the 16 of weights of 4 bits.
+// Sixteen numbers, and what undoes their scale and the 16 of weights of 4 bits.
+struct fixed_sixteen {
+  vec<u32, 4> high, low;
+  f32 factor;
+};
 template <class Weight>
-DEVICE f32 fixed_factor(f32 most) {
-  return most * (same<Weight, i4>::value ? 1 / (16 * FIXED_LIMIT) : 1 / FIXED_LIMIT);
+DEVICE fixed_sixteen fix(const f32 (&v)[2][8]) {
+  const f32 most = fmaxf(largest_of(v[0]), largest_of(v[1]));
+  const fixed_eight front = fix<Weight>(v[0], most), back = fix<Weight>(v[1], most);
+  return {{front.high.at[0], front.high.at[1], back.high.at[0], back.high.at[1]},
+          {front.low.at[0], front.low.at[1], back.low.at[0], back.low.at[1]},
+          most * (same<Weight, i4>::value ? 1 / (16 * FIXED_LIMIT) : 1 / FIXED_LIMIT)};
 }
 
 // ---- Sixteen of both ----
 
+// Without x's factor.
 template <class Weight>
-DEVICE int fixed_dot(const sixteen<Weight>& weights, const vec<u32, 4>& high, const vec<u32, 4>& low) {
+DEVICE int fixed_dot(const sixteen<Weight>& weights, const fixed_sixteen& x) {
   const vec<u32, 4> w = as_bytes(weights);
   int dot = 0;
 #pragma unroll
-  for (int i = 0; i < 4; i++) dot = __dp4a((int)w.at[i], (int)high.at[i], dot);
+  for (int i = 0; i < 4; i++) dot = __dp4a((int)w.at[i], (int)x.high.at[i], dot);
   dot *= 256;
 #pragma unroll
-  for (int i = 0; i < 4; i++) dot = __dp4a((int)w.at[i], (int)low.at[i], dot);
+  for (int i = 0; i < 4; i++) dot = __dp4a((int)w.at[i], (int)x.low.at[i], dot);
   return dot;
 }
 

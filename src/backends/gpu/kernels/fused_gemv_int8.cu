@@ -28,15 +28,9 @@ enum {
 
 // ---- x ----
 
-// What a line of the weight meets.
-struct fixed_line {
-  line high, low;
-  f32 factor;
-};
-
 // The row's i-th 16 numbers, times the norm's. Adds to their squares (before the norm), and NaN to
 // `poison` where one is not finite.
-DEVICE fixed_line read_fixed(const T* x, const T* norm, int i, f32& square, f32& poison) {
+DEVICE fixed_sixteen read_fixed(const T* x, const T* norm, int i, f32& square, f32& poison) {
   f32 v[2][8];
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -52,11 +46,7 @@ DEVICE fixed_line read_fixed(const T* x, const T* norm, int i, f32& square, f32&
       v[half][e] = value;
     }
   }
-  const f32 most = fmaxf(largest_of(v[0]), largest_of(v[1]));
-  const fixed_eight front = fix<i8>(v[0], most), back = fix<i8>(v[1], most);
-  return {{front.high.at[0], front.high.at[1], back.high.at[0], back.high.at[1]},
-          {front.low.at[0], front.low.at[1], back.low.at[0], back.low.at[1]},
-          fixed_factor<i8>(most)};
+  return fix<i8>(v);
 }
 
 // ---- The weight ----
@@ -80,13 +70,13 @@ DEVICE void load(const hy_fused_linear& p, int at, int lane, unit* u) {
 }
 
 // The unit's sums: lane r * HY_WARP / UNIT has that of row r.
-DEVICE f32 multiply(const unit& u, const fixed_line (&x)[OWN], int lane) {
+DEVICE f32 multiply(const unit& u, const fixed_sixteen (&x)[OWN], int lane) {
   f32 sum[UNIT];
 #pragma unroll
   for (int r = 0; r < UNIT; r++) sum[r] = 0;
 #pragma unroll
   for (int i = 0; i < OWN; i++) {
-    const int dot = fixed_dot(sixteen<i8>{u.w[i]}, x[i].high, x[i].low);
+    const int dot = fixed_dot(sixteen<i8>{u.w[i]}, x[i]);
     // Group of the unit: rows are whole groups.
     const int at = i * HY_WARP + lane;
     const f32 value = (f32)dot * (x[i].factor * SHFL(u.scale, at * EACH / GROUP));
@@ -105,7 +95,7 @@ DEVICE f32 multiply(const unit& u, const fixed_line (&x)[OWN], int lane) {
 // ---- The kernel ----
 
 KERNEL void __launch_bounds__(THREADS, 3) fused_gemv_int8(hy_fused_linear p) {
-  __shared__ fixed_line shared[LINES];
+  __shared__ fixed_sixteen shared[LINES];
   __shared__ f32 squares[WARPS], poisons[WARPS];
   const int lane = threadIdx.x % HY_WARP, warp = threadIdx.x / HY_WARP;
   const int units = (int)((p.n + UNIT - 1) / UNIT), stride = gridDim.x * WARPS;
@@ -129,7 +119,7 @@ KERNEL void __launch_bounds__(THREADS, 3) fused_gemv_int8(hy_fused_linear p) {
   square = (squares[0] + squares[1]) + (squares[2] + squares[3]);
   poison = (poisons[0] + poisons[1]) + (poisons[2] + poisons[3]);
   const f32 factor = NORM ? rsqrtf(square / DEPTH + (f32)p.eps) : 1;
-  fixed_line x[OWN];
+  fixed_sixteen x[OWN];
 #pragma unroll
   for (int i = 0; i < OWN; i++) x[i] = shared[(i * HY_WARP + lane) % LINES];
 

@@ -26,19 +26,12 @@ template <class Weight>
 struct unit {
   enum { NUMBERS = 16 };
   typedef sixteen<Weight> weights;
-  struct operand {
-    vec<u32, 4> high, low;
-    f32 factor;
-  };
+  typedef fixed_sixteen operand;
   static __device__ __forceinline__ operand prepare(const f32 (&v)[2][8]) {
-    const f32 most = fmaxf(largest_of(v[0]), largest_of(v[1]));
-    const fixed_eight front = fix<Weight>(v[0], most), back = fix<Weight>(v[1], most);
-    return {{front.high.at[0], front.high.at[1], back.high.at[0], back.high.at[1]},
-            {front.low.at[0], front.low.at[1], back.low.at[0], back.low.at[1]},
-            fixed_factor<Weight>(most)};
+    return fix<Weight>(v);
   }
   static __device__ __forceinline__ f32 dot(const weights& w, const operand& x, f32 scale) {
-    return (f32)fixed_dot(w, x.high, x.low) * (x.factor * scale);
+    return (f32)fixed_dot(w, x) * (x.factor * scale);
   }
 };
 

@@ -12,7 +12,7 @@
 // at each page's end. Further where they go into L1; one that has no room for that would lose x to
 // them, and they would wait for each other on their way.
 static inline int64_t hy__weights_ahead(void) {
-  return hy__prefetch_into_l1 ? 8192 : 4096;
+  return hy__prefetch_into_l1 ? HY__L1_AHEAD : 4096;
 }
 
 HY__INLINE void hy__prefetch(const unsigned char* weights) {
